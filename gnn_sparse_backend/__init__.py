@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .ops.message.api.gspmm import gspmm as gspmm
     from .ops.message.api.sddmm import sddmm as sddmm
     from .ops.message.api.spmm import spmm as spmm
+    from .ops.message.api.spmm_linear import spmm_linear as spmm_linear
     from .ops.relational.api import rgms as rgms
     from .runtime.allocator import reuse_memory as reuse_memory
     from .runtime.memory import empty_cache as empty_cache
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Graph": "gnn_sparse_backend.structures.graph",
     "spmm": "gnn_sparse_backend.ops.message.api.spmm",
+    "spmm_linear": "gnn_sparse_backend.ops.message.api.spmm_linear",
     "gspmm": "gnn_sparse_backend.ops.message.api.gspmm",
     "gsddmm": "gnn_sparse_backend.ops.message.api.gsddmm",
     "aggregate": "gnn_sparse_backend.ops.message.api.aggregate",

@@ -200,6 +200,12 @@ class Graph(Immutable, Keeps):
         indptr, indices = torch.tensor([0, edges]).to(like), like.new_zeros(edges)
         return _view(Pair(Csr(indptr, indices, None, (1, 1))), 0)
 
+    @classmethod
+    def _of_loops(cls, nodes: int, device: torch.device) -> Graph:
+        """So many nodes with a loop each: edge e is that of node e."""
+        indptr = torch.arange(nodes + 1, dtype=index_dtype((nodes, nodes), nodes), device=device)
+        return _view(Pair(Csr(indptr, indptr[:-1], None, (nodes, nodes))), 0)
+
     def transpose(self) -> Graph:
         """The graph with every edge reversed. Computed once; its transpose is this graph again; edges keep their
         ids.

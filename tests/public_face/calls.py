@@ -86,6 +86,12 @@ def spmm(d: Drawn) -> dict:
     return dict(graph=d.graph(), x=d.floats(d.cols, *heads, d.width), weight=weight, reduce=reduce)
 
 
+def spmm_linear(d: Drawn) -> dict:
+    wide, mapped = d.width, d.pick(1, d.heads)
+    given = dict(graph=d.graph(), x=d.floats(d.cols, wide), matrix=d.floats(mapped, wide))
+    return given | dict(bias=d.pick(None, d.floats(mapped)), weight=None, reduce=d.pick("sum", "mean"))
+
+
 def sddmm(d: Drawn) -> dict:
     heads = d.pick((), (d.heads,))
     return dict(graph=d.graph(), u=d.floats(d.rows, *heads, d.width), v=d.floats(d.cols, *heads, d.width))
@@ -269,6 +275,7 @@ def precompile(d: Drawn) -> dict:
 
 OPERATORS = (
     spmm,
+    spmm_linear,
     sddmm,
     aggregate,
     edge_map,

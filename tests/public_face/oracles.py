@@ -69,6 +69,11 @@ def spmm(graph, x, weight=None, reduce="sum"):
     return aggregate(graph, "mul(x0, x1)", [("u", x), ("e", weight)], reduce)
 
 
+def spmm_linear(graph, x, matrix, bias=None, weight=None, reduce="sum"):
+    found = spmm(graph, x, weight, reduce) @ matrix.t()
+    return found if bias is None else found + bias
+
+
 def sddmm(graph, u, v):
     assert u.shape[1:] == v.shape[1:]
     return edge_map(graph, "mul(x0, x1)", [("v", u), ("u", v)]).sum(-1)

@@ -9,6 +9,7 @@ import torch
 
 from ...ops.convolution.explain import ConvExplanation
 from ...ops.core.prepared import KINDS
+from ...ops.message.linear_order import LinearOrder
 from ...ops.relational.explain import RelationalExplanation
 from ...tuning.explain import Explanation, OnePlan, explain_structure, named
 from ...tuning.precompile import precompile_graphs
@@ -129,7 +130,7 @@ def explain(
     *,
     dtype: str | torch.dtype = "float32",
     backward: bool = False,
-) -> Explanation | RelationalExplanation | ConvExplanation | OnePlan:
+) -> Explanation | RelationalExplanation | ConvExplanation | LinearOrder | OnePlan:
     """Which plan an operator runs by on a graph, and why. Nothing is compiled and nothing is measured.
 
     On a GPU: the rules that fired, and what a simple model of bytes, launches and balance expects of the candidates. It
@@ -137,6 +138,7 @@ def explain(
 
         print(gsb.explain(graph, "weighted_sum", 128))
         print(gsb.explain(rel_graph, "rgms", (64, 16)))
+        print(gsb.explain(graph, "linear", (128, 16)))  # of a linear map and a sum of neighbours: which goes first
         print(gsb.explain(kernel_map, "sparse_conv", (64, 128)))
 
     Args:

@@ -65,11 +65,16 @@ class Boundary:
         """An ``x`` of a type in ``deferred`` as the framework takes it. reason: what it is wanted for."""
         raise NotImplementedError
 
-    def admit(self, original: Callable, operator: str | None, run: Callable) -> Callable:
+    def entering(self, x):
+        """An ``x`` of a type in ``deferred`` as ``run`` takes it."""
+        return x
+
+    def admit(self, original: Callable, operator: str | None, run: Callable, *, entering: bool = True) -> Callable:
         """``original``, but ``run`` where that does not refuse.
 
         operator: what refusals are counted as, maybe with a parameter of ``run`` in it, ``"scatter.{reduce}"``; None
-        where ``original`` comes by here again, further down, and is refused there.
+        where ``original`` comes by here again, further down, and is refused there. entering: whether ``run`` is given
+        arguments as ``self.entering`` has them.
         """
         parameters = inspect.signature(run).parameters.values()
         bare = [each.replace(default=Parameter.empty, annotation=Parameter.empty) for each in parameters]
@@ -78,11 +83,14 @@ class Boundary:
             given=", ".join(_GIVEN.get(each.kind, "{0}").format(each.name) for each in parameters),
             framework=self.name,
             count="pass" if operator is None else f"_fallback({self.name!r}, f{operator!r}, _found.reason)",
+            enter="; ".join(_ENTERING.format(each.name) for each in parameters if each.kind in _ALONE)
+            if entering and self.deferred
+            else "pass",
             compute="; ".join(_COMPUTED_OF.get(each.kind, _COMPUTED).format(each.name) for each in parameters),
         )
-        names = {"PASS": PASS, "Refusal": Refusal}
+        names = {"PASS": PASS, "Refusal": Refusal, "__name__": __name__}  # where those who trace programs find both
         exec(source, names)
-        asking = names["bind"](run, original, ours, fallback, self.deferred, self.computed)
+        asking = names["bind"](run, original, ours, fallback, self.deferred, self.computed, self.entering)
         asking.__defaults__, asking.__kwdefaults__ = run.__defaults__, run.__kwdefaults__
         return functools.wraps(original)(asking)
 
@@ -90,8 +98,9 @@ class Boundary:
 # Written out for the parameters of each function, as the methods of a data class are: to pass on ``*args`` and
 # ``**kwargs`` costs more than all else that is done here.
 _SOURCE = """
-def bind(_run, _original, _ours, _fallback, _deferred, _computed):
+def bind(_run, _original, _ours, _fallback, _deferred, _computed, _entering):
     def asking{parameters}:
+        {enter}
         _found = _run({given})
         if type(_found) is not Refusal:
             _result, _name = _found
@@ -105,6 +114,8 @@ def bind(_run, _original, _ours, _fallback, _deferred, _computed):
     return asking
 """
 _GIVEN = {Parameter.KEYWORD_ONLY: "{0}={0}", Parameter.VAR_POSITIONAL: "*{0}", Parameter.VAR_KEYWORD: "**{0}"}
+_ALONE = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+_ENTERING = "{0} = _entering({0}) if type({0}) in _deferred else {0}"
 _COMPUTED = "{0} = _computed({0}, _found.reason) if type({0}) in _deferred else {0}"
 _COMPUTED_OF = {
     Parameter.VAR_POSITIONAL: "{0} = [_computed(x, _found.reason) if type(x) in _deferred else x for x in {0}]",

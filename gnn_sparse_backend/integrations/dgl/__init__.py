@@ -60,7 +60,7 @@ def activate() -> None:
         ("gsddmm", None, sddmm.above_autograd, ("ops.sddmm", "ops")),
         ("gather_mm", "gather_mm", segments.gather_mm, ("ops.gather_mm", "ops", "nn.pytorch.linear")),
     ):
-        new = HOST.admit(getattr(dgl.ops, name), operator, run)
+        new = HOST.admit(getattr(dgl.ops, name), operator, run, entering=name != "gspmm")
         for module in modules:
             _patches.set(importlib.import_module(f"dgl.{module}"), name, new)
     core = importlib.import_module("dgl.core")

@@ -13,7 +13,7 @@ import functools
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from ...ops.message.programs.message import parse
 from ...structures.graph import Graph
 from ..core.handles import Handles
 from ..core.refusal import Refusal
-from ..lazy import LazyTensor, arithmetic, lazy_tensor, materialise, reduced, transformed, value
+from ..lazy import LEAST, LazyTensor, arithmetic, lazy_tensor, materialise, reduced, transformed, value, watched
 from ..lazy.recipes import EDGE, Pointwise, Recipe, gathered, version
 from ..lazy.stages import Score, Softmax
 from ..lazy.terms import term
@@ -40,6 +40,8 @@ class OfThread(threading.local):
 
 
 _now = OfThread()  # the graph whose edge features are temporary in this thread now, in a scope or not
+WIDEST = 1024
+"""Features of a node that are not exceeded by much: on fewer nodes than `LEAST` by it nothing is worth watching."""
 _SIDES = {"row": 0, "column": 1}
 
 
@@ -64,7 +66,8 @@ def marking_scope(original: Callable) -> Callable:
     @functools.wraps(original)
     @contextmanager
     def local_scope(self):
-        with original(self):
+        large = self.number_of_nodes() * WIDEST >= LEAST
+        with original(self), watched(HOST.name, within=True) if large else nullcontext():
             _mark(self)
             yield
             leaving = [
@@ -76,7 +79,7 @@ def marking_scope(original: Callable) -> Callable:
         while leaving:
             lazy = leaving.pop()
             # somebody holds it beside this name and the argument of the call
-            if sys.getrefcount(lazy) > 2 and _is_a_result(lazy._recipe):
+            if type(lazy) is LazyTensor and sys.getrefcount(lazy) > 2 and _is_a_result(lazy._recipe):
                 _settle(lazy)
 
     return local_scope

@@ -24,7 +24,8 @@ from ...ops.message.operators import aggregate
 from ...ops.message.reductions.argmax_scatter import copied_gradient, kept_choice
 from ...runtime import devices
 from ..core.refusal import Refusal
-from ..lazy import LazyTensor
+from ..lazy import LazyTensor, of_rows, scaled_at
+from .host import HOST, GraphEnd
 from .lazy_edges import belongs, combined, computed, reduce
 from .operands import graph_of_operands, refuse
 from .structure import only_graph_of
@@ -69,7 +70,7 @@ def below_autograd(gidx, op, reduce_op, u, e):
 
 def above_autograd(g, op, reduce_op, lhs_data, rhs_data):
     """``dgl.ops.gspmm``: sums, means and maxima of the source with gradients; the rest comes by at ``_gspmm``."""
-    if type(rhs_data) is LazyTensor:
+    if type(lhs_data) is LazyTensor or type(rhs_data) is LazyTensor:
         found = _fused(g, op, reduce_op, lhs_data, rhs_data)
         if found is not None:
             return found
@@ -90,19 +91,31 @@ def above_autograd(g, op, reduce_op, lhs_data, rhs_data):
     return aggregate(total, graph, *operands), "gspmm" if reduce_op == "sum" else "gspmm_mean"
 
 
-def _fused(g, op: str, reduce_op: str, u: Tensor | None, e: LazyTensor) -> tuple[Tensor, str] | Refusal | None:
-    """A lazy edge feature reduced, alone or with one of the source, as ``reduced`` gives it; None as there."""
-    if torch.is_autocast_enabled() or reduce_op not in ("sum", "mean", "max", "min"):
+def _fused(g, op: str, reduce_op: str, u: Tensor | None, e: Tensor | None) -> tuple[Tensor, str] | Refusal | None:
+    """Features of sources, edges or both, of which one is lazy, reduced as ``reduced`` gives it; None as there."""
+    if torch.is_autocast_enabled() or reduce_op not in ("sum", "mean", "max", "min") or op not in MESSAGES:
         return None
     graph = only_graph_of(g._graph)
-    if graph is None or not belongs(e, graph):
+    if graph is None:
         return None
-    if op == "copy_rhs":
-        return reduce(graph, e, reduce_op, ties((e,)))
-    if op not in MESSAGES or op == "copy_lhs" or refuse(u) is not None or u.shape[0] != graph.shape[1]:
+    if op != "copy_rhs":
+        if type(u) is LazyTensor:
+            scaled = scaled_at(u, HOST, GraphEnd(graph, 1)) if of_rows(u) else None
+            u = computed(u, "gspmm") if scaled is None else scaled
+        elif refuse(u) is not None or u.shape[0] != graph.shape[1]:
+            return None
+    if op != "copy_lhs":
+        if type(e) is LazyTensor:
+            e = e if belongs(e, graph) else computed(e, "gspmm")
+        elif refuse(e) is not None or e.shape[0] != graph.num_edges:
+            return None
+    if LazyTensor not in (type(u), type(e)):
         return None
+    operands = (u,) if op == "copy_lhs" else (e,) if op == "copy_rhs" else (u, e)
+    if len(operands) == 1:
+        return reduce(graph, operands[0], reduce_op, ties(operands))
     message = combined(graph, op, (u, "column"), (e, "edge"))
-    return None if message is None else reduce(graph, message, reduce_op, ties((u, e)))
+    return None if message is None else reduce(graph, message, reduce_op, ties(operands))
 
 
 def _record_copied(graph, operands, attributes, needed):

@@ -24,27 +24,34 @@ may be tracing or transforming the operations: ``refuse`` says.
 from .ends import End, Host
 from .handlers import keep
 from .modes import transformed
+from .orders import deferred
 from .recipes import gather as gather_now
 from .recipes import gathered
 from .reductions import reduced, refuse, refuse_features, softmaxed
+from .rows import LEAST, of_rows, scaled_at, watched
 from .tensor import DEFERRED, LazyTensor, lazy_tensor, materialise, name_of, value
 
 __all__ = [
     "DEFERRED",
+    "LEAST",
     "End",
     "Host",
     "LazyTensor",
+    "deferred",
     "gather",
     "gather_now",
     "keep",
     "materialise",
     "name_of",
+    "of_rows",
     "reduced",
     "refuse",
     "refuse_features",
+    "scaled_at",
     "softmaxed",
     "transformed",
     "value",
+    "watched",
 ]
 
 

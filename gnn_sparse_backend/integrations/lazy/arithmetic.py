@@ -177,7 +177,8 @@ def _merged(op: str, first: Pointwise, second: Pointwise, inner: tuple, dtype, f
         numbers.append(at)
     term = first.term.binary(op, second.term, tuple(numbers), flipped)
     shape, known = torch.Size((first.shape[0], *inner)), (tuple(operands), tuple(versions))
-    return Pointwise(first.host, shape, dtype, *known, term, tuple(places), tuple(dims), inner)
+    host = first.host if first.host.of_edges else second.host
+    return Pointwise(host, shape, dtype, *known, term, tuple(places), tuple(dims), inner)
 
 
 def _same_place(one, other) -> bool:

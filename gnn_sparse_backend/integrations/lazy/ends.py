@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+import torch
 from torch import Tensor
 
+from ...compiler.cache.bounded import keeping
 from ...structures.graph import Graph
 from ..core.refusal import Boundary, Refusal
 from .modes import transformed
@@ -43,9 +45,11 @@ class Host(Boundary):
     Attributes:
         message: what a message is counted as that the framework computes itself.
         compute: ``(recipe, reason) -> tensor``, by our kernels or by the framework; reason: what for.
+        of_edges: whether a lazy tensor may stand at ends, and not only at its own rows.
     """
 
     message: str
+    of_edges = True
 
     def __init__(self) -> None:
         self.compute = self.admit(_reference, self.message, _by_kernels)
@@ -58,6 +62,15 @@ class Host(Boundary):
         """A graph with these ends, in the direction that is at hand, and whether ``first`` are its rows."""
         raise NotImplementedError
 
+    def entering(self, x):
+        """Lazy rows of nodes are for arithmetic: an operator is given them computed."""
+        if type(x) in (tuple, list):
+            return x
+        return x if x._recipe.of_edges else self.computed(x, self.message)
+
+    def follow(self, lazy: Tensor) -> None:
+        """A lazy tensor of this host was made."""
+
     def counted(self, operator: str) -> str:
         """What the framework's users know an operator of lazy tensors as."""
         return operator
@@ -69,3 +82,9 @@ def _by_kernels(recipe, reason: str):
 
 def _reference(recipe, reason: str) -> Tensor:
     return recipe.reference()
+
+
+@keeping(8)
+def loops(count: int, device: torch.device) -> Graph:
+    """What arithmetic on so many rows runs on: an edge for each."""
+    return Graph._of_loops(count, device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import EllipsisType, NoneType
 
 import torch
@@ -87,10 +88,9 @@ def _viewed(lazy, shape):
     recipe = lazy._recipe
     if shape is None or not recipe.pending() or 0 in shape[1:]:
         return NotImplemented
-    if type(recipe) is Pointwise:
-        viewed = reshaped(recipe, shape)
-    else:
-        viewed = recipe.viewed(shape)
+    viewed = reshaped(recipe, shape) if type(recipe) is Pointwise else recipe.viewed(shape)
+    if viewed is None:
+        return NotImplemented
     recipe.used = True
     viewed.base = (recipe, lambda tensor: tensor.view(shape))
     return lazy_tensor(viewed)
@@ -156,6 +156,9 @@ def keep(function, handle, *keywords: str) -> None:
     HANDLERS[function] = Handler(handle, frozenset(keywords))
 
 
+OPERATIONS: dict[Callable, tuple[str, bool]] = {}
+"""Arithmetic of two operands: the operator, and whether the function has them the other way round."""
+
 for _op, _functions in {
     "add": (torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__),
     "sub": (torch.sub, torch.subtract, Tensor.sub, Tensor.subtract, Tensor.__sub__),
@@ -171,6 +174,7 @@ for _op, _functions in {
     ),
 }.items():
     for _function in _functions:
+        OPERATIONS[_function] = _op, False
         keep(_function, _binary(_op), "other")
 for _function, _op in (
     (Tensor.__rsub__, "sub"),
@@ -178,6 +182,7 @@ for _function, _op in (
     (Tensor.__rtruediv__, "div"),
     (Tensor.__rdiv__, "div"),
 ):
+    OPERATIONS[_function] = _op, True
     keep(_function, _reflected(_op), "other")
 for _op, _functions in {
     "neg": (torch.neg, torch.negative, Tensor.neg, Tensor.negative, Tensor.__neg__),

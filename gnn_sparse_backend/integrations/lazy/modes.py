@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 
 import torch
 from torch.autograd import forward_ad
@@ -13,6 +14,15 @@ from ..core.refusal import Refusal
 _grad_enabled, _inference = torch.is_grad_enabled, torch.is_inference_mode_enabled
 _hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _transforms, _dispatch_modes = torch._C._are_functorch_transforms_active, torch._C._len_torch_dispatch_stack
+
+
+class _Computing(threading.local):
+    """on: whether this thread computes what was lazy: nothing in there is to become lazy again."""
+
+    on = False
+
+
+COMPUTING = _Computing()
 
 
 def transformed() -> Refusal | None:

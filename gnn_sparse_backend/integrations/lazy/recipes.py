@@ -14,8 +14,8 @@ from ...ops.message.message_op import message_op
 from ...ops.message.operators import aggregate, edge_map
 from ...runtime import devices
 from ..core.refusal import Refusal
-from .ends import End, Host
-from .modes import mode, restored
+from .ends import End, Host, loops
+from .modes import COMPUTING, mode, restored
 from .terms import BARE, Term
 
 EDGE, ALL, SCALAR = "edge", "all", "scalar"
@@ -56,6 +56,11 @@ class Recipe:
     def device(self) -> torch.device:
         """Where the operands are."""
         return self.operands[0].device
+
+    @property
+    def of_edges(self) -> bool:
+        """Whether there is a row for each edge of a graph: an operator may take it in."""
+        return self.host.of_edges
 
     def settled(self) -> Tensor | None:
         """The tensor if it has been computed, or that which this is a view of."""
@@ -101,11 +106,19 @@ class Recipe:
         if self.base is not None:
             recipe, view = self.base
             return view(recipe.value(reason))
-        return self.host.compute(self, reason)
+        before, COMPUTING.on = COMPUTING.on, True
+        try:
+            return self.host.compute(self, reason)
+        finally:
+            COMPUTING.on = before
 
     def ends(self) -> tuple[End, ...]:
         """The distinct ends that operands stand at."""
         raise NotImplementedError
+
+    def viewed(self, shape: torch.Size) -> Recipe | None:
+        """The same numbers with their features in other dimensions; None where they must be computed first."""
+        return None
 
     def on(self, operands: tuple[Tensor, ...]) -> Recipe:
         """The same recipe for other operands of the same shapes and types."""
@@ -217,11 +230,14 @@ class Pointwise(Recipe):
     def mapped(self, reduced: tuple[bool, ...], shape: torch.Size) -> tuple[Tensor, str] | Refusal:
         """The message of every edge, summed over the marked dimensions of ``inner``, as ``run`` gives it."""
         ends = self.ends()
-        found = self.host.graph(ends[0], None) if len(ends) == 1 else self.host.either(*ends)
+        if not ends:
+            found = loops(self.shape[0], self.device)
+        else:
+            found = self.host.graph(ends[0], None) if len(ends) == 1 else self.host.either(*ends)
         if type(found) is Refusal:
             return found
-        graph, first = (found, True) if len(ends) == 1 else found
-        rows = ends[0] if first else ends[1]
+        graph, first = found if len(ends) == 2 else (found, True)
+        rows = None if not ends else ends[0] if first else ends[1]
         places, _ = self.at(rows)
         out = edge_map(self.term.message_op(places, None, None), graph, reduced, *self.arguments())
         return out.view(shape), self.host.counted("edge_map")

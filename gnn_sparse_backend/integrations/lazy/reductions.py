@@ -45,8 +45,11 @@ def reduced(lazy: LazyTensor, rows: End, reduce: str, ties: str = "even") -> tup
             if found is not None:
                 return found
         recipe = recipe.pointwise()
-    if type(recipe) is not Pointwise:
-        return None
+    return total(recipe, rows, reduce, ties) if type(recipe) is Pointwise else None
+
+
+def total(recipe: Pointwise, rows: End, reduce: str, ties: str = "even") -> tuple[Tensor, str] | Refusal | None:
+    """``reduced`` of a message, whoever else has computed it."""
     found = recipe.at(rows)
     if found is None:
         return None

@@ -118,6 +118,7 @@ def name_of(func) -> str:
 def _wrap(recipe: Recipe) -> LazyTensor:
     lazy = _make_wrapper(LazyTensor, recipe.shape, dtype=recipe.dtype, device=recipe.device)
     lazy._recipe = recipe
+    recipe.host.follow(lazy)
     return lazy
 
 

@@ -6,7 +6,7 @@ so that following a model costs one look-up per operation: no message is hashed,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -29,15 +29,16 @@ _TORCH = {op: getattr(torch, op) for op in _OPERATORS} | {"leaky_relu": function
 class Term:
     """A message over operands 0, 1, ..., compared by identity.
 
-    message: the expression. names: what each reduction of it is counted as.
+    message: the expression. names: what each reduction of it is counted as. steps: its operators, in order.
     """
 
-    __slots__ = ("message", "names")
+    __slots__ = ("message", "names", "steps")
 
     def __init__(self, message: Message):
         self.message = message
         kind = _KINDS.get(str(message), "message")
         self.names = {reduce: f"{kind}.{reduce}" for reduce in REDUCTIONS}
+        self.steps = tuple(_steps(message))
 
     def __repr__(self):
         return f"Term({self.message})"
@@ -80,6 +81,14 @@ def _compute(message: Message, operands: Sequence[Tensor]) -> Tensor:
     if message.op == "arg":
         return operands[message.parts[0]]
     return _TORCH[message.op](*(_compute(p, operands) if isinstance(p, Message) else p for p in message.parts))
+
+
+def _steps(message: Message) -> Iterator[str]:
+    for part in message.parts:
+        if isinstance(part, Message):
+            yield from _steps(part)
+    if message.op != "arg":
+        yield message.op
 
 
 _KINDS = {"x0": "copy", "mul(x0, x1)": "mul", "mul(x1, x0)": "mul"}

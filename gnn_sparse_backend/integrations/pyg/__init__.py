@@ -22,7 +22,7 @@ from torch_geometric.nn.conv import FastRGCNConv, HeteroConv, MessagePassing, RG
 from ..core.graphs import GRAPHS
 from ..core.patch import Patches
 from ..traced import install, uninstall
-from . import hetero_conv, inplace, matmul, relational, scatter, typed_linear  # noqa: F401  (``inplace``: lazy tensors)
+from . import hetero_conv, inplace, layers, matmul, relational, scatter, typed_linear  # noqa: F401  (``inplace``: lazy tensors)
 from .derived import FUNCTIONS, LAYERS, kept
 from .gather import lazy_gather
 from .host import HOST
@@ -40,6 +40,7 @@ def activate() -> None:
         return
     _patches = patches = Patches()
     patches.set(MessagePassing, "_index_select_safe", lazy_gather(MessagePassing._index_select_safe))
+    patches.set(MessagePassing, "__call__", layers.watched_call)
     patches.set(EdgeIndex, "matmul", HOST.admit(EdgeIndex.matmul, "matmul.{reduce}", matmul.matmul))
     patches.set(HeteroConv, "forward", HOST.admit(HeteroConv.forward, "rgms", hetero_conv.forward))
     for layer, operator, run, breaks in (
@@ -60,7 +61,7 @@ def activate() -> None:
         original: scriptable(HOST.admit(original, operator, run), original)
         for original, operator, run in (
             (utils.spmm, "spmm.{reduce}", matmul.pyg_spmm),
-            (utils.scatter, "scatter.{reduce}", scatter.scatter),
+            (utils.scatter, "scatter.{reduce}", scatter.scatter_beside(utils.scatter)),
             (utils.segment, "segment.{reduce}", scatter.segment),
             (utils.softmax, "softmax", scatter.softmax_beside(utils.softmax)),
         )

@@ -1,10 +1,17 @@
-"""Whether a layer of PyG passes messages as its class says, so that one operator may stand in for it."""
+"""Layers of PyG as such: called, and whether one passes messages as its class says, so that one operator may stand in
+for it.
+"""
 
 from __future__ import annotations
 
 from operator import attrgetter
 
+import torch
+from torch.nn import Module
+from torch.nn.modules import module
 from torch_geometric.nn.conv import MessagePassing
+
+from ..lazy import LEAST, watched
 
 _STEPS = ("propagate", "message", "aggregate", "message_and_aggregate", "edge_update")
 _hooks_of = attrgetter(*(f"_{step}_forward_{when}hooks" for step in _STEPS for when in ("pre_", "")))
@@ -22,4 +29,29 @@ def is_rerouted(layer: MessagePassing) -> bool:
         or layer.decomposed_layers != 1
         or layer.flow != "source_to_target"
         or layer.node_dim not in (0, -2)
+    )
+
+
+def watched_call(self, *args, **kwargs):
+    """In the place of ``MessagePassing.__call__``: arithmetic of layers on large features goes in fewer passes."""
+    if not torch.compiler.is_compiling() and any(map(_is_large, (*args, *kwargs.values()))) and not _is_looked_at(self):
+        with watched("pyg"):
+            return Module.__call__(self, *args, **kwargs)  # looked up now: whoever traces programs replaces it
+    return Module.__call__(self, *args, **kwargs)
+
+
+def _is_large(x) -> bool:
+    if type(x) is tuple:
+        return any(map(_is_large, x))
+    return isinstance(x, torch.Tensor) and x.dtype.is_floating_point and x.numel() >= LEAST
+
+
+def _is_looked_at(layer: MessagePassing) -> bool:
+    """Whether hooks of somebody see what goes in and comes out."""
+    return bool(
+        layer._forward_hooks
+        or layer._forward_pre_hooks
+        or layer._backward_hooks
+        or module._global_forward_hooks
+        or module._global_forward_pre_hooks
     )

@@ -14,7 +14,7 @@ from ...ops.attention.operators import softmax_edges
 from ...ops.message.message_op import message_op
 from ...ops.message.operators import aggregate
 from ..core.refusal import PASS, Refusal
-from ..lazy import LazyTensor, materialise, reduced, refuse, softmaxed, value
+from ..lazy import LazyTensor, deferred, materialise, reduced, refuse, softmaxed, value
 from .gather import plain_index
 from .host import HOST, OUT_OF_RANGE, IndexEnd, segments
 
@@ -27,22 +27,28 @@ _FORMS = {
 }
 
 
-def scatter(src: Tensor, index: Tensor, dim: int = 0, dim_size: int | None = None, reduce: str = "sum"):
-    """``torch_geometric.utils.scatter``."""
-    if torch.compiler.is_compiling():
-        return PASS
-    if (refusal := _refuse_reduce(src, reduce) or _refuse(src, index, dim, dim_size)) is not None:
-        return refusal
-    rows, dim, reduce = _rows(index, dim_size), dim % src.dim(), _REDUCES[reduce]
-    if type(src) is LazyTensor:
-        found = reduced(src, rows, reduce) if dim == 0 else None
-        if found is not None:
-            return found
-        src = value(src, "its reduction")
-    graph = HOST.graph(rows, None)
-    if type(graph) is Refusal:
-        return graph
-    return _along(dim, src, lambda x: aggregate(_FORMS[reduce], graph, x)), f"scatter.{reduce}"
+def scatter_beside(original):
+    """``torch_geometric.utils.scatter``, which itself is ``original``."""
+
+    def scatter(src: Tensor, index: Tensor, dim: int = 0, dim_size: int | None = None, reduce: str = "sum"):
+        if torch.compiler.is_compiling():
+            return PASS
+        if (refusal := _refuse_reduce(src, reduce) or _refuse(src, index, dim, dim_size)) is not None:
+            return refusal
+        rows, dim, reduce = _rows(index, dim_size), dim % src.dim(), _REDUCES[reduce]
+        if type(src) is LazyTensor:
+            if dim == 0:
+                waiting = deferred(src, rows, reduce, lambda x: original(x, index, 0, rows.size, reduce))
+                found = reduced(src, rows, reduce) if waiting is None else (waiting, None)
+                if found is not None:
+                    return found
+            src = value(src, "its reduction")
+        graph = HOST.graph(rows, None)
+        if type(graph) is Refusal:
+            return graph
+        return _along(dim, src, lambda x: aggregate(_FORMS[reduce], graph, x)), f"scatter.{reduce}"
+
+    return scatter
 
 
 def segment(src: Tensor, ptr: Tensor, reduce: str = "sum"):

@@ -19,7 +19,7 @@ class GradientPlan:
 
     reduced: feature dimensions that an edge map sums itself. over: dimensions to sum afterwards, along which the
     operand was broadcast. alike: number of like terms along dimensions that none of the operands has. padded: the
-    operand's feature shape with leading ones. plain: none of this is needed.
+    operand's feature shape with leading ones. plain: none of this is needed. passes: the gradient is the cotangent.
     """
 
     form: MessageOp
@@ -30,9 +30,10 @@ class GradientPlan:
     alike: int
     padded: tuple[int, ...]
     plain: bool
+    passes: bool
 
 
-NO_GRADIENT = GradientPlan(None, False, (), (), (), 1, (), True)
+NO_GRADIENT = GradientPlan(None, False, (), (), (), 1, (), True, False)
 
 
 def gradient_plan(
@@ -54,7 +55,11 @@ def gradient_plan(
     if place == "edge" and over:
         over, reduced = (), summed[len(dims) - len(have) :]
     plain = not over and not reduced and alike == 1 and have == own and place != "all"
-    return GradientPlan(gradient.form, gradient.transposed, gradient.sources, reduced, over, alike, padded, plain)
+    passes = plain and place == "edge" and gradient.sources == ("cotangent",) and str(gradient.form.message) == "x0"
+    passes = passes and gradient.form.places == ("edge",)
+    return GradientPlan(
+        gradient.form, gradient.transposed, gradient.sources, reduced, over, alike, padded, plain, passes
+    )
 
 
 def fit_gradient(plan: GradientPlan, out: Tensor, place: str, shape) -> Tensor:

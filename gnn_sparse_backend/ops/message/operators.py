@@ -20,6 +20,8 @@ from torch import Tensor
 
 from ...compiler.cache.bounded import kept
 from ...compiler.language.reduction import REDUCTIONS
+from ...structures.derived import fact
+from ...structures.graph import Graph
 from ..core.library import register
 from ..core.operands import check_dense
 from ..core.operator import Operator
@@ -33,6 +35,7 @@ from .reductions.means import divided_first, inverse_degrees
 from .reductions.recurrence import products_of_others
 
 _CHOOSING = ("last", "first")
+_AT_EDGES = frozenset(("edge", "all"))
 _SWAPPED = {"row": "column", "column": "row"}
 
 
@@ -133,11 +136,21 @@ def _gradients(structure, of: MessageOp, operands, memo: _Memo, extra: dict, nee
             extra["others"] = products_of_others(structure, _messages(structure, of, operands))
         parts = [operands[s] if type(s) is int else extra[s] for s in plan.sources]
         if of.places[number] == "edge":
-            out = EDGE_MAP(structure, parts, (plan.form, plan.reduced))
+            out = parts[0] if plan.passes else EDGE_MAP(structure, parts, (plan.form, plan.reduced))
+        elif (
+            of.places[number] == "all" and not isinstance(structure, Traced) and _AT_EDGES.issuperset(plan.form.places)
+        ):
+            out = AGGREGATE(edges_in_one_row(structure), parts, (plan.form,))
         else:
             out = AGGREGATE(structure.transpose() if plan.transposed else structure, parts, (plan.form,))
         found.append(fit_gradient(plan, out, of.places[number], shape))
     return found
+
+
+@fact
+def edges_in_one_row(graph) -> Graph:
+    """All edges of a graph, in the user's order, as those into one node: for sums that no row takes part in."""
+    return Graph._of_one_row(graph.num_edges, graph.indices)
 
 
 def _messages(structure, of: MessageOp, operands) -> Tensor:

@@ -1,4 +1,6 @@
-"""What ``precompile`` and ``explain`` know of messages: copies and weighted copies by every reduction, and dots."""
+"""What ``precompile`` and ``explain`` know of messages: copies and weighted copies by every reduction, linear
+maps of sums and means, and dots.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,11 @@ import functools
 
 from ...compiler.language.reduction import REDUCTIONS
 from ...structures.graph import Graph
-from ..core.prepared import Kind, Prepared, prepares, structures
+from ..core.prepared import Kind, Prepared, pair, prepares, structures
 from .api.sddmm import sddmm
 from .api.spmm import spmm
+from .api.spmm_linear import REDUCES, spmm_linear
+from .linear_order import explain_linear
 from .message_op import message_op
 from .operators import AGGREGATE, EDGE_MAP
 
@@ -29,6 +33,19 @@ for _name, _reduction in REDUCTIONS.items():
     for _prefix, _message, _places, _shapes in (_COPY, _WEIGHTED):
         _form = message_op(_message, _places, _name, _ties)
         prepares(Prepared(_prefix + _name, AGGREGATE, Graph, ("F",), "", _shapes, _call, _form))
+for _reduction in REDUCES:
+    prepares(
+        Prepared(
+            "linear" if _reduction == "sum" else f"linear_{_reduction}",
+            AGGREGATE,
+            Graph,
+            ("F_in", "F_out"),
+            "F for both",
+            lambda graph, width: [(graph.shape[1], pair(width)[0]), pair(width)[::-1]],
+            functools.partial(spmm_linear, reduce=_reduction),
+            explain=explain_linear,
+        )
+    )
 prepares(
     Prepared(
         "dot",

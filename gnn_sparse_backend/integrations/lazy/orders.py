@@ -1,0 +1,110 @@
+"""A sum or mean over edges that waits for what becomes of it: a linear map of it may be cheaper before it.
+
+Inside ``watched`` a layer's sum of neighbours is lazy where its message is the features of the other end, alone or
+weighted. If the layer multiplies it by a matrix first, the two products go in the order that costs less
+(`ops.message.linear_order`); whatever else it does computes the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, is_autocast_enabled
+
+from ...ops.message.linear_order import maps_first
+from .ends import End
+from .handlers import keep
+from .recipes import PLAIN, Pointwise, Recipe
+from .reductions import total
+from .rows import watching
+from .tensor import LazyTensor, lazy_tensor
+
+_LINEAR = torch._C._nn.linear  # what ``F.linear`` is where nobody has replaced it
+
+
+class Reduced(Recipe):
+    """A message reduced over the edges of each row.
+
+    message: the features of one end, alone or weighted by the edges. framework: ``(values) -> tensor``, the framework's
+    own reduction.
+    """
+
+    __slots__ = ("framework", "message", "reduce", "rows")
+    of_edges = False
+
+    def __init__(self, message: Pointwise, rows: End, reduce: str, framework: Callable[[Tensor], Tensor]):
+        shape = torch.Size((rows.size, *message.shape[1:]))
+        super().__init__(message.host, shape, message.dtype, message.operands, message.versions)
+        self.message, self.rows, self.reduce, self.framework = message, rows, reduce, framework
+
+    def ends(self):
+        return (*self.message.ends(), self.rows)
+
+    def on(self, operands):
+        return Reduced(self.message.on(operands), self.rows, self.reduce, self.framework)
+
+    def run(self):
+        return total(self.message, self.rows, self.reduce)
+
+    def reference(self):
+        return self.framework(self.message.reference())
+
+    def mapped_by(self, matrix: Tensor, bias: Tensor | None) -> Tensor | None:
+        """``linear`` of it, mapped before it is reduced; None where that does not pay, or cannot be."""
+        message = self.message
+        at = next(number for number, dims in enumerate(message.dims) if dims == message.inner)
+        x, end = message.operands[at], message.places[at]
+        sizes = self.rows.size, end.size, end.count
+        if not maps_first(*sizes, matrix.shape[1], matrix.shape[0], x.itemsize):
+            return None
+        self.check_unmodified()
+        mapped = _LINEAR(x, matrix)
+        operands, dims = list(message.operands), list(message.dims)
+        operands[at], dims[at] = mapped, tuple(mapped.shape[1:])
+        narrow = message.viewed(torch.Size((end.count, *dims[at])), tuple(dims)).on(tuple(operands))
+        out = Reduced(narrow, self.rows, self.reduce, self.framework).value("its reduction")
+        return out if bias is None else out + bias
+
+
+def deferred(lazy: LazyTensor, rows: End, reduce: str, framework: Callable[[Tensor], Tensor]) -> LazyTensor | None:
+    """The reduction of a lazy message, lazy itself; None where nothing is gained by waiting, or nobody watches."""
+    watch, message = watching(), lazy._recipe
+    if watch is None or reduce not in ("sum", "mean") or type(message) is not Pointwise or is_autocast_enabled("cpu"):
+        return None
+    if rows.count != message.shape[0] or not message.pending() or len(message.inner) != 1 or not message.plain:
+        return None
+    wide = [place for dims, place in zip(message.dims, message.places) if dims == message.inner]
+    narrow = all(dims in ((), (1,), message.inner) for dims in message.dims)
+    if len(wide) != 1 or message.inner == (1,) or type(wide[0]) is str or wide[0].key == rows.key or not narrow:
+        return None
+    if not set(message.term.steps) <= {"mul"}:
+        return None
+    message.check_unmodified()
+    message.used = True
+    out = lazy_tensor(Reduced(message, rows, reduce, framework))
+    watch.track(out)
+    return out
+
+
+def _linear(lazy, weight, bias=None):
+    recipe = lazy._recipe if type(lazy) is LazyTensor else None
+    if type(recipe) is not Reduced or not recipe.pending() or type(weight) not in PLAIN:
+        return NotImplemented
+    if weight.dim() != 2 or weight.shape[1:] != recipe.shape[1:] or weight.dtype is not recipe.dtype:
+        return NotImplemented
+    if bias is not None and (type(bias) not in PLAIN or bias.shape != weight.shape[:1]):
+        return NotImplemented
+    found = recipe.mapped_by(weight, bias)
+    return NotImplemented if found is None else found
+
+
+def _matmul(lazy, other):
+    if type(other) not in PLAIN or other.dim() != 2:
+        return NotImplemented
+    return _linear(lazy, other.t())
+
+
+keep(_LINEAR, _linear, "weight", "bias")
+for _function in (torch.matmul, torch.mm, Tensor.matmul, Tensor.mm, Tensor.__matmul__):
+    keep(_function, _matmul)

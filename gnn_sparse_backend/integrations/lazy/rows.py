@@ -1,0 +1,208 @@
+"""What a layer does to node features around its messages, in fewer passes over memory.
+
+Scaling by degree, products with a vector of attention that are then summed, biases, self-terms and residuals are
+arithmetic on (nodes, features) tensors, each step of which PyTorch reads and writes whole. Inside ``watched`` such a
+step gives a lazy tensor too, whose edges are its own rows; whoever wants its values has all steps computed by one
+operator, and its gradients by one for each operand. A single step is left to PyTorch. Features that are only scaled
+are gathered as they were, and scaled where they are read (``scaled_at``).
+
+What is written to inside is not read late, and what leaves ``watched`` is an ordinary tensor, but for a variable of a
+layer of DGL that has become part of something else and that somebody keeps: it is computed when it is looked at.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import prod
+
+import torch
+from torch import Tensor
+from torch._C._dynamo.eval_frame import get_eval_frame_callback
+from torch.overrides import TorchFunctionMode
+
+from ...compiler.cache.bounded import kept
+from ...structures.checks import FLOATING
+from ..core.counters import ours
+from . import arithmetic
+from .ends import End, Host
+from .handlers import OPERATIONS
+from .modes import COMPUTING, transformed
+from .recipes import EDGE, PLAIN, Pointwise, Recipe, version
+from .stages import Score
+from .tensor import LazyTensor, lazy_tensor, value
+from .terms import BARE
+
+LEAST = 1 << 20
+"""Numbers from which a pass over them is long beside what following it costs."""
+MOST_EDGES = 64
+"""Edges of a node up to which scaling features once for each edge costs less than a pass over the nodes."""
+
+
+class Rows(Host):
+    """Arithmetic on node features of a framework, in one scope. alive: the lazy tensors of it that still are."""
+
+    message, of_edges = "rows", False
+
+    def __init__(self, name: str):
+        self.name = name
+        self.alive: list[weakref.ref[LazyTensor]] = []
+
+    def compute(self, recipe: Recipe, reason: str) -> Tensor:
+        """By one operator where there is more than one step."""
+        if (type(recipe) is Score or len(recipe.term.steps) > 1) and transformed() is None:
+            out, _ = recipe.run()
+            ours(self.name, self.message)
+            return out
+        return recipe.reference()
+
+    def track(self, lazy: LazyTensor) -> None:
+        """Have a lazy tensor settled with those of this scope."""
+        self.alive.append(weakref.ref(lazy))
+
+    follow = track
+
+    def settle(self, wanted: Callable[[Recipe], bool]) -> None:
+        """Make those of the lazy tensors that are ``wanted`` ordinary ones, whoever holds them."""
+        lazies = [lazy for each in self.alive if type(lazy := each()) is LazyTensor]
+        kept = [weakref.ref(lazy) for lazy in lazies if not wanted(lazy._recipe)]
+        self.alive.clear()  # what is swapped must have no weak references
+        for lazy in lazies:
+            if wanted(lazy._recipe):
+                tensor = value(lazy, "it leaves its local scope")
+                torch.utils.swap_tensors(lazy, tensor.view_as(tensor))
+        self.alive = kept
+
+
+class _Watching(TorchFunctionMode):
+    """Arithmetic on node features while a layer runs."""
+
+    def __init__(self, rows: Rows):
+        super().__init__()
+        self.rows = rows
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        operation = OPERATIONS.get(func)
+        if COMPUTING.on:
+            pass
+        elif operation is not None:
+            if not kwargs and len(args) == 2:
+                op, reflected = operation
+                found = _started(self.rows, op, *(args[::-1] if reflected else args))
+                if found is not None:
+                    return found
+        elif _writes(func) or (kwargs and kwargs.get("out") is not None):
+            self.rows.settle(_any)
+        return func(*args, **(kwargs or {}))
+
+
+class _OfThread(threading.local):
+    watching: _Watching | None = None
+
+
+_now = _OfThread()
+
+
+@contextmanager
+def watched(name: str, within: bool = False) -> Iterator[None]:
+    """A layer of framework ``name`` runs inside, on features worth it.
+
+    within: the function that makes the layer's result is still running when this ends, so that what became part of
+    something else may be one of its variables, and is left lazy.
+    """
+    if transformed() is not None or get_eval_frame_callback() is not None:  # a compiled program may be inside
+        yield
+        return
+    rows, watching = Rows(name), _now.watching
+    if watching is None:
+        with _Watching(rows) as _now.watching:
+            try:
+                yield
+            finally:
+                _now.watching = None
+    else:
+        outside, watching.rows = watching.rows, rows
+        try:
+            yield
+        finally:
+            watching.rows = outside
+    rows.settle(_seen if within else _any)
+
+
+def watching() -> Rows | None:
+    """The scope that this thread is in, if any."""
+    return None if _now.watching is None else _now.watching.rows
+
+
+def of_rows(lazy: LazyTensor) -> bool:
+    """Whether a lazy tensor stands at its own rows alone."""
+    return not lazy._recipe.of_edges
+
+
+def scaled_at(lazy: LazyTensor, host: Host, end: End) -> LazyTensor | None:
+    """Rows that were only scaled, by one number each, at an end of edges; None of others, which are computed first."""
+    recipe = lazy._recipe
+    if type(recipe) is not Pointwise or not recipe.plain or not recipe.pending() or recipe.shape[0] != end.size:
+        return None
+    if not _SCALES.issuperset(recipe.term.steps) or end.count > MOST_EDGES * end.size:
+        return None
+    wide = [prod(dims) > 1 for dims in recipe.dims]
+    if sum(wide) != 1 or any(x.requires_grad and not own for x, own in zip(recipe.operands, wide)):
+        return None
+    recipe.used = True
+    places = tuple(end if place is EDGE else place for place in recipe.places)
+    shape = torch.Size((end.count, *recipe.shape[1:]))
+    moved = Pointwise(
+        host, shape, recipe.dtype, recipe.operands, recipe.versions, recipe.term, places, recipe.dims, recipe.inner
+    )
+    return lazy_tensor(moved)
+
+
+_SCALES = frozenset(("mul", "div"))
+_IN_PLACE = frozenset(f"__i{op}__" for op in "add sub mul truediv floordiv mod pow and or xor lshift rshift".split())
+
+
+@kept
+def _writes(func: Callable) -> bool:
+    """Whether a function of PyTorch writes to one of its arguments, by its name."""
+    name = getattr(func, "__name__", "")
+    return (name.endswith("_") and not name.endswith("__")) or name in _IN_PLACE or name in ("__setitem__", "__set__")
+
+
+def _started(rows: Rows, op: str, first, second) -> LazyTensor | None:
+    """A step of arithmetic, lazy; None where it is none on features that are worth it."""
+    if _is_worth_it(first):
+        found = arithmetic.binary(op, _recipe_of(rows, first), second)
+    elif _is_worth_it(second):
+        found = arithmetic.binary(op, first, _recipe_of(rows, second))
+    else:
+        return None
+    return lazy_tensor(found) if isinstance(found, Recipe) else None
+
+
+def _is_worth_it(x) -> bool:
+    return (
+        type(x) in PLAIN
+        and x.numel() >= LEAST
+        and x.dim() > 1
+        and x.is_cpu
+        and x.dtype in FLOATING
+        and x.is_contiguous()
+        and not (x.is_leaf and x.requires_grad)  # an optimiser may write to it
+        and transformed() is None
+    )
+
+
+def _recipe_of(rows: Rows, x: Tensor) -> Pointwise:
+    features = tuple(x.shape[1:])
+    return Pointwise(rows, x.shape, x.dtype, (x,), (version(x),), BARE, (EDGE,), (features,), features)
+
+
+def _any(recipe: Recipe) -> bool:
+    return True
+
+
+def _seen(recipe: Recipe) -> bool:
+    return not recipe.used or recipe.settled() is not None

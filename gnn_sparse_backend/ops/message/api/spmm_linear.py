@@ -1,0 +1,60 @@
+"""``gsb.spmm_linear``: a linear map of an aggregation, in whichever order costs less."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn.functional import linear
+
+from ....structures.graph import Graph
+from ...core.operands import check_dense, check_features, check_graph
+from ..checks import check_choice
+from ..linear_order import maps_first
+from .spmm import spmm
+
+REDUCES = ("sum", "mean")
+"""The reductions that a linear map may go before."""
+
+
+def spmm_linear(
+    graph: Graph,
+    x: Tensor,
+    matrix: Tensor,
+    bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    reduce: str = "sum",
+) -> Tensor:
+    """``linear(spmm(graph, x, weight, reduce), matrix, bias)``, whose two products are made in the cheaper order.
+
+    ``(A X) W`` aggregates ``F_in`` features and multiplies a row for every destination, ``A (X W)`` aggregates
+    ``F_out`` features and multiplies a row for every source. The gradients go in the same order.
+    ``gsb.explain(graph, (F_in, F_out), op="linear")`` says which it is and what either costs.
+
+    Args:
+        graph: structure of shape (n_dst, n_src).
+        x: (n_src, F_in) features in float32, float64, bfloat16 or float16.
+        matrix: (F_out, F_in), as ``torch.nn.Linear`` has its weight, in the type of ``x``.
+        bias: (F_out,) or None; added once to every destination, those without edges too.
+        weight: None for ones, or (E,) a number for each edge.
+        reduce: ``"sum"`` or ``"mean"``.
+
+    Returns:
+        (n_dst, F_out) in the type of ``x``. The two orders differ by rounding alone.
+
+    Raises:
+        TypeError, ValueError: as `spmm`; ``x`` is no matrix, or ``matrix`` does not fit it.
+    """
+    check_graph("spmm_linear", graph)
+    check_choice("spmm_linear", "reduce", reduce, REDUCES)
+    check_features("spmm_linear", "x", x)
+    check_dense("spmm_linear", "matrix", matrix)
+    if x.dim() != 2 or matrix.dim() != 2 or matrix.shape[1] != x.shape[1]:
+        raise ValueError(
+            "spmm_linear: x must have shape (n_src, F_in) and matrix (F_out, F_in), got "
+            f"{tuple(x.shape)} and {tuple(matrix.shape)}"
+        )
+    if bias is not None and bias.shape != matrix.shape[:1]:
+        raise ValueError(f"spmm_linear: bias must have shape ({matrix.shape[0]},), got {tuple(bias.shape)}")
+    if maps_first(*graph.shape, graph.num_edges, x.shape[1], matrix.shape[0], x.itemsize):
+        out = spmm(graph, linear(x, matrix), weight, reduce)
+        return out if bias is None else out + bias
+    return linear(spmm(graph, x, weight, reduce), matrix, bias)

@@ -1,0 +1,71 @@
+"""In which order an aggregation and a linear map of it are made, and why: ``gsb.explain(graph, op="linear")``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.table import Table
+
+from ...planner.cpu.relational import MARGIN, by_column, order_costs
+from ...runtime.text import render
+from ...runtime.type_names import check_dtype, type_name
+from ...structures.graph import Graph
+from ..core.prepared import Width, pair
+
+
+def maps_first(rows: int, columns: int, edges: int, in_features: int, out_features: int, itemsize: int) -> bool:
+    """Whether ``A (X W)`` costs less than ``(A X) W`` for A of shape (rows, columns): the order of a relational product
+    with one relation, whose pairs are rows and columns.
+    """
+    return bool(by_column(rows, columns, edges, in_features, out_features, 1, itemsize))
+
+
+@dataclass(frozen=True)
+class LinearOrder:
+    """The order of an aggregation and a linear map; ``str()`` is the text for people.
+
+    aggregated_first, mapped_first: what either order costs, in multiply-adds, or in what takes as long.
+    """
+
+    in_features: int
+    out_features: int
+    dtype: str
+    rows: int
+    columns: int
+    edges: int
+    aggregated_first: float
+    mapped_first: float
+
+    @property
+    def order(self) -> str:
+        """``(A X) W`` or ``A (X W)``."""
+        return "A (X W)" if self.mapped_first < MARGIN * self.aggregated_first else "(A X) W"
+
+    def __str__(self) -> str:
+        table = Table(title="orders (* is the one taken)", title_justify="left")
+        for heading in ("order", "features aggregated", "rows multiplied", "predicted, M"):
+            table.add_column(heading, justify="left" if heading == "order" else "right")
+        for order, features, multiplied, cost in (
+            ("(A X) W", self.in_features, self.rows, self.aggregated_first),
+            ("A (X W)", self.out_features, self.columns, self.mapped_first),
+        ):
+            mark = "* " if order == self.order else "  "
+            table.add_row(mark + order, f"{features:,}", f"{multiplied:,}", f"{cost / 1e6:,.2f}")
+        return render(
+            f"linear, {self.in_features} to {self.out_features} features ({self.dtype}) on {self.rows:,} x "
+            f"{self.columns:,} with {self.edges:,} edges\n"
+            f"order: {self.order}",
+            "",
+            table,
+            f"M: millions of multiply-adds, or of what takes as long; A (X W) is taken where it costs under {MARGIN} "
+            "of (A X) W",
+        )
+
+
+def explain_linear(graph: Graph, features: Width = 64, *, dtype="float32", backward: bool = False) -> LinearOrder:
+    """``gsb.explain`` of a linear map of an aggregation. backward: the same, since gradients go in the same order."""
+    wide_in, wide_out = pair(features)
+    kind = check_dtype(dtype)
+    sizes = *graph.shape, graph.num_edges
+    costs = order_costs(*sizes, wide_in, wide_out, 1, kind.itemsize)
+    return LinearOrder(wide_in, wide_out, type_name(kind), *sizes, *map(float, costs))

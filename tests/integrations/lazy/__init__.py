@@ -1,0 +1,1 @@
+"""Tests of lazy tensors that no one framework owns."""

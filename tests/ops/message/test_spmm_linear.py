@@ -1,0 +1,86 @@
+"""``gsb.spmm_linear`` against float64, in both orders."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import gnn_sparse_backend as gsb
+from gnn_sparse_backend.ops.message.linear_order import maps_first
+
+SHAPES = {
+    "narrower": ((30, 30), 16, 3),
+    "wider": ((30, 30), 3, 16),
+    "few rows": ((5, 60), 16, 3),
+    "width 1": ((30, 20), 1, 1),
+}
+
+
+def graph_of(shape, edges=200):
+    generator = torch.Generator().manual_seed(1)
+    row, column = (torch.randint(0, extent - 1, (edges,), generator=generator) for extent in shape)
+    return gsb.Graph.from_coo(row, column, shape)  # the last row and column have no edges
+
+
+def dense(graph, weight, reduce):
+    row = torch.arange(graph.shape[0]).repeat_interleave(graph.in_degrees.long())
+    matrix = torch.zeros(graph.shape, dtype=torch.float64)
+    matrix.index_put_((row, graph.indices.long()), weight.double()[graph.edge_numbers.long()], accumulate=True)
+    return matrix / graph.in_degrees.clamp(min=1).unsqueeze(1) if reduce == "mean" else matrix
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_values(shape, reduce, weighted, dtype):
+    size, wide_in, wide_out = SHAPES[shape]
+    graph = graph_of(size)
+    x, matrix, bias = (torch.randn(*s).to(dtype) for s in ((size[1], wide_in), (wide_out, wide_in), (wide_out,)))
+    weight = torch.rand(graph.num_edges).to(dtype) if weighted else None
+    found = gsb.spmm_linear(graph, x, matrix, bias, weight, reduce)
+    weights = torch.ones(graph.num_edges) if weight is None else weight
+    expected = dense(graph, weights, reduce) @ x.double() @ matrix.double().t() + bias.double()
+    assert found.dtype is dtype
+    scale = (dense(graph, weights.abs(), reduce) @ x.double().abs() @ matrix.double().abs().t()).max() + 1
+    assert (found.double() - expected).abs().max() < 4 * torch.finfo(dtype).eps * scale
+    torch.testing.assert_close(found[-1], bias)
+
+
+def test_the_orders():
+    assert maps_first(30, 30, 200, 16, 3, 4) and not maps_first(30, 30, 200, 3, 16, 4)
+    assert not maps_first(5, 5000, 200, 16, 8, 4)  # a row for every source is more than one for every destination
+    assert not maps_first(30, 30, 200, 16, 16, 4)
+
+
+@pytest.mark.parametrize("shape", ["narrower", "wider"])
+def test_gradients(shape):
+    size, wide_in, wide_out = SHAPES[shape]
+    graph = graph_of(size, 40)
+    given = [
+        torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in ((size[1], wide_in), (wide_out, wide_in))
+    ]
+    weight = torch.rand(40, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x, m, w: gsb.spmm_linear(graph, x, m, None, w, "mean"), (*given, weight))
+
+
+def test_explain():
+    graph = graph_of((30, 30))
+    found = gsb.explain(graph, features=(16, 3), op="linear")
+    assert found.order == "A (X W)" and "* A (X W)" in str(found) and "30 x 30 with 200 edges" in str(found)
+    assert gsb.explain(graph, features=(3, 16), op="linear_mean").order == "(A X) W"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"reduce": "max"}, r"reduce.*max"),
+        ({"matrix": torch.zeros(3, 5)}, r"\(30, 16\) and \(3, 5\)"),
+        ({"bias": torch.zeros(4)}, r"bias must have shape \(3,\), got \(4,\)"),
+        ({"x": torch.zeros(30, 2, 8)}, r"\(30, 2, 8\)"),
+    ],
+)
+def test_errors_quote_what_they_got(change, message):
+    given = {"x": torch.zeros(30, 16), "matrix": torch.zeros(3, 16), "bias": None, "reduce": "sum"} | change
+    with pytest.raises(ValueError, match=message):
+        gsb.spmm_linear(graph_of((30, 30)), **given)
