@@ -46,6 +46,7 @@ FILLED = {
     ("integrations.core.counters", "_ours"): "operators of frameworks",
     ("integrations.core.registry", "_active"): "frameworks",
     ("integrations.core.registry", "_registered"): "frameworks",
+    ("integrations.lazy.handlers", "OPERATIONS"): "functions of PyTorch",
     ("integrations.lazy.tensor", "HANDLERS"): "functions of PyTorch",
     ("integrations.pyg", "_replaced"): "functions of PyG",
     ("log", "_told"): "emptied at MOST_TOLD",
