@@ -84,17 +84,14 @@ class _Watching(TorchFunctionMode):
         self.rows = rows
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        operation = OPERATIONS.get(func)
-        if COMPUTING.on:
-            pass
-        elif operation is not None:
-            if not kwargs and len(args) == 2:
+        if not COMPUTING.on:
+            if _writes(func) or (kwargs and kwargs.get("out") is not None):
+                self.rows.settle(_any)
+            elif not kwargs and len(args) == 2 and (operation := OPERATIONS.get(func)) is not None:
                 op, reflected = operation
                 found = _started(self.rows, op, *(args[::-1] if reflected else args))
                 if found is not None:
                     return found
-        elif _writes(func) or (kwargs and kwargs.get("out") is not None):
-            self.rows.settle(_any)
         return func(*args, **(kwargs or {}))
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from ....structures.graph import Graph
-from ...core.operands import check_dense, check_features, check_graph
+from ...core.operands import check_dense, check_device, check_features, check_graph, check_rows, common_type
 from ..checks import check_choice
 from ..linear_order import maps_first
 from .spmm import spmm
@@ -46,7 +46,10 @@ def spmm_linear(
     check_graph("spmm_linear", graph)
     check_choice("spmm_linear", "reduce", reduce, REDUCES)
     check_features("spmm_linear", "x", x)
-    check_dense("spmm_linear", "matrix", matrix)
+    given = {"x": x, "matrix": matrix} | ({} if bias is None else {"bias": bias})
+    for name in list(given)[1:]:
+        check_dense("spmm_linear", name, given[name])
+        check_device("spmm_linear", name, given[name], graph)
     if x.dim() != 2 or matrix.dim() != 2 or matrix.shape[1] != x.shape[1]:
         raise ValueError(
             "spmm_linear: x must have shape (n_src, F_in) and matrix (F_out, F_in), got "
@@ -54,6 +57,10 @@ def spmm_linear(
         )
     if bias is not None and bias.shape != matrix.shape[:1]:
         raise ValueError(f"spmm_linear: bias must have shape ({matrix.shape[0]},), got {tuple(bias.shape)}")
+    check_rows("spmm_linear", "x", x, graph.shape[1], "source", graph)
+    x, matrix, *rest = common_type("spmm_linear", tuple(given), *given.values())
+    if bias is not None:
+        (bias,) = rest
     if maps_first(*graph.shape, graph.num_edges, x.shape[1], matrix.shape[0], x.itemsize):
         out = spmm(graph, linear(x, matrix), weight, reduce)
         return out if bias is None else out + bias
