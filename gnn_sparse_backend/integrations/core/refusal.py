@@ -19,6 +19,8 @@ from collections.abc import Callable
 from inspect import Parameter, Signature
 from typing import final
 
+from torch.compiler import disable, is_compiling
+
 from .counters import fallback, ours
 from .remedies import remedy_of
 
@@ -55,10 +57,12 @@ class Boundary:
 
     Attributes:
         name: by which it is enabled and counted.
+        traced: whether ``torch.compile`` traces into these functions; otherwise a program ends where one is called.
         deferred: types of arguments that may be, or hold, what we have not computed yet.
     """
 
     name: str
+    traced = True
     deferred: frozenset[type] = frozenset()
 
     def computed(self, x, reason: str):
@@ -73,14 +77,16 @@ class Boundary:
         """
         parameters = inspect.signature(run).parameters.values()
         bare = [each.replace(default=Parameter.empty, annotation=Parameter.empty) for each in parameters]
+        given = ", ".join(_GIVEN.get(each.kind, "{0}").format(each.name) for each in parameters)
         source = _SOURCE.format(
             parameters=Signature(bare),
-            given=", ".join(_GIVEN.get(each.kind, "{0}").format(each.name) for each in parameters),
+            given=given,
             framework=self.name,
+            part="" if self.traced else _PART.format(given),
             count="pass" if operator is None else f"_fallback({self.name!r}, f{operator!r}, _found.reason)",
             compute="; ".join(_COMPUTED_OF.get(each.kind, _COMPUTED).format(each.name) for each in parameters),
         )
-        names = {"PASS": PASS, "Refusal": Refusal}
+        names = {"PASS": PASS, "Refusal": Refusal, "_is_compiling": is_compiling, "_disable": disable}
         exec(source, names)
         asking = names["bind"](run, original, ours, fallback, self.deferred, self.computed)
         asking.__defaults__, asking.__kwdefaults__ = run.__defaults__, run.__kwdefaults__
@@ -91,7 +97,7 @@ class Boundary:
 # ``**kwargs`` costs more than all else that is done here.
 _SOURCE = """
 def bind(_run, _original, _ours, _fallback, _deferred, _computed):
-    def asking{parameters}:
+    def asking{parameters}:{part}
         _found = _run({given})
         if type(_found) is not Refusal:
             _result, _name = _found
@@ -102,8 +108,12 @@ def bind(_run, _original, _ours, _fallback, _deferred, _computed):
             {count}
             {compute}
         return _original({given})
+    _apart = _disable(asking)
     return asking
 """
+_PART = """
+        if _is_compiling():
+            return _apart({})"""
 _GIVEN = {Parameter.KEYWORD_ONLY: "{0}={0}", Parameter.VAR_POSITIONAL: "*{0}", Parameter.VAR_KEYWORD: "**{0}"}
 _COMPUTED = "{0} = _computed({0}, _found.reason) if type({0}) in _deferred else {0}"
 _COMPUTED_OF = {

@@ -73,7 +73,7 @@ def put_operators(graph: Graph, name: str) -> bool:
     name: of the framework that their calls are counted for.
     """
     mode = next((x.fake_mode for x in map(known_tensor, graph.nodes) if hasattr(x, "fake_mode")), None)
-    if mode is None or not any(gather_of(node) or scatter_of(node) for node in graph.nodes):
+    if mode is None or not any(gather_of(node) or scatter_of(node) or dropout_of(node) for node in graph.nodes):
         return False
     walk = _Walk(graph, name, mode)
     walk.follow()
