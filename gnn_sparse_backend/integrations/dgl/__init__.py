@@ -85,6 +85,8 @@ def activate() -> None:
     _patches.set(core, "invoke_edge_udf", tracing.apart(messages.make_features(core.invoke_edge_udf)))
     _patches.set(DGLGraph, "local_scope", lazy_edges.marking_scope(DGLGraph.local_scope))
     _patches.set(DGLGraph, "local_var", lazy_edges.marking_copy(DGLGraph.local_var))
+    for layer in {each for each in vars(layers).values() if isinstance(each, type) and "forward" in vars(each)}:
+        _patches.set(layer, "forward", tracing.apart(layer.forward))  # dropouts of lazy tensors are among what it calls
     tracing.leave()
 
 
