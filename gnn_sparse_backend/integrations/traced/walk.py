@@ -18,7 +18,6 @@ from torch.nn import functional
 
 from ...compiler.language.reduction import REDUCTIONS
 from ...ops.attention.operators import softmax_edges
-from ...ops.core.traced import NO_STRUCTURE
 from ...ops.message.message_op import message_op
 from ...ops.message.operators import aggregate
 from ...ops.random.draws import torch_draws_so
@@ -28,6 +27,7 @@ from ..core.refusal import Refusal
 from ..lazy import LazyTensor, gather, reduced, refuse_features, softmaxed, value
 from ..lazy.recipes import Pointwise
 from ..lazy.tensor import HANDLERS
+from .dropouts import COUNTED
 from .edges import IN_DEGREES
 from .host import IndexEnd, TracedHost
 from .matching import (
@@ -143,7 +143,7 @@ class _Walk:
         rectified = before is not None and not any(written_to(each) or changes_mode(each) for each in between)
         attributes = dropout.p, self.places[node], rectified
         x = self._value(before if rectified else x)
-        self._becomes(node, dropped(NO_STRUCTURE.traced(None), (x,), attributes))
+        self._becomes(node, dropped(COUNTED.traced(None), (x,), attributes))
 
     def _handle(self, node: Node) -> bool:
         """Let lazy operands go through a function as in eager programs. Whether that was possible."""
