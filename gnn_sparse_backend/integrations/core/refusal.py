@@ -17,7 +17,9 @@ import functools
 import inspect
 from collections.abc import Callable
 from inspect import Parameter, Signature
-from typing import final
+from typing import Any, final
+
+from torch.compiler import disable, is_compiling
 
 from .counters import fallback, ours
 from .remedies import remedy_of
@@ -55,10 +57,12 @@ class Boundary:
 
     Attributes:
         name: by which it is enabled and counted.
+        traced: whether ``torch.compile`` traces into these functions; otherwise a program ends where one is called.
         deferred: types of arguments that may be, or hold, what we have not computed yet.
     """
 
     name: str
+    traced = True
     deferred: frozenset[type] = frozenset()
 
     def computed(self, x, reason: str):
@@ -78,17 +82,21 @@ class Boundary:
         """
         parameters = inspect.signature(run).parameters.values()
         bare = [each.replace(default=Parameter.empty, annotation=Parameter.empty) for each in parameters]
+        given = ", ".join(_GIVEN.get(each.kind, "{0}").format(each.name) for each in parameters)
         source = _SOURCE.format(
             parameters=Signature(bare),
-            given=", ".join(_GIVEN.get(each.kind, "{0}").format(each.name) for each in parameters),
+            given=given,
             framework=self.name,
+            part="" if self.traced else _PART.format(given),
             count="pass" if operator is None else f"_fallback({self.name!r}, f{operator!r}, _found.reason)",
             enter="; ".join(_ENTERING.format(each.name) for each in parameters if each.kind in _ALONE)
             if entering and self.deferred
             else "pass",
             compute="; ".join(_COMPUTED_OF.get(each.kind, _COMPUTED).format(each.name) for each in parameters),
         )
-        names = {"PASS": PASS, "Refusal": Refusal, "__name__": __name__}  # where those who trace programs find both
+        # of this module, where those who trace programs look for them
+        known = {"PASS": PASS, "Refusal": Refusal, "is_compiling": is_compiling, "disable": disable}
+        names: dict[str, Any] = known | {"__name__": __name__}
         exec(source, names)
         asking = names["bind"](run, original, ours, fallback, self.deferred, self.computed, self.entering)
         asking.__defaults__, asking.__kwdefaults__ = run.__defaults__, run.__kwdefaults__
@@ -99,7 +107,7 @@ class Boundary:
 # ``**kwargs`` costs more than all else that is done here.
 _SOURCE = """
 def bind(_run, _original, _ours, _fallback, _deferred, _computed, _entering):
-    def asking{parameters}:
+    def asking{parameters}:{part}
         {enter}
         _found = _run({given})
         if type(_found) is not Refusal:
@@ -111,8 +119,12 @@ def bind(_run, _original, _ours, _fallback, _deferred, _computed, _entering):
             {count}
             {compute}
         return _original({given})
+    _apart = disable(asking)
     return asking
 """
+_PART = """
+        if is_compiling():
+            return _apart({})"""
 _GIVEN = {Parameter.KEYWORD_ONLY: "{0}={0}", Parameter.VAR_POSITIONAL: "*{0}", Parameter.VAR_KEYWORD: "**{0}"}
 _ALONE = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _ENTERING = "{0} = _entering({0}) if type({0}) in _deferred else {0}"

@@ -19,7 +19,19 @@ from dgl import DGLGraph
 from dgl.heterograph_index import HeteroGraphIndex
 
 from ..core.patch import Patches
-from . import hetero, hetero_conv, lazy_edges, messages, sddmm, segments, softmax, spmm, structure, typed_linear
+from . import (
+    hetero,
+    hetero_conv,
+    lazy_edges,
+    messages,
+    sddmm,
+    segments,
+    softmax,
+    spmm,
+    structure,
+    tracing,
+    typed_linear,
+)
 from .host import HOST
 
 _patches = Patches()
@@ -27,8 +39,12 @@ _patches = Patches()
 
 def activate() -> None:
     """Replace DGL's sparse operators; called by ``enable("dgl")``."""
-    _patches.set(HeteroGraphIndex, "reverse", structure.linked_reverse(HeteroGraphIndex.reverse))
-    _patches.set(HeteroGraphIndex, "get_relation_graph", structure.linked_relation(HeteroGraphIndex.get_relation_graph))
+    _patches.set(HeteroGraphIndex, "reverse", tracing.apart(structure.linked_reverse(HeteroGraphIndex.reverse)))
+    _patches.set(
+        HeteroGraphIndex,
+        "get_relation_graph",
+        tracing.apart(structure.linked_relation(HeteroGraphIndex.get_relation_graph)),
+    )
     layers = importlib.import_module("dgl.nn.pytorch")
     # what ``dgl.ops.edge_softmax`` calls, under whatever names modules have imported it
     softmaxes = importlib.import_module("dgl.ops.edge_softmax")
@@ -64,15 +80,19 @@ def activate() -> None:
         for module in modules:
             _patches.set(importlib.import_module(f"dgl.{module}"), name, new)
     core = importlib.import_module("dgl.core")
-    _patches.set(core, "message_passing", messages.make_messages(core.message_passing))
-    _patches.set(core, "invoke_gsddmm", messages.make_values(core.invoke_gsddmm))
-    _patches.set(core, "invoke_edge_udf", messages.make_features(core.invoke_edge_udf))
+    _patches.set(core, "message_passing", tracing.apart(messages.make_messages(core.message_passing)))
+    _patches.set(core, "invoke_gsddmm", tracing.apart(messages.make_values(core.invoke_gsddmm)))
+    _patches.set(core, "invoke_edge_udf", tracing.apart(messages.make_features(core.invoke_edge_udf)))
     _patches.set(DGLGraph, "local_scope", lazy_edges.marking_scope(DGLGraph.local_scope))
     _patches.set(DGLGraph, "local_var", lazy_edges.marking_copy(DGLGraph.local_var))
+    for layer in {each for each in vars(layers).values() if isinstance(each, type) and "forward" in vars(each)}:
+        _patches.set(layer, "forward", tracing.apart(layer.forward))  # dropouts of lazy tensors are among what it calls
+    tracing.leave()
 
 
 def deactivate() -> None:
     """Put DGL's own operators back and drop what was kept for its graphs."""
     _patches.undo()
+    tracing.enter()
     for module in (structure, lazy_edges, segments, typed_linear):
         module.KEPT.clear()

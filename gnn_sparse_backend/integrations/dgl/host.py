@@ -43,6 +43,7 @@ class GraphEnd(End):
 
 class DglHost(Host):
     name, message = "dgl", "gsddmm"
+    traced = False
     deferred, computed = DEFERRED, staticmethod(materialise)
 
     def graph(self, rows, columns):

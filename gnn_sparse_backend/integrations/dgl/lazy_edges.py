@@ -28,6 +28,7 @@ from ..lazy.recipes import EDGE, Pointwise, Recipe, gathered, version
 from ..lazy.stages import Score, Softmax
 from ..lazy.terms import term
 from .host import HOST, GraphEnd
+from .tracing import apart
 
 KEPT = Handles()
 """Frames of edge features that end with their scope."""
@@ -173,6 +174,7 @@ def _is_a_result(recipe: Recipe) -> bool:
     return type(recipe) is Softmax or not recipe.used
 
 
+@apart
 def _settle(lazy: LazyTensor) -> None:
     """Make a lazy tensor that leaves its scope an ordinary one, whoever holds it."""
     tensor = value(lazy, "it leaves its local scope")

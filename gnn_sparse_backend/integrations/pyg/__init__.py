@@ -83,7 +83,7 @@ def deactivate() -> None:
         setattr(module, name, _replaced[function])
     _patches = None
     _replaced.clear()
-    uninstall()
+    uninstall(HOST.name)
     forget()
 
 

@@ -23,6 +23,7 @@ from torch import _VF, Tensor
 from torch.jit import _builtins
 
 from ..core.patch import Patches
+from ..traced import install, uninstall
 from . import products
 from .random import HOST, bernoulli, bernoulli_, dropout_run, native_dropout
 
@@ -56,8 +57,10 @@ def activate() -> None:
         _builtins._register_builtin(asking, f"aten::{name}")  # TorchScript compiles PyTorch's operator
     for owner, name, asking in _ASKING:
         _patches.set(owner, name, asking)
+    install()
 
 
 def deactivate() -> None:
     """Put PyTorch's own back."""
     _patches.undo()
+    uninstall()

@@ -8,6 +8,7 @@ and a scatter. A walk over that graph, before autograd, puts our operators there
     matching.py   what a node is: a gather, a scatter, the softmax over edges
     symbols.py    nodes as operands of lazy tensors
     host.py       the program as lazy tensors see it
+    dropouts.py   operators on no structure, whose calls are counted
     edges.py      operators on index tensors, whose ``Graph`` is found at run time
 """
 

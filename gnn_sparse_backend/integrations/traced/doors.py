@@ -24,6 +24,7 @@ NAME = "torch.compile"
 
 _SOURCES = sorted(path for room in (".", "../lazy") for path in (Path(__file__).parent / room).glob("*.py"))
 _installed: _Pass | None = None
+_names: list[str] = []
 
 
 class _Pass(CustomGraphPass):
@@ -45,21 +46,36 @@ class _Pass(CustomGraphPass):
         return self.name, hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).hexdigest(), *others
 
 
-def install(name: str) -> None:
-    """Have Inductor's programs call our operators, which are counted for the framework ``name``."""
+def install(name: str = NAME) -> None:
+    """Have Inductor's programs call our operators, which are counted for the framework ``name``; where several ask, for
+    the last one that is a framework.
+    """
+    _names.append(name)
+    _put(inductor.pre_grad_custom_pass if _installed is None else _installed.before)
+
+
+def uninstall(name: str = NAME) -> None:
+    """Take back what ``install`` did for this name, and have all programs compiled again. Nothing if it did nothing."""
     global _installed
-    _installed = inductor.pre_grad_custom_pass = _Pass(name, inductor.pre_grad_custom_pass)
+    if name not in _names:
+        return
+    _names.remove(name)
+    if _names:
+        _put(_installed.before)
+        return
+    if inductor.pre_grad_custom_pass is _installed:
+        inductor.pre_grad_custom_pass = _installed.before
+    _installed = None
     _forget_programs()
 
 
-def uninstall() -> None:
-    """Take the pass back, and have all programs compiled again."""
+def _put(before: Callable[[Graph], None] | None) -> None:
     global _installed
-    if _installed is not None and inductor.pre_grad_custom_pass is _installed:
-        inductor.pre_grad_custom_pass = _installed.before
-    if _installed is not None:
-        _forget_programs()
-    _installed = None
+    name = next((each for each in reversed(_names) if each != NAME), NAME)
+    ours = inductor.pre_grad_custom_pass is _installed  # a pass that was put there since stays
+    if _installed is None or ours:
+        _installed = inductor.pre_grad_custom_pass = _Pass(name, before)
+    _forget_programs()
 
 
 def _forget_programs() -> None:

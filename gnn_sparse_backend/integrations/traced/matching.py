@@ -188,10 +188,15 @@ def softmax_of(node: Node) -> Softmax | None:
 
 def dropout_of(node: Node) -> Dropout | None:
     """The dropout in training that a node is, on a CPU, of a type that kernels take."""
-    if node.target is not functional.dropout:
+    if node.target is functional.dropout:
+        x, p, training, inplace = arguments(node, "input", "p", "training", "inplace")
+    elif node.target in (torch.dropout, torch._VF.dropout):
+        (x, p, training), inplace = arguments(node, "input", "p", "train"), False
+    else:
         return None
-    x, p, training, inplace = arguments(node, "input", "p", "training", "inplace")
     known, p = known_tensor(x), 0.5 if p is None else p
+    if isinstance(p, Node) and isinstance(p.meta.get(KNOWN), torch.SymFloat):
+        p = float(p.meta[KNOWN])  # known from here on: the program is compiled for it
     if known is None or training is False or inplace or type(p) is not float or not 0 < p < 1:
         return None
     if not known.is_cpu or known.dtype not in FLOATING or known.layout is not torch.strided:

@@ -18,7 +18,6 @@ from torch.nn import functional
 
 from ...compiler.language.reduction import REDUCTIONS
 from ...ops.attention.operators import softmax_edges
-from ...ops.core.traced import NO_STRUCTURE
 from ...ops.message.message_op import message_op
 from ...ops.message.operators import aggregate
 from ...ops.random.draws import torch_draws_so
@@ -28,6 +27,7 @@ from ..core.refusal import Refusal
 from ..lazy import LazyTensor, gather, reduced, refuse_features, softmaxed, value
 from ..lazy.recipes import Pointwise
 from ..lazy.tensor import HANDLERS
+from .dropouts import COUNTED
 from .edges import IN_DEGREES
 from .host import IndexEnd, TracedHost
 from .matching import (
@@ -73,7 +73,7 @@ def put_operators(graph: Graph, name: str) -> bool:
     name: of the framework that their calls are counted for.
     """
     mode = next((x.fake_mode for x in map(known_tensor, graph.nodes) if hasattr(x, "fake_mode")), None)
-    if mode is None or not any(gather_of(node) or scatter_of(node) for node in graph.nodes):
+    if mode is None or not any(gather_of(node) or scatter_of(node) or dropout_of(node) for node in graph.nodes):
         return False
     walk = _Walk(graph, name, mode)
     walk.follow()
@@ -143,7 +143,7 @@ class _Walk:
         rectified = before is not None and not any(written_to(each) or changes_mode(each) for each in between)
         attributes = dropout.p, self.places[node], rectified
         x = self._value(before if rectified else x)
-        self._becomes(node, dropped(NO_STRUCTURE.traced(None), (x,), attributes))
+        self._becomes(node, dropped(COUNTED.traced(None), (x,), attributes))
 
     def _handle(self, node: Node) -> bool:
         """Let lazy operands go through a function as in eager programs. Whether that was possible."""

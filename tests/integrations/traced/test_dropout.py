@@ -16,7 +16,7 @@ INDEX = torch.tensor([[0, 1, 2, 2], [1, 0, 0, 2]])
 
 
 def summed(x: torch.Tensor) -> torch.Tensor:
-    """A sum over edges: programs without one stay as they are."""
+    """A sum over edges."""
     return torch.zeros_like(x).index_add(0, INDEX[1], x[INDEX[0]])
 
 
@@ -37,6 +37,7 @@ PROGRAMS = {
     "written between": written_between,
     "without gradient": without_gradient,
     "dropout": lambda x: F.dropout(summed(x), 0.4),
+    "no edges": lambda x: F.dropout(torch.relu(x), 0.4),
     "module": lambda x: nn.Dropout(0.25)(x) + summed(x),
     "twice": lambda x: F.dropout(x, 0.5) + 2 * F.dropout(x, 0.5) + summed(x),
     "rectified": lambda x: F.dropout(torch.relu(summed(x)), 0.5),
@@ -94,6 +95,15 @@ def test_a_unit_of_its_own_goes_into_the_dropout():
         called = [str(node.target) for node in graphs[0].graph.nodes]
         assert (sum("gsb.dropped" in each for each in called), sum("relu" in each for each in called)) == wanted
         assert not any("function dropout" in each for each in called) or name == "not in training"
+
+
+@pytest.mark.parametrize("name, count", [("rectified", 1), ("no edges", 1), ("twice", 2), ("not in training", 0)])
+def test_calls_are_counted_once_forward_and_not_backward(name, count):
+    compiled = gsb.compile(PROGRAMS[name], backend="aot_eager", fullgraph=True)
+    for calls in (1, 2):
+        outcome(compiled, torch.randn(3, 50))
+        counted = gsb.status().to_dict()["calls"].get("torch", {})
+        assert counted == ({"dropout": {"ours": calls * count, "fallbacks": {}}} if count else {})
 
 
 def test_sizes_that_are_symbols():
