@@ -42,8 +42,9 @@ RATIOS = {
 }
 PRECISIONS = ("float32", "bfloat16")
 PARTS = ("full", "sampled", "cora")
-# turns of two epochs, the first of which is timed apart: what the backend derives of a graph is forgotten between turns
-CALLS, COMPARED = 2, 10
+# Timed epochs of a turn, behind one that is timed apart: between turns the backend forgets what it derived of a graph,
+# and memory takes some epochs to settle.
+CALLS, COMPARED = 3, 10
 
 
 @dataclass(frozen=True)

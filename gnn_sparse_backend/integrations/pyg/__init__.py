@@ -3,8 +3,8 @@
 Counted as ``copy.*``, ``mul.*`` and ``message.*`` (the reduction of a message that is a copy, a product of two,
 anything else), ``attention``, ``rgms`` (sums by relation), ``gather_mm`` (products by type), ``gather`` (of one
 operand, for an operation that is the framework's), ``edge_map`` (a message or scores for such an operation),
-``softmax``, ``scatter.*``, ``segment.*``, ``spmm.*`` and ``matmul.*``. A message that the framework computes itself is
-counted once under ``propagate``, with the reason.
+``softmax``, ``rows`` (arithmetic on node features around the messages), ``scatter.*``, ``segment.*``, ``spmm.*`` and
+``matmul.*``. A message that the framework computes itself is counted once under ``propagate``, with the reason.
 """
 
 from __future__ import annotations
