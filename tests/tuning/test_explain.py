@@ -56,7 +56,7 @@ def test_every_prepared_operator_is_explained(name):
     features = 8 if len(operator.width) == 1 or operator.short else (8, 8, 2)
     text = str(explain_structure(structure_of(operator.on), name, features))
     assert name.removesuffix("_groups") in text.splitlines()[0]
-    assert any(word in text for word in ("plan: by rules", "source: ", "by gather", "dataflows"))
+    assert any(word in text for word in ("plan: by rules", "source: ", "by gather", "dataflows", "order: "))
     others = [kind for kind in KINDS if kind is not operator.on]
     with pytest.raises(ValueError, match=f"{name} runs on .*, got .*: choose from "):
         explain_structure(structure_of(others[0]), name, features)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 
+import dgl
 import dgl.backend
 import dgl.backend.pytorch.sparse as dgl_sparse
 import dgl.ops
@@ -19,6 +20,7 @@ from dgl import DGLGraph
 from dgl.heterograph_index import HeteroGraphIndex
 
 from ..core.patch import Patches
+from ..traced.apart import apart, enter, leave
 from . import (
     hetero,
     hetero_conv,
@@ -29,7 +31,6 @@ from . import (
     softmax,
     spmm,
     structure,
-    tracing,
     typed_linear,
 )
 from .host import HOST
@@ -39,11 +40,11 @@ _patches = Patches()
 
 def activate() -> None:
     """Replace DGL's sparse operators; called by ``enable("dgl")``."""
-    _patches.set(HeteroGraphIndex, "reverse", tracing.apart(structure.linked_reverse(HeteroGraphIndex.reverse)))
+    _patches.set(HeteroGraphIndex, "reverse", apart(structure.linked_reverse(HeteroGraphIndex.reverse)))
     _patches.set(
         HeteroGraphIndex,
         "get_relation_graph",
-        tracing.apart(structure.linked_relation(HeteroGraphIndex.get_relation_graph)),
+        apart(structure.linked_relation(HeteroGraphIndex.get_relation_graph)),
     )
     layers = importlib.import_module("dgl.nn.pytorch")
     # what ``dgl.ops.edge_softmax`` calls, under whatever names modules have imported it
@@ -80,19 +81,19 @@ def activate() -> None:
         for module in modules:
             _patches.set(importlib.import_module(f"dgl.{module}"), name, new)
     core = importlib.import_module("dgl.core")
-    _patches.set(core, "message_passing", tracing.apart(messages.make_messages(core.message_passing)))
-    _patches.set(core, "invoke_gsddmm", tracing.apart(messages.make_values(core.invoke_gsddmm)))
-    _patches.set(core, "invoke_edge_udf", tracing.apart(messages.make_features(core.invoke_edge_udf)))
+    _patches.set(core, "message_passing", apart(messages.make_messages(core.message_passing)))
+    _patches.set(core, "invoke_gsddmm", apart(messages.make_values(core.invoke_gsddmm)))
+    _patches.set(core, "invoke_edge_udf", apart(messages.make_features(core.invoke_edge_udf)))
     _patches.set(DGLGraph, "local_scope", lazy_edges.marking_scope(DGLGraph.local_scope))
     _patches.set(DGLGraph, "local_var", lazy_edges.marking_copy(DGLGraph.local_var))
     for layer in {each for each in vars(layers).values() if isinstance(each, type) and "forward" in vars(each)}:
-        _patches.set(layer, "forward", tracing.apart(layer.forward))  # dropouts of lazy tensors are among what it calls
-    tracing.leave()
+        _patches.set(layer, "forward", apart(layer.forward))  # dropouts of lazy tensors are among what it calls
+    leave(dgl)
 
 
 def deactivate() -> None:
     """Put DGL's own operators back and drop what was kept for its graphs."""
     _patches.undo()
-    tracing.enter()
+    enter(dgl)
     for module in (structure, lazy_edges, segments, typed_linear):
         module.KEPT.clear()

@@ -27,8 +27,8 @@ from ..lazy import LEAST, LazyTensor, arithmetic, lazy_tensor, materialise, redu
 from ..lazy.recipes import EDGE, Pointwise, Recipe, gathered, version
 from ..lazy.stages import Score, Softmax
 from ..lazy.terms import term
+from ..traced.apart import apart
 from .host import HOST, GraphEnd
-from .tracing import apart
 
 KEPT = Handles()
 """Frames of edge features that end with their scope."""

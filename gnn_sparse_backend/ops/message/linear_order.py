@@ -24,9 +24,11 @@ def maps_first(rows: int, columns: int, edges: int, in_features: int, out_featur
 class LinearOrder:
     """The order of an aggregation and a linear map; ``str()`` is the text for people.
 
-    aggregated_first, mapped_first: what either order costs, in multiply-adds, or in what takes as long.
+    op: the operator's name. aggregated_first, mapped_first: what either order costs, in multiply-adds, or in what takes
+    as long.
     """
 
+    op: str
     in_features: int
     out_features: int
     dtype: str
@@ -52,7 +54,7 @@ class LinearOrder:
             mark = "* " if order == self.order else "  "
             table.add_row(mark + order, f"{features:,}", f"{multiplied:,}", f"{cost / 1e6:,.2f}")
         return render(
-            f"linear, {self.in_features} to {self.out_features} features ({self.dtype}) on {self.rows:,} x "
+            f"{self.op}, {self.in_features} to {self.out_features} features ({self.dtype}) on {self.rows:,} x "
             f"{self.columns:,} with {self.edges:,} edges\n"
             f"order: {self.order}",
             "",
@@ -62,10 +64,12 @@ class LinearOrder:
         )
 
 
-def explain_linear(graph: Graph, features: Width = 64, *, dtype="float32", backward: bool = False) -> LinearOrder:
+def explain_linear(
+    op: str, graph: Graph, features: Width = 64, *, dtype="float32", backward: bool = False
+) -> LinearOrder:
     """``gsb.explain`` of a linear map of an aggregation. backward: the same, since gradients go in the same order."""
     wide_in, wide_out = pair(features)
     kind = check_dtype(dtype)
     sizes = *graph.shape, graph.num_edges
     costs = order_costs(*sizes, wide_in, wide_out, 1, kind.itemsize)
-    return LinearOrder(wide_in, wide_out, type_name(kind), *sizes, *map(float, costs))
+    return LinearOrder(op, wide_in, wide_out, type_name(kind), *sizes, *map(float, costs))

@@ -34,16 +34,17 @@ for _name, _reduction in REDUCTIONS.items():
         _form = message_op(_message, _places, _name, _ties)
         prepares(Prepared(_prefix + _name, AGGREGATE, Graph, ("F",), "", _shapes, _call, _form))
 for _reduction in REDUCES:
+    _name = "linear" if _reduction == "sum" else f"linear_{_reduction}"
     prepares(
         Prepared(
-            "linear" if _reduction == "sum" else f"linear_{_reduction}",
+            _name,
             AGGREGATE,
             Graph,
             ("F_in", "F_out"),
             "F for both",
             lambda graph, width: [(graph.shape[1], pair(width)[0]), pair(width)[::-1]],
             functools.partial(spmm_linear, reduce=_reduction),
-            explain=explain_linear,
+            explain=functools.partial(explain_linear, _name),
         )
     )
 prepares(

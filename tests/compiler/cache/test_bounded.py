@@ -49,6 +49,7 @@ FILLED = {
     ("integrations.lazy.handlers", "OPERATIONS"): "functions of PyTorch",
     ("integrations.lazy.tensor", "HANDLERS"): "functions of PyTorch",
     ("integrations.pyg", "_replaced"): "functions of PyG",
+    ("integrations.traced.doors", "_names"): "frameworks",
     ("log", "_told"): "emptied at MOST_TOLD",
     ("ops.core.executable", "_builders"): "kinds of programs and plans",
     ("ops.core.library", "OPERATORS"): "operators of this package",

@@ -1,0 +1,45 @@
+"""Code that runs between traced programs, as in eager ones.
+
+DGL's graphs are objects of C++, at whose first use a traced program ends. To go on tracing behind each such use cuts a
+layer into a dozen programs, none of which sees an aggregation whole. So a program ends where such a package is called,
+once, and the package runs as in eager programs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from torch._dynamo import trace_rules
+
+
+def leave(package: ModuleType) -> None:
+    """Have a package's functions not traced into."""
+    if (folder := _folder(package)) not in trace_rules.SKIP_DIRS:
+        trace_rules.SKIP_DIRS.append(folder)
+        trace_rules._recompile_re()
+
+
+def enter(package: ModuleType) -> None:
+    """Take back what ``leave`` did."""
+    if (folder := _folder(package)) in trace_rules.SKIP_DIRS:
+        trace_rules.SKIP_DIRS.remove(folder)
+        trace_rules._recompile_re()
+
+
+def apart(ours: Callable) -> Callable:
+    """A function of ours under such a package, with all that it calls not traced into."""
+    disabled = torch.compiler.disable(ours)
+
+    @functools.wraps(ours)
+    def asking(*args, **kwargs):
+        return (disabled if torch.compiler.is_compiling() else ours)(*args, **kwargs)
+
+    return asking
+
+
+def _folder(package: ModuleType) -> str:
+    return str(Path(package.__file__ or "").parent)
