@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import mmap
 import platform
 import threading
 
@@ -13,7 +12,6 @@ from ..config import REUSE_MEMORY
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 _DEFAULT_TRIM_THRESHOLD, _DEFAULT_MMAP_MAX = 128 << 10, 65536
 _KEEP = (1 << 31) - 1
-HUGE_PAGE = 2 << 20
 _lock = threading.Lock()
 # what the user asked for, None while nothing was said; whether a framework is enabled; what the C library was told
 _asked: bool | None = None
@@ -49,19 +47,6 @@ def reuse_while_enabled(held: bool) -> None:
         _settle()
 
 
-def reusing() -> bool:
-    """Whether the C library keeps freed memory now."""
-    return _reusing
-
-
-def advise_huge_pages(address: int, nbytes: int) -> None:
-    """Ask for huge pages in a stretch of memory: a hint, which a system may ignore."""
-    libc = _glibc()
-    first, last = -(-address // HUGE_PAGE) * HUGE_PAGE, (address + nbytes) // HUGE_PAGE * HUGE_PAGE
-    if libc is not None and hasattr(mmap, "MADV_HUGEPAGE") and first < last:
-        libc.madvise(first, last - first, mmap.MADV_HUGEPAGE)
-
-
 def _settle() -> bool:
     global _reusing
     wanted = _asked if _asked is not None else REUSE_MEMORY.get()
@@ -92,5 +77,4 @@ def _glibc() -> ctypes.CDLL | None:
     libc = ctypes.CDLL(None)
     libc.mallopt.argtypes, libc.mallopt.restype = (ctypes.c_int, ctypes.c_int), ctypes.c_int
     libc.malloc_trim.argtypes, libc.malloc_trim.restype = (ctypes.c_size_t,), ctypes.c_int
-    libc.madvise.argtypes, libc.madvise.restype = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int), ctypes.c_int
     return libc

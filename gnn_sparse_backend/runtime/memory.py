@@ -15,10 +15,10 @@ from torch import Tensor
 
 from ..compiler.cache.fork import own_locks
 from ..config import POOL_BYTES
-from .allocator import HUGE_PAGE, advise_huge_pages, reusing
 
 # Below this a tensor has few pages, and malloc reuses them.
 _WORTHWHILE = 4 << 20
+_HUGE_PAGE = 2 << 20
 # A block may be this much larger than what is asked of it.
 _SLACK = 1.125
 MEMORY = psutil.virtual_memory().total + psutil.swap_memory().total
@@ -53,7 +53,7 @@ class Pool:
 
     def lease(self, nbytes: int):
         """A writable buffer of at least ``nbytes``, which comes back by itself when nothing refers to it any more."""
-        wanted = -(-nbytes // HUGE_PAGE) * HUGE_PAGE
+        wanted = -(-nbytes // _HUGE_PAGE) * _HUGE_PAGE
         size, block = self._take(wanted) or self._make(wanted)
         view = memoryview(block)
         weakref.finalize(view, self._give_back, size, block).atexit = False
@@ -120,9 +120,9 @@ def empty(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor
     """An uninitialised, contiguous tensor on the device and of the type of ``like``, or of ``dtype``; a large one from
     the pool.
 
-    Where the C library keeps freed memory (``gsb.reuse_memory``) it comes from there, so that the framework's own
-    tensors and results take each other's place. It is never a view: autograd lets nobody write to a view that an
-    operator returns.
+    That is so too where the C library keeps freed memory (``gsb.reuse_memory``): there an aligned block that was freed
+    is a few bytes too short for the next tensor of its very size, and the heap grows. The result is never a view:
+    autograd lets nobody write to a view that an operator returns.
     """
     if dtype is None:
         dtype = like.dtype
@@ -136,10 +136,6 @@ def empty(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor
         check_memory(f"a result in {dtype}", shape, dtype.itemsize)
     if not POOL.limit or os.name != "posix":
         return like.new_empty(shape, dtype=dtype)
-    if reusing():
-        out = like.new_empty(shape, dtype=dtype)
-        advise_huge_pages(out.data_ptr(), nbytes)
-        return out
     flat = torch.frombuffer(POOL.lease(nbytes), dtype=dtype, count=count)
     return torch.ops.aten._unsafe_view.default(flat, shape)
 

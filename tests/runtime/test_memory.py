@@ -83,6 +83,25 @@ def test_what_the_user_says_goes_before_what_a_framework_asks_for(glibc):
     assert much_fewer(wanted, declined)
 
 
+@pytest.mark.slow
+def test_results_of_one_size_do_not_make_the_heap_grow(glibc):
+    """Two results of 64 MB live at a time, and what is kept after sixteen steps is little more than that."""
+    (left,) = printed(
+        """
+        gsb.enable("pyg")
+        nodes = torch.arange(1 << 16)
+        graph = gsb.Graph.from_coo(nodes, nodes, (1 << 16, 1 << 16))
+        x, cotangent = torch.ones(1 << 16, 256, requires_grad=True), torch.ones(1 << 16, 256)
+        start = psutil.Process().memory_info().rss
+        for _ in range(16):
+            x.grad = None
+            gsb.spmm(graph, x).backward(cotangent)
+        left()
+        """
+    )
+    assert left < 3 * (64 << 20)
+
+
 @pytest.mark.parametrize("shape", [(0, 4), (3, 5), (1 << 20, 2), (1 << 19, 7)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_results_are_plain_tensors(shape, dtype):
