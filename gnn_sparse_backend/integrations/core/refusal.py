@@ -88,6 +88,7 @@ class Boundary:
             given=given,
             framework=self.name,
             part="" if self.traced else _PART.format(given),
+            apart="" if self.traced else _APART,
             count="pass" if operator is None else f"_fallback({self.name!r}, f{operator!r}, _found.reason)",
             enter="; ".join(_ENTERING.format(each.name) for each in parameters if each.kind in _ALONE)
             if entering and self.deferred
@@ -119,12 +120,13 @@ def bind(_run, _original, _ours, _fallback, _deferred, _computed, _entering):
             {count}
             {compute}
         return _original({given})
-    _apart = disable(asking)
+    {apart}
     return asking
 """
 _PART = """
         if is_compiling():
             return _apart({})"""
+_APART = "_apart = disable(asking)"
 _GIVEN = {Parameter.KEYWORD_ONLY: "{0}={0}", Parameter.VAR_POSITIONAL: "*{0}", Parameter.VAR_KEYWORD: "**{0}"}
 _ALONE = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _ENTERING = "{0} = _entering({0}) if type({0}) in _deferred else {0}"

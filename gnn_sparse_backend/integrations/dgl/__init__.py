@@ -21,18 +21,7 @@ from dgl.heterograph_index import HeteroGraphIndex
 
 from ..core.patch import Patches
 from ..traced.apart import apart, enter, leave
-from . import (
-    hetero,
-    hetero_conv,
-    lazy_edges,
-    messages,
-    sddmm,
-    segments,
-    softmax,
-    spmm,
-    structure,
-    typed_linear,
-)
+from . import hetero, hetero_conv, lazy_edges, messages, sddmm, segments, softmax, spmm, structure, typed_linear
 from .host import HOST
 
 _patches = Patches()

@@ -83,7 +83,7 @@ def deferred(lazy: LazyTensor, rows: End, reduce: str, framework: Callable[[Tens
     message.check_unmodified()
     message.used = True
     out = lazy_tensor(Reduced(message, rows, reduce, framework))
-    watch.track(out)
+    watch.follow(out)
     return out
 
 

@@ -58,22 +58,20 @@ class Rows(Host):
             return out
         return recipe.reference()
 
-    def track(self, lazy: LazyTensor) -> None:
+    def follow(self, lazy):
         """Have a lazy tensor settled with those of this scope."""
         self.alive.append(weakref.ref(lazy))
-
-    follow = track
 
     def settle(self, wanted: Callable[[Recipe], bool]) -> None:
         """Make those of the lazy tensors that are ``wanted`` ordinary ones, whoever holds them."""
         lazies = [lazy for each in self.alive if type(lazy := each()) is LazyTensor]
-        kept = [weakref.ref(lazy) for lazy in lazies if not wanted(lazy._recipe)]
-        self.alive.clear()  # what is swapped must have no weak references
+        self.alive = []  # what is swapped must have no weak references
         for lazy in lazies:
             if wanted(lazy._recipe):
                 tensor = value(lazy, "it leaves its local scope")
                 torch.utils.swap_tensors(lazy, tensor.view_as(tensor))
-        self.alive = kept
+            else:
+                self.follow(lazy)
 
 
 class _Watching(TorchFunctionMode):

@@ -25,7 +25,7 @@ class LinearOrder:
     """The order of an aggregation and a linear map; ``str()`` is the text for people.
 
     op: the operator's name. aggregated_first, mapped_first: what either order costs, in multiply-adds, or in what takes
-    as long.
+    as long. order: that which is taken, ``(A X) W`` or ``A (X W)``.
     """
 
     op: str
@@ -37,11 +37,7 @@ class LinearOrder:
     edges: int
     aggregated_first: float
     mapped_first: float
-
-    @property
-    def order(self) -> str:
-        """``(A X) W`` or ``A (X W)``."""
-        return "A (X W)" if self.mapped_first < MARGIN * self.aggregated_first else "(A X) W"
+    order: str
 
     def __str__(self) -> str:
         table = Table(title="orders (* is the one taken)", title_justify="left")
@@ -72,4 +68,5 @@ def explain_linear(
     kind = check_dtype(dtype)
     sizes = *graph.shape, graph.num_edges
     costs = order_costs(*sizes, wide_in, wide_out, 1, kind.itemsize)
-    return LinearOrder(op, wide_in, wide_out, type_name(kind), *sizes, *map(float, costs))
+    order = "A (X W)" if maps_first(*sizes, wide_in, wide_out, kind.itemsize) else "(A X) W"
+    return LinearOrder(op, wide_in, wide_out, type_name(kind), *sizes, *map(float, costs), order)

@@ -27,7 +27,7 @@ def spmm_linear(
 
     ``(A X) W`` aggregates ``F_in`` features and multiplies a row for every destination, ``A (X W)`` aggregates
     ``F_out`` features and multiplies a row for every source. The gradients go in the same order.
-    ``gsb.explain(graph, (F_in, F_out), op="linear")`` says which it is and what either costs.
+    ``gsb.explain(graph, "linear", (F_in, F_out))`` says which it is and what either costs.
 
     Args:
         graph: structure of shape (n_dst, n_src).
