@@ -24,7 +24,7 @@ may be tracing or transforming the operations: ``refuse`` says.
 from .ends import End, Host
 from .handlers import keep
 from .modes import transformed
-from .orders import deferred
+from .orders import deferred, waiting
 from .recipes import gather as gather_now
 from .recipes import gathered
 from .reductions import reduced, refuse, refuse_features, softmaxed
@@ -51,6 +51,7 @@ __all__ = [
     "softmaxed",
     "transformed",
     "value",
+    "waiting",
     "watched",
 ]
 

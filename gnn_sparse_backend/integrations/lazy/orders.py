@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, is_autocast_enabled
+from torch import SymInt, Tensor, is_autocast_enabled
 
 from ...ops.message.linear_order import maps_first
 from .ends import End
@@ -50,13 +50,19 @@ class Reduced(Recipe):
     def reference(self):
         return self.framework(self.message.reference())
 
+    def meant(self, rows: End, framework: Callable[[Tensor], Tensor]) -> LazyTensor | None:
+        """The mean over edges into ``rows`` in the place of this sum; None of anything else."""
+        if self.reduce != "sum" or rows.key != self.rows.key or not self.pending():
+            return None
+        return lazy_tensor(Reduced(self.message, self.rows, "mean", framework))
+
     def mapped_by(self, matrix: Tensor, bias: Tensor | None) -> Tensor | None:
         """``linear`` of it, mapped before it is reduced; None where that does not pay, or cannot be."""
         message = self.message
         at = next(number for number, dims in enumerate(message.dims) if dims == message.inner)
         x, end = message.operands[at], message.places[at]
-        sizes = self.rows.size, end.size, end.count
-        if not maps_first(*sizes, matrix.shape[1], matrix.shape[0], x.itemsize):
+        sizes = [known_size(size) for size in (self.rows.size, end.size, end.count)]
+        if None in sizes or not maps_first(*sizes, matrix.shape[1], matrix.shape[0], x.itemsize):
             return None
         self.check_unmodified()
         mapped = _LINEAR(x, matrix)
@@ -64,13 +70,27 @@ class Reduced(Recipe):
         operands[at], dims[at] = mapped, tuple(mapped.shape[1:])
         narrow = message.viewed(torch.Size((end.count, *dims[at])), tuple(dims)).on(tuple(operands))
         out = Reduced(narrow, self.rows, self.reduce, self.framework).value("its reduction")
-        return out if bias is None else out + bias
+        return out if bias is None else torch.add(out, bias)
+
+
+def known_size(size: int | SymInt) -> int | None:
+    """A size; of one that a compiled program leaves open, that which the program was first compiled for, if any."""
+    return size.node.hint if isinstance(size, SymInt) else size
 
 
 def deferred(lazy: LazyTensor, rows: End, reduce: str, framework: Callable[[Tensor], Tensor]) -> LazyTensor | None:
     """The reduction of a lazy message, lazy itself; None where nothing is gained by waiting, or nobody watches."""
-    watch, message = watching(), lazy._recipe
-    if watch is None or reduce not in ("sum", "mean") or type(message) is not Pointwise or is_autocast_enabled("cpu"):
+    watch = watching()
+    out = None if watch is None or is_autocast_enabled("cpu") else waiting(lazy, rows, reduce, framework)
+    if out is not None:
+        watch.follow(out)
+    return out
+
+
+def waiting(lazy: LazyTensor, rows: End, reduce: str, framework: Callable[[Tensor], Tensor]) -> LazyTensor | None:
+    """``deferred``, whoever watches."""
+    message = lazy._recipe
+    if reduce not in ("sum", "mean") or type(message) is not Pointwise:
         return None
     if rows.count != message.shape[0] or not message.pending() or len(message.inner) != 1 or not message.plain:
         return None
@@ -78,13 +98,11 @@ def deferred(lazy: LazyTensor, rows: End, reduce: str, framework: Callable[[Tens
     narrow = all(dims in ((), (1,), message.inner) for dims in message.dims)
     if len(wide) != 1 or message.inner == (1,) or type(wide[0]) is str or wide[0].key == rows.key or not narrow:
         return None
-    if not set(message.term.steps) <= {"mul"}:
+    if not set(message.term.steps) <= {"mul"} or message.at(rows) is None:
         return None
     message.check_unmodified()
     message.used = True
-    out = lazy_tensor(Reduced(message, rows, reduce, framework))
-    watch.follow(out)
-    return out
+    return lazy_tensor(Reduced(message, rows, reduce, framework))
 
 
 def _linear(lazy, weight, bias=None):

@@ -1,4 +1,6 @@
-"""Where traced programs come in: Inductor's pass before autograd while a framework is enabled, and ``gsb.compile``."""
+"""Where traced programs come in: Inductor's passes while a framework is enabled, before autograd and behind it, and
+``gsb.compile``.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ import torch
 import torch._inductor.config as inductor
 from torch.fx import Graph, GraphModule
 
+from .sums import keep_row_sums
 from .walk import put_operators
 
 try:
@@ -23,27 +26,38 @@ NAME = "torch.compile"
 """What calls are counted under that belong to no framework."""
 
 _SOURCES = sorted(path for room in (".", "../lazy") for path in (Path(__file__).parent / room).glob("*.py"))
-_installed: _Pass | None = None
+_SETTINGS = ("pre_grad_custom_pass", "post_grad_custom_pre_pass")
+_installed: dict[str, _Pass] = {}
 _names: list[str] = []
 
 
 class _Pass(CustomGraphPass):
-    """``put_operators`` behind the pass that was there before, as Inductor calls passes and keys its caches by them."""
+    """Ours for a setting of Inductor, behind the pass that was there before, as Inductor calls passes and keys its
+    caches by them.
+    """
 
-    def __init__(self, name: str, before: Callable[[Graph], None] | None):
-        self.name, self.before = name, before
+    def __init__(self, setting: str, name: str, before: Callable[[Graph], None] | None):
+        self.setting, self.name, self.before = setting, name, before
 
     def __call__(self, graph: Graph) -> None:
         if self.before is not None:
             self.before(graph)
-        put_operators(graph, self.name)
+        if self.setting == _SETTINGS[0]:
+            put_operators(graph, self.name)
+        else:
+            keep_row_sums(graph)
 
     def uuid(self) -> Any | None:
         """The content of what decides about the graph; None, so that nothing is kept, where the other pass has none."""
         if self.before is not None and getattr(self.before, "uuid", None) is None:
             return None
         others = () if self.before is None else (self.before.uuid(),)
-        return self.name, hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).hexdigest(), *others
+        return (
+            self.setting,
+            self.name,
+            hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).hexdigest(),
+            *others,
+        )
 
 
 def install(name: str = NAME) -> None:
@@ -51,30 +65,31 @@ def install(name: str = NAME) -> None:
     the last one that is a framework.
     """
     _names.append(name)
-    _put(inductor.pre_grad_custom_pass if _installed is None else _installed.before)
+    _put()
 
 
 def uninstall(name: str = NAME) -> None:
     """Take back what ``install`` did for this name, and have all programs compiled again. Nothing if it did nothing."""
-    global _installed
     if name not in _names:
         return
     _names.remove(name)
     if _names:
-        _put(_installed.before)
+        _put()
         return
-    if inductor.pre_grad_custom_pass is _installed:
-        inductor.pre_grad_custom_pass = _installed.before
-    _installed = None
+    for setting, ours in _installed.items():
+        if getattr(inductor, setting) is ours:
+            setattr(inductor, setting, ours.before)
+    _installed.clear()
     _forget_programs()
 
 
-def _put(before: Callable[[Graph], None] | None) -> None:
-    global _installed
+def _put() -> None:
     name = next((each for each in reversed(_names) if each != NAME), NAME)
-    ours = inductor.pre_grad_custom_pass is _installed  # a pass that was put there since stays
-    if _installed is None or ours:
-        _installed = inductor.pre_grad_custom_pass = _Pass(name, before)
+    for setting in _SETTINGS:
+        present, ours = getattr(inductor, setting), _installed.get(setting)
+        if ours is None or present is ours:  # a pass that was put there since stays
+            _installed[setting] = _Pass(setting, name, present if ours is None else ours.before)
+            setattr(inductor, setting, _installed[setting])
     _forget_programs()
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from ...ops.attention.operators import ATTEND, ATTEND_BACKWARD, EDGE_SOFTMAX, EDGE_SOFTMAX_BACKWARD
 from ...ops.core.library import register_for
 from ...ops.core.operator import Operator
-from ...ops.core.traced import StructureKind
+from ...ops.core.traced import StructureKind, Traced
 from ...ops.message.operators import AGGREGATE, EDGE_MAP
 from ...ops.message.reductions.recurrence import RECURRENCE
 from ...structures.checks import plain_tensor
@@ -70,6 +70,11 @@ def _shapes(arguments: tuple) -> tuple:
     return rows.new_empty(num_rows + 1), rows if row == WHOLE else rows[row], None, num_columns
 
 
+def _lengths(arguments: tuple, dtype: torch.dtype) -> Tensor:
+    uncounted = Traced((*arguments[:-1], ""), kind=EDGES.name)
+    return IN_DEGREES(uncounted, (arguments[0],), (dtype,))
+
+
 EDGES = StructureKind(
     (
         "Tensor rows",
@@ -87,6 +92,7 @@ EDGES = StructureKind(
     sizes=lambda arguments, operands: (*arguments[:-1], ""),  # calls are counted once, in the forward pass
     name="_of_edges",
     shapes=_shapes,
+    lengths=_lengths,
 )
 """Without columns: a graph with these rows and any columns. wraps: ids may count from the end. framework, counted: as
 ``counters.ours`` takes them; "" is not counted."""

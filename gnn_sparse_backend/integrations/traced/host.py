@@ -40,7 +40,7 @@ class TracedHost(Host):
             second, row = self.tape.symbol(columns.index.node), columns.index.row
             sizes, wraps = (rows.size, columns.size), rows.wraps or columns.wraps
         arguments = (first, second, rows.index.row, row, *sizes, wraps, self.name, "")
-        return Traced(arguments, kind=EDGES.name)
+        return Traced(arguments, kind=EDGES.name, lengths=EDGES.lengths)
 
     def either(self, first: IndexEnd, second: IndexEnd) -> tuple[Traced | Refusal, bool]:
         return self.graph(first, second), True

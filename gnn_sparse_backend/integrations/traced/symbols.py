@@ -142,6 +142,6 @@ def _leaves(args) -> Iterator:
 
 _METHODS = frozenset(("to", "view", "reshape", "detach", "clone", "movedim", "contiguous", "sum", "clamp", "add_"))
 _METADATA = frozenset(
-    ("dtype", "device", "layout", "dim", "numel", "is_complex", "is_floating_point", "is_cpu", "stride")
+    ("dtype", "itemsize", "device", "layout", "dim", "numel", "is_complex", "is_floating_point", "is_cpu", "stride")
 )
 PLAIN.add(Symbol)

@@ -24,7 +24,8 @@ from ...ops.random.draws import torch_draws_so
 from ...ops.random.dropout import dropped
 from ..core.counters import fallback
 from ..core.refusal import Refusal
-from ..lazy import LazyTensor, gather, reduced, refuse_features, softmaxed, value
+from ..lazy import LazyTensor, gather, reduced, refuse_features, softmaxed, value, waiting
+from ..lazy.orders import Reduced
 from ..lazy.recipes import Pointwise
 from ..lazy.tensor import HANDLERS
 from .dropouts import COUNTED
@@ -45,6 +46,7 @@ from .matching import (
     softmax_of,
     written_to,
 )
+from .means import mean_of
 from .symbols import KNOWN, Symbol, Tape
 
 FORMS = {
@@ -85,7 +87,8 @@ class _Walk:
 
     lazy: the lazy tensor that each node amounts to. followed: nodes that amounted to one. gathers: the recipes of those
     that are gathers. places: of nodes in the order of the program. softmaxes, inner: those to come, and the nodes
-    within them. gone: nodes that were replaced. writes: where each memory is written to for the last time.
+    within them. degrees: nodes that are the numbers of edges into rows. gone: nodes that were replaced. writes: where
+    each memory is written to for the last time.
     """
 
     def __init__(self, graph: Graph, name: str, mode):
@@ -98,6 +101,7 @@ class _Walk:
         self.places = {node: at for at, node in enumerate(self.nodes)}
         self.softmaxes = {node: found for node in self.nodes if (found := softmax_of(node)) is not None}
         self.inner = {node for found in self.softmaxes.values() for node in found.inner}
+        self.degrees: dict[Node, IndexEnd] = {}
         self.gone: set[Node] = set()
         writes = ((each, node) for node in self.nodes for each in written_to(node))
         self.writes = {_memory(each): self.places[node] for each, node in writes}
@@ -154,6 +158,8 @@ class _Walk:
             return True
         if not all(each in self.lazy or self._lasts(each, node) for each in node.all_input_nodes):
             return False
+        if (mean := mean_of(node, self.degrees)) is not None and self._mean(node, *mean):
+            return True
         target = getattr(Tensor, node.target, None) if node.op == "call_method" else node.target
         handler = HANDLERS.get(_OPERATORS.get(target, target)) if node.op.startswith("call_") else None
         if handler is None or not handler.keywords.issuperset(node.kwargs):
@@ -163,10 +169,20 @@ class _Walk:
         if found is NotImplemented:
             return False
         if isinstance(found, Symbol):
+            if found.dtype is not known_tensor(node).dtype:  # autocast
+                return False
             self._becomes(node, found)
         else:
             self._is(node, found)
         return True
+
+    def _mean(self, node: Node, sums: Node, rows: IndexEnd) -> bool:
+        """Let a node be the mean that sums divided by their number are, if these wait. Whether they do."""
+        recipe = self.lazy[sums]._recipe if sums in self.lazy else None
+        found = recipe.meant(rows, _unknown) if type(recipe) is Reduced else None
+        if found is not None:
+            self._is(node, found)
+        return found is not None
 
     def _operand(self, node: Node):
         if node in self.lazy:
@@ -190,6 +206,11 @@ class _Walk:
         if not neutral and reduce != "sum":
             return False
         rows = IndexEnd(scatter.index, known_tensor(out).shape[0])
+        if neutral and src in self.lazy and (not scatter.within or set(out.users) == {node}):
+            waits = waiting(self.lazy[src], rows, reduce, _unknown)
+            if waits is not None:
+                self._is(node, waits)
+                return node in self.lazy
         found = self._sums(rows, src, reduce)
         if isinstance(found, Refusal):
             fallback(self.host.name, f"scatter.{reduce}", found.reason)
@@ -230,6 +251,7 @@ class _Walk:
     def _degrees(self, rows: IndexEnd, dtype: torch.dtype) -> Symbol:
         found = IN_DEGREES(self.host.graph(rows, None), (self.tape.symbol(rows.index.node),), (dtype,))
         self.host.counted("in_degrees")
+        self.degrees[found.node] = rows
         return found
 
     def _softmax(self, node: Node, softmax: Softmax) -> None:
@@ -344,5 +366,5 @@ _OPERATOR_NAMES = {each.__name__ for each in _OPERATORS if each is not None}
 _NUMBERS = frozenset(("size", "dim", "numel", "getitem", "Size", "sym_sum", *_OPERATOR_NAMES))
 
 
-def _unknown(scores):
-    raise NotImplementedError("the softmax of a compiled program is written out, and is not called again")
+def _unknown(x):
+    raise NotImplementedError("what a compiled program reduces is written out, and no function is called for it")

@@ -25,15 +25,22 @@ class Traced:
     """What stands for a structure where a program is traced: the arguments of the schema, and whether it is the
     transpose that is meant.
 
-    kind: the name of how it enters ``torch.library``, where that is not as the operator says (`StructureKind.name`).
+    kind, lengths: of how it enters ``torch.library``, where that is not as the operator says (`StructureKind.name` and
+    ``lengths``).
     """
 
-    def __init__(self, arguments: tuple[Any, ...], transposed: bool = False, kind: str = ""):
-        self.arguments, self.transposed, self.kind = arguments, transposed, kind
+    def __init__(
+        self,
+        arguments: tuple[Any, ...],
+        transposed: bool = False,
+        kind: str = "",
+        lengths: Callable[[tuple, torch.dtype], Tensor] = lambda arguments, dtype: arguments[0].diff().to(dtype),
+    ):
+        self.arguments, self.transposed, self.kind, self.lengths = arguments, transposed, kind, lengths
 
     def transpose(self) -> Traced:
         """What stands for the structure with every edge reversed."""
-        return Traced(self.arguments, not self.transposed, self.kind)
+        return Traced(self.arguments, not self.transposed, self.kind, self.lengths)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +61,7 @@ class StructureKind:
     sizes: Callable[[tuple, Any], tuple] = lambda arguments, operands: arguments
     name: str = ""
     shapes: Callable[[tuple], tuple] = lambda arguments: arguments
+    lengths: Callable[[tuple, torch.dtype], Tensor] = lambda arguments, dtype: arguments[0].diff().to(dtype)
 
 
 def traced_graph(graph: Graph) -> Traced:
@@ -98,4 +106,4 @@ REL_GRAPH = StructureKind((*_TRIPLES, *_SIZES), traced_rel_graph, _rel_graph, ho
 
 def inverse_lengths(structure: Traced, dtype: torch.dtype) -> Tensor:
     """(rows,) 1 / max(number of edges into each row, 1) of a graph that is not transposed."""
-    return structure.arguments[0].diff().clamp(min=1).to(dtype).reciprocal()
+    return structure.lengths(structure.arguments, dtype).clamp(min=1).reciprocal()

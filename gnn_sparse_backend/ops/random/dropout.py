@@ -14,9 +14,8 @@ from ...compiler.cache.bounded import kept
 from ..core.library import register
 from ..core.operator import Operator
 from .draws import draw_bernoulli
-from .masked import flat, masked
+from .masked import flat, masked, rectified
 
-_DEAD = 2
 aten = torch.ops.aten  # where numbers are ``Scalar`` as they are in C++: Python's operators may round them otherwise
 ONE_PASS = 1 << 16
 """Elements from which one pass is worth what an autograd function in Python costs; it also keeps a byte for each
@@ -29,7 +28,7 @@ def dropout(x: Tensor, p: float) -> Tensor:
     """``F.dropout(x, p)``. x: of the CPU, with at least one element, of a type that kernels take. p: in (0, 1)."""
     if x.numel() < ONE_PASS:
         return dropout_by_noise(x, p, alpha=False, feature=False, inplace=False)
-    return masked(None, (x, drawn_like(x, 1 - p)), (scale_of(p, x.dtype),))
+    return masked(None, (x, drawn_like(x, 1 - p)), (scale_of(p, x.dtype), False))
 
 
 def native_dropout(x: Tensor, p: float) -> tuple[Tensor, Tensor]:
@@ -76,18 +75,15 @@ def scale_of(p: float, dtype: torch.dtype) -> float:
 
 
 def _dropped(structure, operands, attributes) -> tuple[Tensor, Tensor]:
-    (x,), (p, _, rectified) = operands, attributes
-    mask, scale = drawn_like(x, 1 - p), (scale_of(p, x.dtype),)
-    if not rectified:
-        return masked.run(None, (x, mask), scale), mask
-    return masked.run(None, (x.relu(), mask), scale), mask.add((x <= 0).view(torch.uint8), alpha=_DEAD)
+    (x,), (p, _, of_unit) = operands, attributes
+    mask, scale = drawn_like(x, 1 - p), scale_of(p, x.dtype)
+    return rectified(x, mask, scale) if of_unit else masked.run(None, (x, mask), (scale, False)), mask
 
 
 def _gradients(structure, attributes, saved, memo, needed, cotangent, *of_mask) -> list[Tensor | None]:
     if not needed[0]:
         return [None]
-    found = masked(structure, (cotangent, saved[0]), (scale_of(attributes[0], cotangent.dtype),))
-    return [torch.where(saved[0] >= _DEAD, 0, found) if attributes[2] else found]
+    return [masked(structure, (cotangent, saved[0]), (scale_of(attributes[0], cotangent.dtype), attributes[2]))]
 
 
 dropped = register(
@@ -107,5 +103,5 @@ dropped = register(
     )
 )
 """For programs that are traced: (what stands for no structure, (x,), (p, place, rectified)) to `dropout` of x, or of
-max(x, 0), and the mask, from ``_DEAD`` on where x is not above 0. place: a number that no other call of the program
+max(x, 0), and the mask, from ``DEAD`` on where x is not above 0. place: a number that no other call of the program
 has: two with the same arguments would be taken for one."""

@@ -3,6 +3,11 @@
     y[i] = x[i] * (mask[i] ? scale : 0)
 
 An infinity that is dropped is NaN, and a negative number -0, as in the product with a tensor of scales and zeros.
+
+With a rectified linear unit before it, of which the mask knows where it gave 0 (from ``DEAD`` on):
+
+    y[i] = max(x[i], 0) * (mask[i] ? scale : 0), mask[i] += x[i] <= 0 ? DEAD : 0      forward
+    y[i] = mask[i] >= DEAD ? 0 : x[i] * (mask[i] ? scale : 0)                         on the way back
 """
 
 from __future__ import annotations
@@ -13,8 +18,8 @@ from torch import Tensor
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import constant_argument
 from ...compiler.compile import compile_program
-from ...compiler.language.builder import ProgramBuilder
-from ...compiler.language.expr import Expr, as_expr, cast, differ, number, select
+from ...compiler.language.builder import BufferHandle, ProgramBuilder
+from ...compiler.language.expr import Expr, as_expr, cast, differ, select
 from ...compiler.language.program import Program
 from ...compiler.schedules.cpu import CpuSchedule
 from ...runtime.type_names import type_name
@@ -25,34 +30,48 @@ from ..core.ran import Launch, in_threads
 
 LANES = 32
 """Elements that are multiplied at once."""
+DEAD = 2
+AFTER, BEHIND = "after", "behind"
+"""Of a rectified linear unit: the product after it, and its gradient."""
 
 
-def masked_product(dtype: str) -> Program:
-    """The program. Parameters: (n, blocks, rest, X, Mask, Scale, Y), of (n,), (n,) of uint8, (1,) and (n,), where n is
-    blocks * `LANES` + rest. The product is rounded once.
+def masked_product(dtype: str, unit: str = "") -> Program:
+    """The program. Parameters: (blocks, rest, X, Mask, Scale, Y, X_rest, Mask_rest, Y_rest): blocks of elements,
+    (blocks, `LANES`), and the elements behind them, (rest,); masks of uint8; Scale of (1,). The product is rounded
+    once.
+
+    unit: ``AFTER`` or ``BEHIND``, where a rectified linear unit is meant, "" otherwise.
     """
     p = ProgramBuilder("masked_product")
     wide = "float64" if dtype == "float64" else "float32"
-    n, blocks, rest = p.sizes("n", "blocks", "rest")
-    I, One = p.dense_fixed("I", n), p.dense_fixed("One", 1)
-    X, Mask = p.buffer("X", (I,), dtype), p.buffer("Mask", (I,), "uint8")
-    Scale, Y = p.buffer("Scale", (One,), wide), p.buffer("Y", (I,), dtype)
+    blocks, rest = p.sizes("blocks", "rest")
+    B, K, R, One = (p.dense_fixed(*axis) for axis in (("B", blocks), ("K", LANES), ("R", rest), ("One", 1)))
+    whole = [p.buffer(name, (B, K), kind) for name, kind in (("X", dtype), ("Mask", "uint8"))]
+    Scale = p.buffer("Scale", (One,), wide)
+    whole.append(p.buffer("Y", (B, K), dtype))
+    behind = [p.buffer(f"{name}_rest", (R,), kind) for name, kind in (("X", dtype), ("Mask", "uint8"), ("Y", dtype))]
 
-    def multiply(i: Expr) -> None:
-        factor = select(differ(Mask[i], 0), Scale[0], as_expr(0.0, wide))
-        Y[i] = cast(dtype, cast(wide, X[i]) * factor)
+    def multiply(buffers: list[BufferHandle], *at: Expr) -> None:
+        X, Mask, Y = buffers
+        x, zero = cast(wide, X[at]), as_expr(0.0, wide)
+        factor = select(differ(Mask[at], 0), Scale[0], zero)
+        if unit == BEHIND:
+            Y[at] = cast(dtype, select(Mask[at] >= DEAD, zero, x * factor))
+            return
+        Y[at] = cast(dtype, (select(x <= zero, zero, x) if unit else x) * factor)
+        if unit:
+            Mask[at] = Mask[at] + select(x <= zero, as_expr(DEAD), as_expr(0))
 
-    B, K, R = p.dense_fixed("B", blocks), p.dense_fixed("K", LANES), p.dense_fixed("R", rest)
     with p.iterate("whole", (B,), "S", ("b",)) as (b,), p.iterate("lanes", (K,), "S", ("k",)) as (k,):
-        multiply(b * LANES + k)
+        multiply(whole, b, k)
     with p.iterate("remainder", (R,), "S", ("r",)) as (r,):
-        multiply(number(blocks) * LANES + r)
+        multiply(behind, r)
     return p.finish()
 
 
 @kept
-def _launch(dtype: torch.dtype) -> Launch:
-    return Launch(compile_program(masked_product(type_name(dtype)), CpuSchedule()), in_threads(True))
+def _launch(dtype: torch.dtype, unit: str) -> Launch:
+    return Launch(compile_program(masked_product(type_name(dtype), unit), CpuSchedule()), in_threads(True))
 
 
 @kept
@@ -73,14 +92,32 @@ def _check(structure: None, operands, attributes) -> list[Tensor]:
     return [x, mask]
 
 
+def rectified(x: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """``masked`` of max(x, 0), which marks the mask in place where x is not above 0. No autograd."""
+    return _product(x, mask, scale, AFTER)
+
+
 def _run(structure: None, operands, attributes) -> Tensor:
-    x, mask = operands
+    scale, dead = attributes
+    return _product(*operands, scale, BEHIND if dead else "")
+
+
+def _product(x: Tensor, mask: Tensor, scale: float, unit: str) -> Tensor:
     if x.stride() != mask.stride() or x.is_neg():
         x = torch.empty_like(mask, dtype=x.dtype).copy_(x)
     y, count = torch.empty_like(x), x.numel()
     if count:
-        _launch(x.dtype)(count, *divmod(count, LANES), flat(x), flat(mask), _scale(attributes[0], x.dtype), flat(y))
+        launch = _launch(x.dtype, unit)
+        blocks, rest = divmod(count, LANES)
+        whole, behind = zip(*(_in_blocks(flat(each), rest) for each in (x, mask, y)))
+        launch(blocks, rest, *whole[:2], _scale(scale, x.dtype), whole[2], *behind)
     return y
+
+
+def _in_blocks(x: Tensor, rest: int) -> tuple[Tensor, Tensor]:
+    """Of a vector, (blocks, `LANES`) and the elements behind them."""
+    at = x.numel() - rest
+    return x[:at].view(-1, LANES), x[at:]
 
 
 def flat(x: Tensor) -> Tensor:
@@ -104,11 +141,12 @@ masked = register(
         record=_record,
         gradients=_gradients,
         operands="Tensor x, Tensor mask",
-        attributes="float scale",
+        attributes="float scale, bool dead",
         check=_check,
         like=lambda structure, operands, attributes, transposed: torch.empty_like(operands[1], dtype=operands[0].dtype),
         saved=lambda attributes, operands, results: ((operands[1],), None),
     )
 )
-"""(None, (x, mask), (scale,)) to x * (mask ? scale : 0). mask: uint8, of x's shape and without gaps between its
-elements, whose order in memory the result has. scale: a number of x's type."""
+"""(None, (x, mask), (scale, dead)) to x * (mask ? scale : 0). mask: uint8, of x's shape and without gaps between its
+elements, whose order in memory the result has. scale: a number of x's type. dead: 0 where the mask is from ``DEAD`` on.
+"""
