@@ -29,7 +29,7 @@ from ..core.counters import ours
 from . import arithmetic
 from .ends import End, Host
 from .handlers import OPERATIONS
-from .modes import COMPUTING, transformed
+from .modes import COMPUTING, restored, transformed
 from .recipes import EDGE, PLAIN, Pointwise, Recipe, version
 from .stages import Score
 from .tensor import LazyTensor, lazy_tensor, value
@@ -68,8 +68,9 @@ class Rows(Host):
         self.alive = []  # what is swapped must have no weak references
         for lazy in lazies:
             if wanted(lazy._recipe):
-                tensor = value(lazy, "it leaves its local scope")
-                torch.utils.swap_tensors(lazy, tensor.view_as(tensor))
+                with restored(lazy._recipe.mode):  # whoever writes may do so without gradients
+                    tensor = value(lazy, "it leaves its local scope")
+                    torch.utils.swap_tensors(lazy, tensor.view_as(tensor))
             else:
                 self.follow(lazy)
 

@@ -121,6 +121,16 @@ class TestDgl:
 
         agree(OfScope(graph, layer), features())
 
+    @pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])
+    def test_who_writes_without_gradients_takes_none(self, graph, without):
+        def layer(g, x):
+            scaled = x * scale(g) + 1.0
+            with without():
+                torch.zeros(3).add_(1.0)  # whatever is written to, features are computed before
+            return scaled - summed(g, x)
+
+        agree(OfScope(graph, layer), features())
+
     def test_every_result_is_an_ordinary_tensor(self, graph):
         kept = []
 
