@@ -254,6 +254,7 @@ class Row:
     outcome: Outcome
     differences: list[str]
     explained: dict[str, str]
+    compiled: str = ""
 
     @property
     def fell_back(self) -> int:
@@ -278,14 +279,15 @@ class Row:
 
     def cells(self) -> list[str]:
         rest = self.reasons + ([self.case.note] if self.case.note else [])
-        return [self.case.name, str(self.outcome.ours), str(self.fell_back), self.share, "; ".join(rest)]
+        counts = [str(self.outcome.ours), str(self.fell_back), self.share]
+        return [self.case.name, *counts, self.compiled, "; ".join(rest)]
 
 
 def _share(part: int, total: int) -> str:
     return f"{part / total:.0%}" if total else "-"
 
 
-HEADINGS = ("layer", "our kernels", "fell back", "share", "reasons of the rest, notes")
+HEADINGS = ("layer", "our kernels", "fell back", "share", "compiled", "reasons of the rest, notes")
 
 
 def zoo(framework: str) -> Sequence[Case]:
@@ -293,14 +295,25 @@ def zoo(framework: str) -> Sequence[Case]:
     return importlib.import_module(ZOOS[framework]).CASES
 
 
-def walk(framework: str, progress: Callable[[Sequence[Case]], Sequence[Case]] = lambda cases: cases) -> list[Row]:
-    """Every case once, with the backend and without it, in the first of its types."""
+def walk(
+    framework: str,
+    progress: Callable[[Sequence[Case]], Sequence[Case]] = lambda cases: cases,
+    compiled: bool = False,
+) -> list[Row]:
+    """Every case once, with the backend and without it, in the first of its types; and ``compiled``, if asked for."""
+    from tests.coverage.compiled import run_compiled
+
+    modes = importlib.import_module(ZOOS[framework]).PAGES.get("modes", ())  # which have compilers of their own
     rows = []
     for case in progress(zoo(framework)):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the framework's own deprecations
             with_backend, without = run_pair(framework, case)
-        rows.append(Row(case, with_backend, compare(with_backend, without), exceptions(framework, case)))
+            ran = run_compiled(framework, case) if compiled and case not in modes else None
+        differences = compare(with_backend, without)
+        if ran is not None and ran.outcome is not None:
+            differences += [f"compiled: {each}" for each in compare(ran.outcome, without)]
+        rows.append(Row(case, with_backend, differences, exceptions(framework, case), str(ran or "")))
     return rows
 
 
@@ -339,7 +352,7 @@ def _words(page: str) -> str:
 
 
 def _table(rows: Sequence[Row]) -> str:
-    lines = [HEADINGS, ("---", "--:", "--:", "--:", "---"), *(row.cells() for row in rows)]
+    lines = [HEADINGS, ("---", "--:", "--:", "--:", "---", "---"), *(row.cells() for row in rows)]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |" for cells in lines)
 
 
@@ -350,6 +363,10 @@ These pages are written by `python -m tests.coverage --write`. Every layer takes
 cotangent, backward) on a small graph, with the backend and without it, from the same seed. Outputs and all gradients
 agree up to the order of sums. The tables count the calls that a layer made to the operators of its framework, forward
 and backward: how many ran on compiled kernels, and how many were left to the framework, for the reason named.
+
+*Compiled* is the same step under `torch.compile`, with the same results: how many calls ran on our kernels, counted
+in the forward pass alone, and of how many programs. Where PyTorch makes *one* of the layer, `fullgraph=True` works. A
+layer that PyTorch cannot compile without the backend either is *not compiled by PyTorch*.
 """
 
 
@@ -357,7 +374,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """0: all equal; 1: a layer gives other results with the backend; 2: bad input."""
     parser = argparse.ArgumentParser(prog="python -m tests.coverage", description=__doc__.splitlines()[0])
     parser.add_argument("--framework", choices=ZOOS, help="default: every one that is installed")
-    parser.add_argument("--write", action="store_true", help="write docs/layers/, with the tables of all frameworks")
+    parser.add_argument("--compiled", action="store_true", help="compile every layer as well, which takes half an hour")
+    parser.add_argument("--write", action="store_true", help="write docs/layers/, with all of the tables")
     args = parser.parse_args(arguments)
     if args.write and args.framework:
         parser.error("docs/layers/ has the tables of all frameworks: leave --framework out")
@@ -374,7 +392,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console, tables = Console(), {}
     for framework in (each for each in frameworks if each not in absent):
         title = NAMES[framework]
-        tables[framework] = walk(framework, partial(track, description=title, console=Console(stderr=True)))
+        progress = partial(track, description=title, console=Console(stderr=True))
+        tables[framework] = walk(framework, progress, args.compiled or args.write)
         table = Table(*HEADINGS, title=title, box=box.SIMPLE_HEAD, pad_edge=False)
         for column in table.columns[1:4]:
             column.justify = "right"

@@ -130,11 +130,11 @@ def test_the_pages_have_a_line_for_every_case(monkeypatch):
     zoo = pytest.importorskip("tests.coverage.pyg.layers", exc_type=ImportError)
     other = replace(CASE, name="Other | one")
     monkeypatch.setattr(zoo, "PAGES", {"first-page": [CASE], "second": [other]})
-    row = Row(CASE, run_case("pyg", CASE, 0), [], {"spmm: reduce max": "as said"})
+    row = Row(CASE, run_case("pyg", CASE, 0), [], {"spmm: reduce max": "as said"}, "1 (one)")
     found = pages({"pyg": [row, replace(row, case=other, explained={})]})
     assert set(found) == {"index.md", "pyg-first-page.md", "pyg-second.md"}
-    assert "| Counting | 1 | 1 | 50% | spmm: reduce max (1), as said |" in found["pyg-first-page.md"]
-    assert "| Other \\| one | 1 | 1 | 50% | spmm: reduce max (1) |" in found["pyg-second.md"]
+    assert "| Counting | 1 | 1 | 50% | 1 (one) | spmm: reduce max (1), as said |" in found["pyg-first-page.md"]
+    assert "| Other \\| one | 1 | 1 | 50% | 1 (one) | spmm: reduce max (1) |" in found["pyg-second.md"]
     assert (
         "1 cases; 1 of 2 calls on our kernels. Of the others 1 are left to the framework on purpose, as the table "
         "explains; without those 100% are on our kernels." in found["pyg-first-page.md"]

@@ -66,6 +66,7 @@ def activate() -> None:
             (utils.softmax, "softmax", scatter.softmax_beside(utils.softmax)),
         )
     }
+    of_all[utils.spmm] = between_programs(of_all[utils.spmm], utils.spmm, matmul.is_sparse)
     ours = of_layers | of_all
     _replaced.update((function, original) for original, function in ours.items())
     for module, name, original in _globals_among(ours):

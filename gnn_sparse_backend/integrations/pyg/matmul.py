@@ -46,6 +46,11 @@ def pyg_spmm(src, other: Tensor, reduce: str = "sum"):
     return _product("spmm", graph, other, src.values(), reduce)
 
 
+def is_sparse(src, other=None, reduce: str = "sum") -> bool:
+    """Whether a traced program ends at ``torch_geometric.utils.spmm``."""
+    return isinstance(src, Tensor) and src.layout is not torch.strided
+
+
 def matmul(edges, other, input_value=None, other_value=None, reduce="sum", transpose=False):
     """``EdgeIndex.matmul``: sums and means over a dense matrix."""
     refusal = _refuse_edge_index(edges, other, input_value, other_value, transpose)

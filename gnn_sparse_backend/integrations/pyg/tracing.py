@@ -21,10 +21,11 @@ def between_programs(ours: Callable, original: Callable, breaks: Callable[..., b
 
     @functools.wraps(original)
     def asking(*args, **kwargs):
-        if not torch.compiler.is_compiling():
-            return ours(*args, **kwargs)
-        between = breaks(*args, **kwargs) and not _traces_unknown_sizes()
-        return (apart if between else original)(*args, **kwargs)
+        breaking = breaks(*args, **kwargs)
+        if torch.compiler.is_compiling():
+            return (apart if breaking and not _traces_unknown_sizes() else original)(*args, **kwargs)
+        # what PyTorch has given up to trace calls this outside of any program, and ours would be traced then
+        return (apart if breaking else ours)(*args, **kwargs)
 
     return asking
 

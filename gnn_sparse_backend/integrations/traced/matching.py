@@ -25,16 +25,17 @@ class Index(NamedTuple):
 
 
 class Gather(NamedTuple):
-    """``x[index]`` along the first dimension. wraps: ids may count from the end."""
+    """``x[index]`` along a dimension. wraps: ids may count from the end."""
 
     x: Node
     index: Index
     wraps: bool
+    dim: int
 
 
 class Scatter(NamedTuple):
-    """A reduction of ``src`` by ``index`` into ``out``. replaces: what was in ``out`` does not count. within: it is
-    written to ``out`` itself."""
+    """A reduction of ``src`` by ``index`` along a dimension into ``out``. replaces: what was in ``out`` does not count.
+    within: it is written to ``out`` itself."""
 
     out: Node
     index: Index
@@ -42,6 +43,7 @@ class Scatter(NamedTuple):
     reduce: str
     replaces: bool
     within: bool
+    dim: int
 
 
 class Softmax(NamedTuple):
@@ -79,19 +81,21 @@ def arguments(node: Node, *names: str) -> list:
     return [node.kwargs.get(name, x) for name, x in zip(names, given)]
 
 
-def index_of(node) -> Index | None:
-    """The vector of int64 that a node is, or is a view of with dimensions of no extent beside it."""
+def index_of(node, dim: int = 0) -> Index | None:
+    """The vector of int64 that a node is, or is a view of along ``dim`` with dimensions of no extent beside it."""
     while (known := known_tensor(node)) is not None and known.dtype is torch.int64:
         if known.dim() == 1 and not (_is_view(node) and _same_vector(node)):
             return _row(node)
-        if not _is_view(node) or known.dim() == 0:
+        if not _is_view(node) or known.dim() <= dim:
             return None
         source = known_tensor(node.args[0])
-        if source is None or source.dim() == 0 or str(source.shape[0]) != str(known.shape[0]):
+        at = 0 if source is not None and source.dim() == 1 else dim
+        if source is None or source.dim() <= at or str(source.shape[at]) != str(known.shape[dim]):
             return None
-        if any(stride != 0 and extent != 1 for stride, extent in zip(known.stride()[1:], known.shape[1:])):
+        beside = [each for each in range(known.dim()) if each != dim]
+        if any(known.stride(each) != 0 and known.shape[each] != 1 for each in beside):
             return None
-        node = node.args[0]
+        node, dim = node.args[0], at
     return None
 
 
@@ -101,21 +105,22 @@ def gather_of(node: Node) -> Gather | None:
     if name in _SELECTS:
         x, dim, index = arguments(node, "input", "dim", "index")
         known = known_tensor(x)
-        if known is None or type(dim) is not int or dim % max(known.dim(), 1):
+        if known is None or type(dim) is not int or known.dim() == 0:
             return None
+        dim %= known.dim()
     elif node.target is operator.getitem:
-        x, index = node.args
+        (x, index), dim = node.args, 0
         known = known_tensor(x)
     else:
         return None
     if known is None or not known.is_floating_point() or not isinstance(index, Node):
         return None
     found = index_of(index) if getattr(known_tensor(index), "ndim", 0) == 1 else None
-    return None if found is None else Gather(x, found, name not in _SELECTS)
+    return None if found is None else Gather(x, found, name not in _SELECTS, dim)
 
 
 def scatter_of(node: Node) -> Scatter | None:
-    """The scatter along the first dimension that a node is."""
+    """The scatter along a dimension that a node is."""
     name = name_of(node)
     within, plain = name.endswith("_"), name.rstrip("_")
     if plain == "scatter_add":
@@ -133,14 +138,20 @@ def scatter_of(node: Node) -> Scatter | None:
     else:
         return None
     to, of, by = known_tensor(out), known_tensor(src), known_tensor(index)
-    if reduce is None or to is None or of is None or by is None or type(dim) is not int or dim not in (0, -to.dim()):
+    if reduce is None or to is None or of is None or by is None or type(dim) is not int or 0 in (to.dim(), of.dim()):
         return None
-    if list(map(str, to.shape[1:])) != list(map(str, of.shape[1:])) or to.dtype is not of.dtype:
+    dim %= to.dim()
+    if _beside(to, dim) != _beside(of, dim) or to.dtype is not of.dtype:
         return None
     if plain != "index_add" and list(map(str, by.shape)) != list(map(str, of.shape)):
         return None
-    found = index_of(index)
-    return None if found is None else Scatter(out, found, src, reduce, replaces, within)
+    found = index_of(index, 0 if by.dim() == 1 else dim)
+    return None if found is None else Scatter(out, found, src, reduce, replaces, within, dim)
+
+
+def _beside(known: Tensor, dim: int) -> list[str]:
+    """The extents of all other dimensions."""
+    return [str(extent) for at, extent in enumerate(known.shape) if at != dim]
 
 
 def filled_with(node: Node) -> float | None:
@@ -177,6 +188,8 @@ def softmax_of(node: Node) -> Softmax | None:
         return None
     most = scatter_of(highest.x)
     if most is None or most.reduce != "max" or not most.replaces or most.index != gather.index:
+        return None
+    if any(each.dim for each in (gather, sums, highest, most)):
         return None
     inner += [total, shifted, maximum, highest.x]
     if most.src is not scores:

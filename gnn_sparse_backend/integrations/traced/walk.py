@@ -33,6 +33,7 @@ from .edges import IN_DEGREES
 from .host import IndexEnd, TracedHost
 from .matching import (
     Dropout,
+    Gather,
     Scatter,
     Softmax,
     changes_mode,
@@ -131,12 +132,24 @@ class _Walk:
         elif written_to(node) or changes_mode(node):
             self._own(node)
         elif (found := gather_of(node)) is not None and refuse_features(x := self.tape.symbol(found.x)) is None:
-            if self._lasts(found.x, node) and self._lasts(found.index.node, node):
+            if found.dim:
+                self._gather_along(node, found)
+            elif self._lasts(found.x, node) and self._lasts(found.index.node, node):
                 self._is(node, gather(self.host, IndexEnd(found.index, x.shape[0], found.wraps), x))
             if node in self.lazy:
                 self.gathers[node] = self.lazy[node]._recipe
         elif not self._handle(node):
             self._want(node)
+
+    def _gather_along(self, node: Node, found: Gather) -> None:
+        """A gather along another dimension than the first stays, but where it has a gradient."""
+        self._want(node)
+        if known_tensor(node).requires_grad and self._lasts(found.x, node) and self._lasts(found.index.node, node):
+            x = self._value(found.x).movedim(found.dim, 0)
+            if refuse_features(x) is None:
+                recipe = gather(self.host, IndexEnd(found.index, x.shape[0], found.wraps), x)._recipe
+                rows = recipe.mapped((), recipe.shape)[0]
+                self._becomes(node, rows.movedim(0, found.dim).contiguous())
 
     def _drop(self, node: Node, dropout: Dropout) -> None:
         """Put an operator in the place of a dropout, and of a rectified linear unit before it, if nothing happens
@@ -205,13 +218,14 @@ class _Walk:
         neutral = fill == (1 if reduce == "prod" else 0) and (reduce == "sum" or scatter.replaces is (reduce != "prod"))
         if not neutral and reduce != "sum":
             return False
-        rows = IndexEnd(scatter.index, known_tensor(out).shape[0])
-        if neutral and src in self.lazy and (not scatter.within or set(out.users) == {node}):
+        rows = IndexEnd(scatter.index, known_tensor(out).shape[scatter.dim])
+        alone = self._lasts(node, node) and (not scatter.within or set(out.users) == {node})
+        if neutral and alone and not scatter.dim and src in self.lazy:
             waits = waiting(self.lazy[src], rows, reduce, _unknown)
             if waits is not None:
                 self._is(node, waits)
                 return node in self.lazy
-        found = self._sums(rows, src, reduce)
+        found = self._sums(rows, src, reduce, scatter.dim)
         if isinstance(found, Refusal):
             fallback(self.host.name, f"scatter.{reduce}", found.reason)
             return False
@@ -225,19 +239,19 @@ class _Walk:
         self._becomes(node, found)
         return True
 
-    def _sums(self, rows: IndexEnd, src: Node, reduce: str) -> Symbol | Refusal:
-        """The reduction of a node over the edges into each row."""
+    def _sums(self, rows: IndexEnd, src: Node, reduce: str, dim: int) -> Symbol | Refusal:
+        """The reduction of a node over the edges into each row, which are along a dimension."""
         if reduce == "mean":
-            sums = self._sums(rows, src, "sum")
+            sums = self._sums(rows, src, "sum", dim)
             if isinstance(sums, Refusal):
                 return sums
             degrees = self._degrees(rows, sums.dtype).clamp(min=1)
-            return torch.div(sums, degrees.view(-1, *(1,) * (sums.dim() - 1)))
-        if src in self.lazy:
+            return torch.div(sums, degrees.view(-1, *(1,) * (sums.dim() - 1 - dim)))
+        if src in self.lazy and not dim:
             found = reduced(self.lazy[src], rows, reduce)
             if found is not None:
                 return found if type(found) is Refusal else found[0]
-        x = self._kept(src)
+        x = self._kept(src).movedim(dim, 0) if dim else self._kept(src)
         if reduce == "sum" and x.dim() == 1:
             if filled_with(src) != 1:
                 return Refusal("a sum of one number per edge is no faster on a kernel")
@@ -246,7 +260,7 @@ class _Walk:
             return refusal
         found = aggregate(FORMS[reduce], self.host.graph(rows, None), x)
         self.host.counted(f"scatter.{reduce}")
-        return found
+        return found.movedim(0, dim).contiguous() if dim else found
 
     def _degrees(self, rows: IndexEnd, dtype: torch.dtype) -> Symbol:
         found = IN_DEGREES(self.host.graph(rows, None), (self.tape.symbol(rows.index.node),), (dtype,))

@@ -159,6 +159,31 @@ def test_other_divisors_are_no_means(divisor):
     assert check(program, features(NODES, 6), edges()) == {"copy.sum": 1, "in_degrees": 1}
 
 
+def test_sums_that_are_written_to_later():
+    def program(x, index):
+        for _ in range(2):
+            m = x.index_select(0, index[0])
+            x = into(m, NODES).scatter_add_(0, expanded(index[1], m), m)
+            x.mul_(0.5).add_(1.0)
+            x.clamp_(-2.0, 2.0)
+        return x
+
+    assert check(program, features(NODES, 6), edges()) == {"copy.sum": 2}
+
+
+@pytest.mark.parametrize("dim", [1, -2])
+@pytest.mark.parametrize("reduce", ["sum", "mean", "amax"])
+def test_nodes_along_another_dimension(dim, reduce):
+    def program(x, index):
+        m = x.index_select(dim, index[0])
+        by = index[1].view(1, -1, 1).expand_as(m)
+        return x.new_zeros(3, NODES, 4).scatter_reduce(dim, by, m, reduce, include_self=False)
+
+    found = check(program, features(3, NODES, 4), edges())
+    found.pop("in_degrees", None)
+    assert found == {"edge_map": 1, f"scatter.{'max' if reduce == 'amax' else 'sum'}": 1}
+
+
 @pytest.mark.parametrize("reduce", ["sum", "mean"])
 @pytest.mark.parametrize("wide_out", [2, 64])
 @pytest.mark.parametrize("weighted", [False, True])
