@@ -3,7 +3,8 @@
 SAGE, GCN and GAT layers of DGL and PyG as the frameworks make them by default, on a generated graph of 3,000 nodes
 and 10,000 edges, where little of the time is in kernels. Each with and without the backend, in turns in one process,
 medians of many calls. Before that, what a single call costs beside its kernel, on known graphs and on the fresh ones of
-mini-batches (``call_overhead``), and the host's share of calls on a GPU, on a stand-in for one (``host_share``).
+mini-batches (``call_overhead``), what the first large results of a process take and how much memory
+(``first_calls``), and the host's share of calls on a GPU, on a stand-in for one (``host_share``).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 
-from benchmarks.layers import call_overhead, contenders, gpu_steps
+from benchmarks.layers import call_overhead, contenders, first_calls, gpu_steps
 from benchmarks.layers.layer_work import attention_work, gcn_work, sage_work
 from benchmarks.layers.layers import LayerStep, disagreement
 from benchmarks.operators.work import Work
@@ -218,9 +219,15 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--nodes", type=cli.positive_int, default=3_000)
     parser.add_argument("--edges", type=cli.positive_int, default=10_000)
+    parser.add_argument(
+        "--first-nodes",
+        type=cli.positive_int,
+        default=first_calls.NODES,
+        help="of the graph on which a process makes its first calls",
+    )
     options = parser.parse_args(argv)
     if options.quick:
-        options.budget = min(options.budget, 20.0)
+        options.budget, options.first_nodes = min(options.budget, 20.0), min(options.first_nodes, 10_000)
     if any(width % HEADS[kind] for width in options.hidden for kind in options.layers):
         parser.error(f"--hidden must be multiples of the {HEADS['gat']} heads of GAT, got {options.hidden}")
     return options
@@ -247,12 +254,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             options.out,
             console,
         )
-    total = len(frameworks) * len(options.layers) * len(options.hidden) * len(MODES) + (
-        len(call_overhead.OPS) + len(frameworks)
-    ) * len(call_overhead.FAN_OUTS)
+    total = (
+        len(frameworks) * len(options.layers) * len(options.hidden) * len(MODES)
+        + (len(call_overhead.OPS) + len(frameworks)) * len(call_overhead.FAN_OUTS)
+        + len(contenders.names(frameworks))
+    )
     with report.progress(console, total) as begin:
         calls = call_overhead.run(
             frameworks, budget=CALLS_SHARE * options.budget, seed=options.seed, blocks=options.calls, begin=begin
+        )
+        first = first_calls.run(
+            frameworks, nodes=options.first_nodes, threads=options.threads, seed=options.seed, begin=begin
         )
         host = host_share.run(HOST_SHARE * options.budget)
         results = run(
@@ -264,8 +276,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             threads=options.threads,
             seed=options.seed,
             begin=begin,
-        ) | {"calls": calls, "host": host}
+        ) | {"calls": calls, "first calls": first, "host": host}
     call_overhead.show(calls, console)
+    first_calls.show(first, console)
     host_share.show(host, console)
     show(results, console)
     lines = [cell | {"panel": f"{cell['framework']}, {cell['mode']}"} for cell in results["cells"]]

@@ -126,7 +126,7 @@ REUSE_MEMORY = Variable(
     "0 or 1",
     "0",
     "1 while a framework is enabled",
-    "whether the C library keeps freed memory for the next tensors; gsb.reuse_memory() goes before it",
+    "whether the memory of freed large tensors is kept for the next ones; gsb.reuse_memory() goes before it",
     "when a framework is enabled or disabled (runtime.allocator)",
 )
 

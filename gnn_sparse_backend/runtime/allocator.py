@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
-import platform
 import threading
 
 from ..config import REUSE_MEMORY
+from .large_blocks import blocks
+from .memory import POOL
 
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
-_DEFAULT_TRIM_THRESHOLD, _DEFAULT_MMAP_MAX = 128 << 10, 65536
-_KEEP = (1 << 31) - 1
 _lock = threading.Lock()
-# what the user asked for, None while nothing was said; whether a framework is enabled; what the C library was told
+# what the user asked for, None while nothing was said; whether a framework is enabled; what the allocator was told
 _asked: bool | None = None
 _held = _reusing = False
 
 
 def reuse_memory(enable: bool = True) -> bool:
-    """Let this process reuse the memory of freed tensors; returns whether the C library could be told so.
+    """Let this process reuse the memory of freed tensors; returns whether that could be done.
 
     ``gsb.enable`` asks for it by itself until ``gsb.disable``; what this function was told, or else the environment
     variable ``GSB_REUSE_MEMORY`` (0 or 1), goes before that.
 
     By default every CPU tensor above 32 MB is fresh memory from the system, given back when it is freed, and each
     of its 4 KiB pages costs a fault at the first touch. In a full-graph training step most intermediate tensors are of
-    that size, and the faults can take a third of the step, in the framework's own operators too. With this the
-    allocator keeps freed memory and hands it out again. No result changes. The price is that memory once used stays
-    with the process until ``reuse_memory(False)``, which gives back what is free.
+    that size, and the faults can take a third of the step, in the framework's own operators too. With this an
+    allocator of ours, of huge pages, serves tensors from 16 MiB on, and hands the memory of those that were freed out
+    again. No result changes. What is alive and what is kept are together at most nine eighths of the most that was
+    alive at a time, and at most ``GSB_POOL_BYTES`` are kept; ``gsb.empty_cache()`` gives them back.
 
-    It is a setting of the whole process. It needs glibc (Linux); elsewhere, and under another malloc (jemalloc and
-    tcmalloc reuse memory by themselves), it returns False and does nothing.
+    It is a setting of the whole process. It needs Linux and a PyTorch whose allocators lie in memory as they are known
+    here, which is looked at; elsewhere, and where another allocator was put in the place of PyTorch's, it returns False
+    and does nothing.
     """
     global _asked
     with _lock:
@@ -52,29 +50,13 @@ def _settle() -> bool:
     wanted = _asked if _asked is not None else REUSE_MEMORY.get()
     wanted = _held if wanted is None else wanted
     if wanted == _reusing:
-        return _glibc() is not None
+        return blocks() is not None
     done = _tell(wanted)
     _reusing = wanted
     return done
 
 
 def _tell(enable: bool) -> bool:
-    """Tell the C library; whether it took it."""
-    libc = _glibc()
-    if libc is None:
-        return False
-    done = libc.mallopt(_M_MMAP_MAX, 0 if enable else _DEFAULT_MMAP_MAX)
-    done &= libc.mallopt(_M_TRIM_THRESHOLD, _KEEP if enable else _DEFAULT_TRIM_THRESHOLD)
-    if not enable:
-        libc.malloc_trim(0)
-    return bool(done)
-
-
-@functools.cache
-def _glibc() -> ctypes.CDLL | None:
-    if platform.libc_ver()[0] != "glibc":
-        return None
-    libc = ctypes.CDLL(None)
-    libc.mallopt.argtypes, libc.mallopt.restype = (ctypes.c_int, ctypes.c_int), ctypes.c_int
-    libc.malloc_trim.argtypes, libc.malloc_trim.restype = (ctypes.c_size_t,), ctypes.c_int
-    return libc
+    """Tell the allocator; whether it took it."""
+    large = blocks()
+    return large is not None and large.use(POOL.limit if enable else 0)

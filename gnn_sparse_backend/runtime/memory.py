@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..compiler.cache.fork import own_locks
 from ..config import POOL_BYTES
+from . import large_blocks
 
 # Below this a tensor has few pages, and malloc reuses them.
 _WORTHWHILE = 4 << 20
@@ -118,11 +119,9 @@ def check_written_out(what: str, x: Tensor) -> None:
 
 def empty(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
     """An uninitialised, contiguous tensor on the device and of the type of ``like``, or of ``dtype``; a large one from
-    the pool.
+    the pool, or from the blocks that serve all large tensors (``gsb.reuse_memory``), where these are in use.
 
-    That is so too where the C library keeps freed memory (``gsb.reuse_memory``): there an aligned block that was freed
-    is a few bytes too short for the next tensor of its very size, and the heap grows. The result is never a view:
-    autograd lets nobody write to a view that an operator returns.
+    The result is never a view: autograd lets nobody write to a view that an operator returns.
     """
     if dtype is None:
         dtype = like.dtype
@@ -134,7 +133,7 @@ def empty(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor
         return like.new_empty(shape, dtype=dtype)
     if nbytes > MEMORY:
         check_memory(f"a result in {dtype}", shape, dtype.itemsize)
-    if not POOL.limit or os.name != "posix":
+    if not POOL.limit or os.name != "posix" or (nbytes >= large_blocks.LEAST and large_blocks.in_use()):
         return like.new_empty(shape, dtype=dtype)
     flat = torch.frombuffer(POOL.lease(nbytes), dtype=dtype, count=count)
     return torch.ops.aten._unsafe_view.default(flat, shape)
@@ -143,3 +142,4 @@ def empty(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor
 def empty_cache() -> None:
     """Give the memory that is kept for later results back to the system. Live tensors are not touched."""
     POOL.clear()
+    large_blocks.clear()

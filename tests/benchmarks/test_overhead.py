@@ -30,6 +30,8 @@ def test_the_command_writes_a_report(framework, layers, command, tmp_path, capsy
         "100",
         "--edges",
         "300",
+        "--first-nodes",
+        "300",
         "--frameworks",
         framework,
         "--calls",
@@ -55,9 +57,19 @@ def test_the_command_writes_a_report(framework, layers, command, tmp_path, capsy
         cell["reason"] for cell in report["summary"]["worst"]
     )
     check_calls(report["calls"], framework)
+    first = report["first calls"]
+    assert [row["contender"] for row in first] == [framework, framework + "+gsb"]
+    for row in first:
+        peaks = [call["peak"] for call in row["calls"]]
+        assert len(peaks) == 5 and peaks == sorted(peaks) and all(call["seconds"] > 0 for call in row["calls"])
     assert [(row["call"], row["launches"]) for row in report["host"]] == [("spmm, sum", 1)]
     said = capsys.readouterr().out
-    assert "one edge" in said and "What a call costs beside its kernel" in said and "The host's share of a call" in said
+    assert (
+        "one edge" in said
+        and "The first calls of a process" in said
+        and "What a call costs beside its kernel" in said
+        and "The host's share of a call" in said
+    )
 
 
 def check_calls(rows, framework):

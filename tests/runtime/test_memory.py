@@ -49,16 +49,13 @@ FRESH, GIVEN_BACK = 16 * 1000, 32 << 20
 
 
 def much_fewer(again: int, fresh: int) -> bool:
-    """A small piece cut from the memory that waits makes the heap grow by one tensor, now and then."""
-    return fresh > FRESH and again < fresh / 4
+    return fresh > FRESH and again < fresh / 16
 
 
 @pytest.fixture
-def glibc():
-    if not sys.platform.startswith("linux"):
-        pytest.skip("page faults are counted on Linux")
+def known():
     if not gsb.reuse_memory(False):
-        pytest.skip("another C library")
+        pytest.skip("another system, or a PyTorch whose allocators are not known")
 
 
 @pytest.mark.slow
@@ -69,13 +66,13 @@ def glibc():
         pytest.param("gsb.enable('pyg')", "gsb.disable()", id="while a framework is enabled"),
     ],
 )
-def test_freed_memory_is_used_again(on, off, glibc):
+def test_freed_memory_is_used_again(on, off, known):
     fresh, again, left = printed(f"faults(); {on}; faults(); {off}; left()")
     assert much_fewer(again, fresh) and left < GIVEN_BACK
 
 
 @pytest.mark.slow
-def test_what_the_user_says_goes_before_what_a_framework_asks_for(glibc):
+def test_what_the_user_says_goes_before_what_a_framework_asks_for(known):
     declined, wanted = printed(
         "gsb.reuse_memory(False); gsb.enable('pyg'); faults(); gsb.disable(); gsb.reuse_memory(); "
         "gsb.enable('pyg'); gsb.disable(); faults()"
@@ -84,7 +81,7 @@ def test_what_the_user_says_goes_before_what_a_framework_asks_for(glibc):
 
 
 @pytest.mark.slow
-def test_results_of_one_size_do_not_make_the_heap_grow(glibc):
+def test_results_of_one_size_do_not_make_the_process_grow(known):
     """Two results of 64 MB live at a time, and what is kept after sixteen steps is little more than that."""
     (left,) = printed(
         """

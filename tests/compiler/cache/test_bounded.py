@@ -34,7 +34,7 @@ FINITE = {
     ("planner.machine", "last_level_cache_bytes"): "no arguments",
     ("planner.machine", "machine_name"): "no arguments",
     ("planner.machine", "private_cache_bytes"): "no arguments",
-    ("runtime.allocator", "_glibc"): "no arguments",
+    ("runtime.large_blocks", "blocks"): "no arguments",
     ("runtime.devices", "_cuda_arch"): "devices of the machine",
     ("runtime.devices", "_why_not"): "devices of the machine",
 }

@@ -258,11 +258,7 @@ def launcher_state() -> LauncherState:
 
     The caller holds a lock.
     """
-    text = f"{_llvm_header()}\n{_LAUNCHER}"
-    with tempfile.TemporaryDirectory(prefix="gsb-") as scratch:
-        path = Path(scratch, "launcher.ll")
-        path.write_text(text)
-        module = tvm.runtime.load_module(str(path))
+    module = load_text(_LAUNCHER)
     state = LauncherState.from_address(module.get_function("gsb_launcher_state")())
     state.module = module  # the memory of the state is the module's
     ffi = tvm_ffi.LIB
@@ -270,6 +266,14 @@ def launcher_state() -> LauncherState:
     state.set_raised_error = ctypes.cast(ffi.TVMFFIErrorSetRaised, ctypes.c_void_p).value
     state.release_object = ctypes.cast(ffi.TVMFFIObjectDecRef, ctypes.c_void_p).value
     return state
+
+
+def load_text(text: str) -> tvm.runtime.Module:
+    """Functions in LLVM's language, compiled for this machine into this process's memory."""
+    with tempfile.TemporaryDirectory(prefix="gsb-") as scratch:
+        path = Path(scratch, "functions.ll")
+        path.write_text(f"{_llvm_header()}\n{text}")
+        return tvm.runtime.load_module(str(path))
 
 
 def _llvm_header() -> str:
