@@ -268,11 +268,11 @@ def test_gathers_run_as_many_bytes_ahead(cache):
 
 
 def test_threads_that_sleep_want_more_work(monkeypatch):
-    """``plan_spmm`` of 20,000 edges with 32 features, some 700,000 multiply-adds with the rows, and of half of them."""
-    more, less = (plan_spmm(n, n, 10 * n, 32, 4, 2, reach=n) for n in (2000, 1000))
+    """Rules for 40,000 edges with 32 features, some 1,400,000 multiply-adds with the rows, and for half of them."""
+    more, less = (plan_spmm(n, n, 10 * n, 32, 4, 2, reach=n) for n in (4000, 2000))
     assert more.groups > 1 and less.groups > 1
     monkeypatch.setattr(machine, "threads_sleep", lambda: True)
-    more, less = (plan_spmm(n, n, 10 * n, 32, 4, 2, reach=n) for n in (2000, 1000))
+    more, less = (plan_spmm(n, n, 10 * n, 32, 4, 2, reach=n) for n in (4000, 2000))
     assert more.groups > 1 and less.groups == 1
 
 

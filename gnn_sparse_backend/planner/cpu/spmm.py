@@ -38,9 +38,9 @@ from .prefetch_distance import distance
 from .slices import SLICE_ROW, pays_in_slices, slice_width
 
 # Below this many multiply-adds a parallel region costs more than it saves: about 10 microseconds of one core where
-# threads spin while they wait, and 50 or more where the system has to wake them. So many multiply-adds take as long as
+# threads spin while they wait, and 30 to 50 where the system has to wake them. So many multiply-adds take as long as
 # a non-zero at least, and as the loop around a row.
-SERIAL_SPINNING, SERIAL_SLEEPING = 1 << 16, 1 << 19
+SERIAL_SPINNING, SERIAL_SLEEPING = 1 << 16, 1 << 20
 WORK_OF_NONZERO, WORK_OF_ROW = 8, 32
 # Groups per thread: enough that a slow core, or one heavy row, does not leave the others waiting. A smaller one than so
 # many multiply-adds costs more than that saves.
