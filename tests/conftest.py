@@ -122,6 +122,16 @@ def gsb_data() -> Path:
     return Path(folder)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def threads_that_spin():
+    """Plans are those of threads that spin while they wait, whatever the environment says."""
+    from gnn_sparse_backend.planner import machine
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine, "threads_sleep", lambda: False)
+        yield
+
+
 @pytest.fixture
 def set_threads():
     """``torch.set_num_threads``, whose effect ends with the test."""

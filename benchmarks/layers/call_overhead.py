@@ -25,6 +25,7 @@ from benchmarks.support import report
 from benchmarks.support.generators import power_law
 from benchmarks.support.graphs import BenchmarkGraph
 from gnn_sparse_backend import Graph
+from gnn_sparse_backend.ops.message import ready
 from gnn_sparse_backend.ops.message.executables.one_pass import OnePass
 from gnn_sparse_backend.ops.message.executables.scattered import Scattered
 from gnn_sparse_backend.ops.message.executables.several_passes import Partitions, Parts
@@ -88,7 +89,9 @@ def recorded(left_out: bool = False) -> Iterator[list[tuple]]:
             calls.append((entry, arguments))
             entry(*arguments)
 
-        return _nothing if left_out else call
+        found = (lambda *arguments: None) if left_out else call
+        found.bare = entry
+        return found
 
     class Recorded:
         def __init__(self, kernel):
@@ -109,17 +112,30 @@ def recorded(left_out: bool = False) -> Iterator[list[tuple]]:
 
         return call
 
+    bind, run_ready = ready._bind, ready.ReadyAggregate.__call__
+
+    def recorded_bind(*arguments):
+        bound = bind(*arguments)
+        return None if bound is None else bound._replace(entry=recording(bound.entry))
+
+    def recorded_ready(self, *arguments):
+        if self._bound is not None:
+            self._bound = self._bound._replace(entry=recording(self._bound.entry))
+        try:
+            return run_ready(self, *arguments)
+        finally:
+            if self._bound is not None:
+                self._bound = self._bound._replace(entry=self._bound.entry.bare)
+
     for kind, run in zip(kinds, before):
         kind.__call__ = recorded_call(run)
+    ready._bind, ready.ReadyAggregate.__call__ = recorded_bind, recorded_ready
     try:
         yield calls
     finally:
+        ready._bind, ready.ReadyAggregate.__call__ = bind, run_ready
         for kind, run in zip(kinds, before):
             kind.__call__ = run
-
-
-def _nothing(*arguments) -> None:
-    """In the place of a kernel."""
 
 
 @dataclass(frozen=True)

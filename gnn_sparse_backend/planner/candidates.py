@@ -12,9 +12,9 @@ from .cpu.spmm import (
     BYTES_AHEAD,
     GROUPS_PER_THREAD,
     NARROW,
-    SERIAL_WORK,
     fits_lanes,
     plan_spmm,
+    serial_work,
     sliced_plan,
     work_of,
 )
@@ -56,7 +56,7 @@ def candidates(problem: Problem) -> tuple[Plan, ...]:
     if reduce == "map":
         return tuple(found)
     work = work_of(problem.nnz, problem.rows, problem.features)
-    if problem.threads > 1 and SERIAL_WORK < _EITHER_WAY * work < _EITHER_WAY * _EITHER_WAY * SERIAL_WORK:
+    if problem.threads > 1 and serial_work() < _EITHER_WAY * work < _EITHER_WAY * _EITHER_WAY * serial_work():
         for groups in (1, min(problem.threads, max(problem.rows, 1))):
             found[replace(first, groups=groups)] = None
     if not first.sliced and not first.longest_part and (width := slice_width(problem)):

@@ -28,6 +28,17 @@ def private_cache_bytes() -> int:
 
 
 @functools.cache
+def threads_sleep() -> bool:
+    """Whether OpenMP's threads sleep as soon as they have no work, so that the next parallel loop has the system wake
+    them. The variables are read once, as OpenMP does.
+    """
+    spins = os.environ.get("GOMP_SPINCOUNT", "").strip()
+    if spins:
+        return spins == "0"
+    return os.environ.get("OMP_WAIT_POLICY", "").strip().lower() == "passive"
+
+
+@functools.cache
 def machine_name() -> str:
     """The processor, its cores and caches, in words; times of one machine are worth nothing on another."""
     model = next(

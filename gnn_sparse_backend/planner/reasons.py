@@ -13,7 +13,6 @@ from .cpu.spmm import (
     NARROW,
     ORDER_WINDOW,
     SCATTERED_PAYS,
-    SERIAL_WORK,
     SLICES,
     USED_AGAIN,
     WORK_OF_NONZERO,
@@ -21,6 +20,7 @@ from .cpu.spmm import (
     held_bytes,
     last_level_is_far,
     pays_in_order,
+    serial_work,
     shortest_ahead,
     slices_stay,
     work_of,
@@ -107,13 +107,13 @@ def _sharing(problem: Problem, plan: Plan) -> str:
     )
     if plan.groups > 1:
         return (
-            f"{counted}{SERIAL_WORK:,} or more: the {problem.threads} threads share it, in {plan.groups} groups of "
+            f"{counted}{serial_work():,} or more: the {problem.threads} threads share it, in {plan.groups} groups of "
             "rows that cost about the same; whoever is done takes the next."
         )
     if problem.threads < 2:
         return "PyTorch has one thread here (torch.set_num_threads): it takes all rows."
-    if work < SERIAL_WORK:
-        return f"{counted}fewer than {SERIAL_WORK:,}, from which on other threads save more than starting them costs."
+    if work < serial_work():
+        return f"{counted}fewer than {serial_work():,}, from which on other threads save more than starting them costs."
     return "There is one row, which one thread takes."
 
 

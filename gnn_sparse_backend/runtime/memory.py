@@ -123,19 +123,18 @@ def empty(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor
 
     The result is never a view: autograd lets nobody write to a view that an operator returns.
     """
-    if dtype is None:
-        dtype = like.dtype
-    count = 1
+    wanted = dtype or like.dtype
+    nbytes = wanted.itemsize
     for length in shape:
-        count *= length
-    nbytes = count * dtype.itemsize
+        nbytes *= length
     if nbytes < _WORTHWHILE or like.device.type != "cpu":
-        return like.new_empty(shape, dtype=dtype)
+        # lengths one by one, and no type, are what PyTorch takes in half the time
+        return like.new_empty(*shape) if dtype is None and shape else like.new_empty(shape, dtype=wanted)
     if nbytes > MEMORY:
-        check_memory(f"a result in {dtype}", shape, dtype.itemsize)
+        check_memory(f"a result in {wanted}", shape, wanted.itemsize)
     if not POOL.limit or os.name != "posix" or (nbytes >= large_blocks.LEAST and large_blocks.in_use()):
-        return like.new_empty(shape, dtype=dtype)
-    flat = torch.frombuffer(POOL.lease(nbytes), dtype=dtype, count=count)
+        return like.new_empty(shape, dtype=wanted)
+    flat = torch.frombuffer(POOL.lease(nbytes), dtype=wanted, count=nbytes // wanted.itemsize)
     return torch.ops.aten._unsafe_view.default(flat, shape)
 
 

@@ -9,9 +9,11 @@ from gnn_sparse_backend.ops.message.programs.edge_map import EdgeMapSpec
 from gnn_sparse_backend.ops.message.programs.message import parse
 from gnn_sparse_backend.ops.message.programs.operands import Operand
 from gnn_sparse_backend.ops.message.schedules_cpu import supported, supports
+from gnn_sparse_backend.planner import machine
 from gnn_sparse_backend.planner.candidates import rule_plan
 from gnn_sparse_backend.planner.cpu import sddmm, slices, spmm
 from gnn_sparse_backend.planner.cpu.spmm import group_count
+from gnn_sparse_backend.planner.machine import threads_sleep as how_threads_wait
 from gnn_sparse_backend.planner.plan import Plan
 from gnn_sparse_backend.planner.problem import Problem
 
@@ -263,3 +265,33 @@ def test_gathers_run_as_many_bytes_ahead(cache):
     assert [planned(500, 10**5, f, reach=None).prefetch for f in widths] == [0, 0, 0, 8, 2], (
         "all of it stays in the cache"
     )
+
+
+def test_threads_that_sleep_want_more_work(monkeypatch):
+    """Rules for 40,000 edges with 32 features, some 1,400,000 multiply-adds with the rows, and for half of them."""
+    more, less = (plan_spmm(n, n, 10 * n, 32, 4, 2, reach=n) for n in (4000, 2000))
+    assert more.groups > 1 and less.groups > 1
+    monkeypatch.setattr(machine, "threads_sleep", lambda: True)
+    more, less = (plan_spmm(n, n, 10 * n, 32, 4, 2, reach=n) for n in (4000, 2000))
+    assert more.groups > 1 and less.groups == 1
+
+
+@pytest.mark.parametrize(
+    "policy, spins, sleep",
+    [
+        (None, None, False),
+        ("passive", None, True),
+        (" PASSIVE ", None, True),
+        ("active", None, False),
+        ("active", "0", True),
+        ("passive", "1000", False),
+        ("passive", "", True),
+    ],
+)
+def test_how_threads_wait(monkeypatch, policy, spins, sleep):
+    for name, value in (("OMP_WAIT_POLICY", policy), ("GOMP_SPINCOUNT", spins)):
+        if value is None:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, value)
+    assert how_threads_wait.__wrapped__() is sleep

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...ops.core.prepared import KINDS
 from ...structures.graph import Graph
 from ...structures.relational.graph import RelGraph
+from ...tuning.precompile_operators import KINDS  # of all families, which it imports
 
 _ACCEPTED = (
     "a gsb.Graph, RelGraph, Segments or KernelMap, a DGL graph or block, a PyG Data, HeteroData, Batch, EdgeIndex or "

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...structures.graph import Graph
 from ..core.operands import check_dense, check_graph, check_traced, common_type, is_plain
-from ..core.signatures import signature_of
+from ..core.signatures import ready_call
 from ..core.traced import traced_graph
 from ..message.checks import check_message_rows
 from ..message.message_op import MessageText, message_op
@@ -180,8 +180,7 @@ def _known(
 ) -> tuple[tuple, tuple | None, Attention | None]:
     """(the operands that there are, the signature of the call, what ran the last one like it)."""
     given = operands if edge_weight is None else (*operands, edge_weight)
-    signature = signature_of(call, given)
-    return given, signature, None if signature is None else graph.calls.get(signature)
+    return given, *ready_call(graph, call, given)
 
 
 def _scaled_dot(width: int) -> tuple[str, tuple[str, str]]:

@@ -57,7 +57,7 @@ def plan_of(graph, kind: str, features: int, dtype: torch.dtype, in_order: bool 
     in_order: whether the result depends on the order of the non-zeros, which passes over ranges of columns keep where
     these ascend in every row.
     """
-    key = (kind, features, dtype, torch.get_num_threads(), in_order)
+    key = plan_key(kind, features, dtype, in_order)
     plan = graph.plans.get(key)
     if plan is None:
         if graph.unsynchronised is not None:
@@ -72,6 +72,11 @@ def plan_of(graph, kind: str, features: int, dtype: torch.dtype, in_order: bool 
         if _log.isEnabledFor(logging.INFO):
             _log_plan(graph, kind, features, dtype, plan)
     return plan
+
+
+def plan_key(kind: str, features: int, dtype: torch.dtype, in_order: bool = False) -> tuple:
+    """What a graph keeps such a plan under, in its ``plans``."""
+    return kind, features, dtype, torch.get_num_threads(), in_order
 
 
 def _log_plan(graph, kind: str, features: int, dtype: torch.dtype, plan: Plan | CudaPlan) -> None:
@@ -109,7 +114,7 @@ def new_plan(graph, key: tuple, on_cpu: Callable[[], Plan], features: int, name:
 @contextmanager
 def planned(graph, kind: str, features: int, dtype: torch.dtype, plan: Plan) -> Iterator[None]:
     """Inside the block the aggregation runs on this graph by ``plan``."""
-    key = (kind, features, dtype, torch.get_num_threads(), False)
+    key = plan_key(kind, features, dtype)
     before = graph.plans.get(key)
     graph.plans[key] = plan
     try:

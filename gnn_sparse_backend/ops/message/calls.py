@@ -32,13 +32,14 @@ MOST_CALLS = 4096
 
 
 @dataclass(slots=True)
-class _Call:
+class Call:
     """What is known of a call from its shapes and types.
 
-    dims: feature shape of the result. in_order: whether the result depends on the order of the non-zeros of a row.
-    executables: by the planner's plan.
+    of: its message. dims: feature shape of the result. in_order: whether the result depends on the order of the
+    non-zeros of a row. executables: by the planner's plan.
     """
 
+    of: MessageOp
     dims: tuple[int, ...]
     features: int
     spec: AggregateSpec | EdgeMapSpec
@@ -53,20 +54,29 @@ class _Call:
         return found
 
 
-_calls: KernelCache[tuple, _Call] = shared("calls of messages", MOST_CALLS)
+_calls: KernelCache[tuple, Call] = shared("calls of messages", MOST_CALLS)
 
 
-def run_aggregate(of: MessageOp, graph, operands: list[Tensor | None], keep: tuple[str, ...] = (), fill: int = 0):
+def run_aggregate(of: MessageOp, graph, operands: Sequence[Tensor | None], keep: tuple[str, ...] = (), fill: int = 0):
     """The aggregation over the edges into each row: (rows, ...), with the broadcast features of the operands.
 
     keep: with max and min, also ``number``, ``column`` or ``unique`` of the chosen edges, in the index type; then a
     list. fill: what stands there where no message was chosen.
     """
+    return run_call(aggregation_of(of, graph, operands, keep, fill), graph, operands)
+
+
+def aggregation_of(of: MessageOp, graph, operands: Sequence[Tensor | None], keep: tuple[str, ...], fill: int) -> Call:
+    """What is known of `run_aggregate` of such operands."""
     numbered = "number" in keep or "number" in of.places or (of.reads_edges and graph.edge_ids is not None)
     key = call_key(of, operands, graph, numbered, (keep, fill))
     call = _calls.get(key)
-    if call is None:
-        call = _calls.keep(key, _aggregation(of, graph, operands, numbered, keep, fill))
+    return _calls.keep(key, _aggregation(of, graph, operands, numbered, keep, fill)) if call is None else call
+
+
+def run_call(call: Call, graph, operands: Sequence[Tensor | None]):
+    """`run_aggregate` of a call that is known."""
+    of, keep, fill = call.of, call.spec.keep, call.spec.fill
     rows, first, features = graph.shape[0], operands[0], call.features
     if graph.num_edges == 0 or features == 0:
         value = 0.0 if of.ties == "even" else REDUCTIONS[of.reduce].identity
@@ -84,19 +94,6 @@ def run_aggregate(of: MessageOp, graph, operands: list[Tensor | None], keep: tup
     results = [out, *(empty(graph.indices, rows, *call.dims) for _ in keep)]
     executable(graph, operands, [flat(x, rows, features) for x in results])
     return results
-
-
-def one_launch(of: MessageOp, graph, operands: Sequence[Tensor]) -> tuple | None:
-    """(executable, its kernel, the arguments before the operands) of what `run_aggregate` makes on a GPU in one launch;
-    None where it takes several, may go by a format of the plan's, or there is nothing to launch.
-    """
-    numbered = of.reads_edges and graph.edge_ids is not None
-    call = _aggregation(of, graph, operands, numbered, (), 0)
-    if graph.num_edges == 0 or call.features == 0:
-        return None
-    executable = call.executable(plan_of(graph, of.kind, call.features, operands[0].dtype))
-    found = executable.launch(graph, operands)
-    return None if found is None else (executable, *found)
 
 
 def variants_of(
@@ -190,19 +187,19 @@ def _collapsed(of: MessageOp, operands, reduced=()):
     return dims, kept, merged, kept_merged, described
 
 
-def _aggregation(of: MessageOp, graph, operands, numbered: bool, keep, fill: int) -> _Call:
+def _aggregation(of: MessageOp, graph, operands, numbered: bool, keep, fill: int) -> Call:
     dims, _, merged, _, described = _collapsed(of, operands)
     choice = REDUCTIONS[of.reduce].chooses
     types = described[0].dtype, type_name(graph.indices.dtype)
     ties = choice and of.ties == "even", choice and of.ties == "even", choice and of.ties == "first"
     spec = AggregateSpec(of.message, described, merged, *types, numbered, of.reduce, keep, fill, *ties)
     # "the last" and "the first" are in the order of the non-zeros
-    return _Call(dims, prod(dims), spec, bool(keep) and "unique" not in keep)
+    return Call(of, dims, prod(dims), spec, bool(keep) and "unique" not in keep)
 
 
-def _edge_map(of: MessageOp, graph, operands, numbered: bool, reduced) -> _Call:
+def _edge_map(of: MessageOp, graph, operands, numbered: bool, reduced) -> Call:
     _, kept, merged, kept_merged, described = _collapsed(of, operands, reduced)
     gone = tuple(k == 1 and e != 1 for e, k in zip(merged, kept_merged))
     types = described[0].dtype, type_name(graph.indices.dtype)
     spec = EdgeMapSpec(of.message, described, merged, gone, *types, numbered)
-    return _Call(kept, prod(kept), spec, False)
+    return Call(of, kept, prod(kept), spec, False)

@@ -13,6 +13,7 @@ the number of the edge have no tensor, and are left out.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -30,6 +31,7 @@ from .calls import broadcast_features, feature_shapes, run_aggregate, run_edge_m
 from .checks import check_choice, check_message_rows, checked_message
 from .gradients import NO_GRADIENT, GradientPlan, fit_gradient, gradient_plan
 from .message_op import MessageOp, as_map, as_sum, ties_count
+from .ready import ReadyAggregate
 from .reductions.argmax_scatter import copied_gradient, even_gradient, kept_choice
 from .reductions.means import divided_first, inverse_degrees
 from .reductions.recurrence import products_of_others
@@ -64,18 +66,21 @@ def _read_again(of: MessageOp, operands, needed) -> list[Tensor | None]:
 
 
 def _run_aggregate(graph, operands, attributes):
-    return run_aggregate(*attributes, graph, operands)
+    run = attributes[-1]
+    return run_aggregate(run, graph, operands) if isinstance(run, MessageOp) else run(graph, operands)
 
 
 def _record_aggregate(graph, operands, attributes, needed):
-    (of,) = attributes
-    choice, kept = kept_choice(of, graph, operands), None
-    if choice is None:
-        out = run_aggregate(of, graph, operands)
-    else:
-        out, kept = run_aggregate(of, graph, operands, (choice,), -1)
+    of, ready = attributes[0], attributes[-1]
+    if ready is of:
+        ready = ReadyAggregate(of)
+    if ready.recorded is None:
+        choice = kept_choice(of, graph, operands)
+        ready.recorded = _memo(of, operands, choice), None if choice is None else ReadyAggregate(of, (choice,), -1)
+    memo, choosing = ready.recorded
+    out, kept = (ready(graph, operands), None) if choosing is None else choosing(graph, operands)
     saved = kept, out if of.reads_result else None, *_read_again(of, operands, needed)
-    return out, saved, _memo(of, operands, choice)
+    return out, saved, memo
 
 
 def _aggregate_in_library(graph, operands, attributes):
@@ -93,7 +98,7 @@ def _saved_of_library(attributes, operands, results):
 
 
 def _gradients_of_aggregate(structure, attributes, saved, memo: _Memo, needed, grad: Tensor, *_):
-    (of,), (kept, result, *operands) = attributes, saved
+    of, (kept, result, *operands) = attributes[0], saved
     if memo.choice == "column":
         return [copied_gradient(kept, grad, memo.likes[0][0][0])]
     if memo.choice == "unique" and (found := even_gradient(structure, kept, *operands, result, grad)) is not None:
@@ -242,7 +247,9 @@ AGGREGATE = Operator(
     given=_given,
     sent=_sent,
 )
-"""Attributes: (message,), with its places and reduction."""
+"""Attributes: (message,), with its places and reduction; and what is ready to run it on such operands, if somebody has
+that (`aggregate_like`).
+"""
 
 
 def _record_edge_map(graph, operands, attributes, needed):
@@ -298,6 +305,14 @@ register(EDGE_MAP)
 def aggregate(of: MessageOp, graph, *operands: Tensor | None) -> Tensor:
     """The aggregation of operands that passed the checks."""
     return AGGREGATE(graph, operands, (of,))
+
+
+def aggregate_like(of: MessageOp, graph, operands: Sequence[Tensor], signature: tuple | None) -> Tensor:
+    """The same, remembered for the next call of this signature (`known_aggregate`)."""
+    ready = ReadyAggregate(of)
+    if signature is not None:
+        graph.calls.keep(signature, ready)
+    return AGGREGATE(graph, operands, (of, ready))
 
 
 def edge_map(of: MessageOp, graph, reduced: tuple[bool, ...], *operands: Tensor | None) -> Tensor:

@@ -31,14 +31,6 @@ _SCALED_DOT = message_op("mul(mul(x0, x1), x2)", ("row", "column", "row"))
 _LAST = {2: (True,), 3: (False, True)}
 
 
-def spmm_of(graph, x: Tensor, weight: Tensor | None, mean: bool) -> Tensor:
-    """The product of operands that passed the checks: x (n, F) with weight None or (E,), or (n, H, D) with weight
-    (E, H).
-    """
-    of, operands = _product(graph, x, weight, mean)
-    return AGGREGATE(graph, operands, (of,))
-
-
 def sddmm_of(graph, u: Tensor, v: Tensor) -> Tensor:
     """The sampled product of operands that passed the checks: (E,), or (E, H) of (n, H, D)."""
     return EDGE_MAP(graph, (u, v), (_DOT, _LAST[u.dim()])).squeeze(-1)

@@ -22,9 +22,9 @@ from ..core.ran import Launch
 from ..grouped.executables import ProductOnGpu
 from ..grouped.outer_sums_cuda import OuterSums
 from ..grouped.schedules_cuda import tiles
-from ..message.bound_aggregate import BoundAggregate
 from ..message.calls import run_aggregate
 from ..message.message_op import SUM_OF_COLUMNS, WEIGHTED_SUM_OF_COLUMNS
+from ..message.ready import ReadyAggregate
 from .orders_cuda import TilesOfRows, shape_of, spec_of, tiles_of
 from .programs.rgms_row_dots import RgmsDotsSpec
 from .programs.rgms_rows import RgmsRowsSpec
@@ -182,14 +182,14 @@ class PairProducts:
         sizes = panels, pairs.count, columns, pairs.indices.numel(), relations
         self.arguments = (*sizes, pair_ptr, pairs.indptr, pairs.indices, count, relation)
         self.edge_ids, self.shape = pairs.edge_ids, (pairs.count, of.blocks, of.out_features)
-        self.added_up = BoundAggregate(SUM_OF_COLUMNS, side.pairs_of_rows)
+        self.rows, self.added_up = side.pairs_of_rows, ReadyAggregate(SUM_OF_COLUMNS)
 
     def __call__(self, x: Tensor, w: Tensor, weight: Tensor | None) -> Tensor:
         w, by_columns = matrices(w)
         out = torch.empty(self.shape, dtype=x.dtype, device=x.device)
         at_edges = () if weight is None else (weight.index_select(0, self.edge_ids),)
         self.entries[by_columns](*self.arguments, *at_edges, compact(x), w, out)
-        return self.added_up(out.flatten(1))
+        return self.added_up(self.rows, (out.flatten(1),))
 
 
 class ColumnProducts:
@@ -199,14 +199,15 @@ class ColumnProducts:
         segments, self.rows = rel.side(not transposed).blocks(of.blocks)
         widths, dtype = (of.in_features, of.out_features), getattr(torch, of.dtype)
         self.multiply = ProductOnGpu(segments, *widths, dtype, self.rows.dtype, of.arch)
-        added_up = WEIGHTED_SUM_OF_COLUMNS if weighted else SUM_OF_COLUMNS
-        self.added_up = BoundAggregate(added_up, rel.pairs_of_edges(transposed))
+        self.edges = rel.pairs_of_edges(transposed)
+        self.added_up = ReadyAggregate(WEIGHTED_SUM_OF_COLUMNS if weighted else SUM_OF_COLUMNS)
         self.in_features, self.out_features = of.in_features, of.blocks * of.out_features
 
     def __call__(self, x: Tensor, w: Tensor, weight: Tensor | None) -> Tensor:
         products = self.multiply(x.reshape(-1, self.in_features), w.flatten(0, 1), self.rows)
         products = products.view(-1, self.out_features)
-        return self.added_up(products) if weight is None else self.added_up(products, compact(weight).unsqueeze(1))
+        given = (products,) if weight is None else (products, compact(weight).unsqueeze(1))
+        return self.added_up(self.edges, given)
 
 
 PRODUCTS = {"rows": RowProducts, "tiles": PairProducts, "transform": ColumnProducts}

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ...formats.counts import added_at
 from ...planner.cpu.relational import MARGIN, RelationCounts, is_small, order_costs, sum_by_columns
-from ...planner.cpu.spmm import SERIAL_WORK
+from ...planner.cpu.spmm import serial_work
 from ...planner.cuda.cost import NEARER
 from ...planner.reasons import size
 from ...runtime import devices
@@ -127,7 +127,7 @@ class RelationalExplanation:
         ]
         if self.small:
             found = [
-                f"all relations by gather on one thread: less than {SERIAL_WORK:,} multiply-adds, as sampled batches "
+                f"all relations by gather on one thread: less than {serial_work():,} multiply-adds, as sampled batches "
                 "are, which are to run on the same kernels"
             ]
         number_bytes = 8 if self.dtype == "float64" else 4

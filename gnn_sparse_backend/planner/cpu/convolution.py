@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from ...compiler.codegen import Target
 from .relational import order_costs
-from .spmm import SERIAL_WORK
+from .spmm import serial_work
 
 ORDERS = ("offsets", "rows", "row", "rgms")
 # Rows of a block of sums by the vectors of a row: with a row of the matrix and one factor they fill the registers.
@@ -112,7 +112,7 @@ def shares_of_tasks(rows: int, tiles: int, work: int, threads: int) -> tuple[int
     """
     # ranges of equal cost may have twice as many rows as on average, and one
     ranges = max(1, -(-2 * rows // (MOST_ROWS - 2)))
-    if threads < 2 or work < SERIAL_WORK:
+    if threads < 2 or work < serial_work():
         return ranges, 1
     ranges = -(-ranges // threads) * threads
     wanted = TASKS_PER_THREAD * threads
@@ -125,7 +125,7 @@ def shares_of_tasks(rows: int, tiles: int, work: int, threads: int) -> tuple[int
 
 def is_parallel(work: int, threads: int) -> bool:
     """Whether several threads are fastest for so many multiply-adds."""
-    return threads > 1 and work >= SERIAL_WORK
+    return threads > 1 and work >= serial_work()
 
 
 def chunk_of(width: int) -> tuple[int, int]:

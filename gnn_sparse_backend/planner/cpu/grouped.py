@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .spmm import GROUPS_PER_THREAD, SERIAL_WORK
+from .spmm import GROUPS_PER_THREAD, SERIAL_SPINNING, serial_work
 
 # Rows of a panel, and the relative time for a row in one.
 PANEL_COST = {4: 1.0, 2: 1.3, 1: 1.8}
@@ -25,6 +25,6 @@ def chunk_rows(out_features: int, itemsize: int) -> int:
 
 def parts(work: int, threads: int) -> int:
     """Parts for a parallel loop over so many multiply-adds; 1 where one thread is fastest."""
-    if threads < 2 or work < SERIAL_WORK:
+    if threads < 2 or work < serial_work():
         return 1
-    return min(GROUPS_PER_THREAD * threads, max(threads, work // (SERIAL_WORK // 2)))
+    return min(GROUPS_PER_THREAD * threads, max(threads, work // (SERIAL_SPINNING // 2)))

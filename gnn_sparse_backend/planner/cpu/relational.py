@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..problem import STORED
-from .spmm import SERIAL_WORK
+from .spmm import serial_work
 
 Count = TypeVar("Count", float, np.ndarray)
 """A number of pairs or edges, or an array of such numbers."""
@@ -112,12 +112,12 @@ def is_small(counts: RelationCounts, wide_in: int, wide_out: int) -> bool:
     """Whether one thread is fastest. Then all goes by row pairs: small graphs are sampled batches, alike but for a few
     edges, and are to run on the same kernels.
     """
-    return _work(counts, wide_in, wide_out) < SERIAL_WORK
+    return _work(counts, wide_in, wide_out) < serial_work()
 
 
 def is_near_limit(counts: RelationCounts, wide_in: int, wide_out: int) -> bool:
     """Whether ``is_small`` may answer otherwise for the next batch of this kind."""
-    return SERIAL_WORK < NEAR * _work(counts, wide_in, wide_out) < NEAR * NEAR * SERIAL_WORK
+    return serial_work() < NEAR * _work(counts, wide_in, wide_out) < NEAR * NEAR * serial_work()
 
 
 def _work(counts: RelationCounts, wide_in: int, wide_out: int) -> int:

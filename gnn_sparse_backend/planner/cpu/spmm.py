@@ -2,7 +2,8 @@
 
 Rules, each with a page in docs/decisions/ that has the measurement behind it:
 
-- One thread where the work is less than a parallel region costs; else groups of rows of equal cost, taken dynamically.
+- One thread where the work is less than a parallel region costs, which is more where threads sleep while they wait;
+  else groups of rows of equal cost, taken dynamically.
   Work is counted as time goes: a non-zero takes an index and a vector of features, however few, and the end of a row
   is mispredicted.
 - Gathers run ahead where the dense operand exceeds half of a core's own caches, near each other or not. Of rows of one
@@ -29,15 +30,17 @@ Rules, each with a page in docs/decisions/ that has the measurement behind it:
 from __future__ import annotations
 
 from ...compiler.language.reduction import adds
+from .. import machine
 from ..machine import last_level_cache_bytes, private_cache_bytes
 from ..plan import Plan
 from ..problem import Problem, operands_of_kind
 from .prefetch_distance import distance
 from .slices import SLICE_ROW, pays_in_slices, slice_width
 
-# Below this many multiply-adds a parallel region costs more than it saves (about 10 microseconds of one core). So many
-# of them take as long as a non-zero at least, and as the loop around a row.
-SERIAL_WORK = 1 << 16
+# Below this many multiply-adds a parallel region costs more than it saves: about 10 microseconds of one core where
+# threads spin while they wait, and 30 to 50 where the system has to wake them. So many multiply-adds take as long as
+# a non-zero at least, and as the loop around a row.
+SERIAL_SPINNING, SERIAL_SLEEPING = 1 << 16, 1 << 20
 WORK_OF_NONZERO, WORK_OF_ROW = 8, 32
 # Groups per thread: enough that a slow core, or one heavy row, does not leave the others waiting. A smaller one than so
 # many multiply-adds costs more than that saves.
@@ -191,6 +194,11 @@ def pays_in_order(rows: int, nnz: int, features: int, edges: bool) -> bool:
     return FEWEST_ORDERED <= nnz <= longest * rows and features <= widest
 
 
+def serial_work() -> int:
+    """The multiply-adds from which other threads save more than starting them costs."""
+    return SERIAL_SLEEPING if machine.threads_sleep() else SERIAL_SPINNING
+
+
 def work_of(nnz: int, rows: int, width: int) -> int:
     """What a pass over so many non-zeros of so many rows takes, in multiply-adds. width: those of a non-zero."""
     return nnz * max(width, WORK_OF_NONZERO) + rows * WORK_OF_ROW
@@ -201,7 +209,7 @@ def group_count(nnz: int, rows: int, width: int, threads: int) -> int:
     fastest.
     """
     work = work_of(nnz, rows, width)
-    if threads < 2 or work < SERIAL_WORK:
+    if threads < 2 or work < serial_work():
         return 1
     shares = min(GROUPS_PER_THREAD, max(1, -(-work // (LEAST_GROUP * threads))))
     return min(shares * threads, max(rows, 1))

@@ -23,7 +23,7 @@ def threads(request, monkeypatch):
     """However little there is to do."""
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
-    monkeypatch.setattr(rules, "SERIAL_WORK", 0)
+    monkeypatch.setattr(rules, "serial_work", lambda: 0)
     yield request.param
     torch.set_num_threads(before)
 
@@ -99,7 +99,7 @@ def test_ranges_have_no_more_rows_than_a_task_has_room_for():
 
 
 def test_columns_are_shared_out_where_rows_are_few(monkeypatch):
-    monkeypatch.setattr(rules, "SERIAL_WORK", 0)
+    monkeypatch.setattr(rules, "serial_work", lambda: 0)
     assert rules.shares_of_tasks(100, 12, 1 << 30, 8) == (1, 8) and rules.shares_of_tasks(100, 3, 1 << 30, 8) == (1, 3)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     check(random_map(), (1, 8, 80), torch.float32)
@@ -149,7 +149,7 @@ def test_what_a_row_does_not_meet_does_not_reach_it(order):
 
 @pytest.mark.parametrize("order", [*ORDERS[:3], None])
 def test_the_same_bits_for_any_number_of_threads(order, monkeypatch):
-    monkeypatch.setattr(rules, "SERIAL_WORK", 0)
+    monkeypatch.setattr(rules, "serial_work", lambda: 0)
     monkeypatch.setattr(rules, "SHARE_WORK", 1 << 10)
     monkeypatch.setattr(rules, "SHARE_PAIRS", 50)
     generator = torch.Generator().manual_seed(0)

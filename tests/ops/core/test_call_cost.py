@@ -11,8 +11,8 @@ from gnn_sparse_backend.compiler.cache import stats
 from tests.ops.operators import OPERATORS, RGMS
 
 ROWS, COLUMNS, FAN_OUT = 1024, 8000, 10
-# Half as many again as were counted.
-KNOWN, FRESH = 140, 75
+# Half as many again as were counted, and of fresh graphs a tenth.
+KNOWN, FRESH = 75, 180
 ON_GPU = {"spmm": 95, "spmm_weighted_mean": 144, "sddmm": 137, "attention": 107, "gat_attention": 111, "rgms": 182}
 
 
@@ -41,7 +41,7 @@ def calls_of(run) -> int:
 
 
 @pytest.mark.parametrize("reduce", ["sum", "weighted", "mean", "max"])
-def test_a_fresh_batch_costs_few_calls_more_than_a_known_graph(reduce, set_threads):
+def test_a_known_graph_costs_few_calls_and_a_fresh_batch_not_many_more(reduce, set_threads):
     set_threads(2)
     x = torch.randn(COLUMNS, 64)
 
@@ -50,13 +50,13 @@ def test_a_fresh_batch_costs_few_calls_more_than_a_known_graph(reduce, set_threa
         return lambda: gsb.spmm(graph, x, weight, "sum" if reduce == "weighted" else reduce)
 
     graphs = [sampled(seed) for seed in range(24)]
-    for graph in graphs[:20]:  # sizes about as large have plans now
+    for graph in (*graphs[:20], graphs[0]):  # sizes about as large have plans now
         run(graph)()
     before = stats()
     known = calls_of(run(graphs[0]))
     fresh = [calls_of(run(graph)) for graph in graphs[20:]]
     assert (stats().compiles, stats().disk_loads) == (before.compiles, before.disk_loads)
-    assert known <= KNOWN and min(fresh) <= known + FRESH, (known, fresh)
+    assert known <= KNOWN and min(fresh) <= FRESH, (known, fresh)
 
 
 @pytest.mark.parametrize("name", sorted(ON_GPU))

@@ -12,10 +12,11 @@ from torch import Tensor
 from ....compiler.language.reduction import REDUCTIONS
 from ....structures.graph import Graph
 from ...core.operands import check_graph, check_traced, is_plain
+from ...core.signatures import ready_call
 from ...core.traced import traced_graph
 from ..checks import check_choice, check_message_operands, check_message_rows, checked_message
 from ..message_op import MessageText
-from ..operators import AGGREGATE, EDGE_MAP
+from ..operators import AGGREGATE, EDGE_MAP, aggregate_like
 from ..programs.message import Message
 
 PLACES = {"u": "column", "e": "edge", "v": "row", "all": "all"}
@@ -91,17 +92,20 @@ def edge_map(
 def reduce_messages(operator: str, graph, message: str, places, names, tensors, reduce: str, ties: str) -> Tensor:
     """``aggregate`` for the public operator of this name; ``names`` are what its user calls the operands."""
     check_graph(operator, graph)
+    signature, ready = ready_call(graph, (operator, message, places, reduce, ties), tensors)
+    if ready is not None:
+        return AGGREGATE(graph, tensors, (ready.of, ready))
     check_choice(operator, "reduce", reduce, tuple(REDUCTIONS))
     check_choice(operator, "ties", ties, _TIES)
     tensors, _ = check_message_operands(operator, names, places, tensors)
     if not REDUCTIONS[reduce].chooses:
         ties = None
-    if not is_plain(*tensors):
+    if signature is None and not is_plain(*tensors):
         check_traced(operator, names, tensors, graph.device)
         return AGGREGATE(traced_graph(graph), tensors, (MessageText(message, places, reduce, ties),))
     of = checked_message(operator, message, places, reduce, ties)
     check_message_rows(operator, graph, names, places, tensors)
-    return AGGREGATE(graph, tensors, (of,))
+    return aggregate_like(of, graph, tensors, signature)
 
 
 def map_edges(operator: str, graph, message: str, places, names, tensors, sum_last: bool) -> Tensor:

@@ -17,10 +17,15 @@ from ...core.operands import (
     common_type,
     is_plain,
 )
+from ...core.signatures import ready_call
 from ...core.traced import traced_graph
 from ..checks import check_choice
-from ..products import SPMM, spmm_of
+from ..message_op import message_op
+from ..operators import AGGREGATE, aggregate_like
+from ..products import SPMM
 from .aggregate import reduce_messages
+
+_COPY, _WEIGHTED = ("x0", ("column",)), ("mul(x1, x0)", ("column", "edge"))
 
 
 def spmm(graph: Graph, x: Tensor, weight: Tensor | None = None, reduce: str = "sum") -> Tensor:
@@ -49,50 +54,54 @@ def spmm(graph: Graph, x: Tensor, weight: Tensor | None = None, reduce: str = "s
         ValueError: a shape or device does not fit the graph, or ``reduce`` is unknown.
     """
     check_graph("spmm", graph)
+    signature, ready = ready_call(graph, ("spmm", reduce), (x, weight))
+    if ready is not None:
+        return AGGREGATE(graph, (x,) if weight is None else (x, weight), (ready.of, ready))
     check_choice("spmm", "reduce", reduce, tuple(REDUCTIONS))
     check_features("spmm", "x", x)
     if weight is not None:
-        weight = _fit_weight(x, weight)
+        _check_weight(x, weight)
         x, weight = common_type("spmm", ("x", "weight"), x, weight)
-    if not REDUCTIONS[reduce].adds:
-        if weight is None:
-            return reduce_messages("spmm", graph, "x0", ("column",), ("x",), (x,), reduce, "even")
-        weight = weight.reshape(weight.shape + (1,) * (x.dim() - weight.dim()))
-        return reduce_messages(
-            "spmm", graph, "mul(x1, x0)", ("column", "edge"), ("x", "weight"), (x, weight), reduce, "even"
-        )
-    mean = REDUCTIONS[reduce].divides
-    plain = is_plain(x, weight)
-    if plain:
-        check_rows("spmm", "x", x, graph.shape[1], "source", graph)
-        if weight is not None:
-            check_rows("spmm", "weight", weight, graph.num_edges, "edge", graph)
-            check_written_out("spmm", "weight", weight)
-        check_written_out("spmm", "x", x)
-        check_kernels_for("spmm", graph)
-    else:
-        check_traced("spmm", ("x", "weight"), (x, weight), graph.device)
-    heads = None
-    if x.dim() == 3 and (weight is None or weight.dim() == 1):
-        heads = x.shape[1:]
-        x = x.flatten(1)
-    out = spmm_of(graph, x, weight, mean) if plain else SPMM(traced_graph(graph), (x, weight), (mean, False))
-    return out if heads is None else out.unflatten(1, heads)
+    if signature is None and not is_plain(x, weight):
+        return _traced(graph, x, weight, reduce)
+    check_rows("spmm", "x", x, graph.shape[1], "source", graph)
+    if weight is not None:
+        check_rows("spmm", "weight", weight, graph.num_edges, "edge", graph)
+        check_written_out("spmm", "weight", weight)
+    check_written_out("spmm", "x", x)
+    check_kernels_for("spmm", graph)
+    ties = "even" if REDUCTIONS[reduce].chooses else None
+    if weight is None:
+        return aggregate_like(message_op(*_COPY, reduce, ties), graph, (x,), signature)
+    if weight.dim() == 2 and x.dim() == 3 and weight.shape[1] != 1:
+        weight, signature = weight.unsqueeze(2), None  # a number for each head, of all of its features
+    return aggregate_like(message_op(*_WEIGHTED, reduce, ties), graph, (x, weight), signature)
 
 
-def _fit_weight(x: Tensor, weight: Tensor) -> Tensor:
-    """``weight`` as (E,) for one number per edge, or (E, H) beside x (n_src, H, D)."""
+def _check_weight(x: Tensor, weight: Tensor) -> None:
+    """``weight`` is (E,) or (E, 1), or (E, H) beside x (n_src, H, D)."""
     check_dense("spmm", "weight", weight)
-    dim = weight.dim()
-    if dim == 1:
-        return weight
-    if dim == 2:
-        width = weight.shape[1]
-        if x.dim() == 3 and x.shape[1] == width:
-            return weight
-        if width == 1:
-            return weight.squeeze(1)
+    if weight.dim() == 1 or (weight.dim() == 2 and (weight.shape[1] == 1 or weight.shape[1:] == x.shape[1:-1])):
+        return
     allowed = f"(E,), (E, 1) or (E, {x.shape[1]})" if x.dim() == 3 else "(E,) or (E, 1)"
     raise ValueError(
         f"spmm: with x of shape {tuple(x.shape)} weight must have shape {allowed}, got {tuple(weight.shape)}"
     )
+
+
+def _traced(graph: Graph, x: Tensor, weight: Tensor | None, reduce: str) -> Tensor:
+    """The same of operands that something traces or transforms."""
+    if weight is not None and weight.dim() == 2 and weight.shape[1:] != x.shape[1:-1]:
+        weight = weight.squeeze(1)
+    if not REDUCTIONS[reduce].adds:
+        if weight is None:
+            return reduce_messages("spmm", graph, *_COPY, ("x",), (x,), reduce, "even")
+        weight = weight.reshape(weight.shape + (1,) * (x.dim() - weight.dim()))
+        return reduce_messages("spmm", graph, *_WEIGHTED, ("x", "weight"), (x, weight), reduce, "even")
+    check_traced("spmm", ("x", "weight"), (x, weight), graph.device)
+    heads = None
+    if x.dim() == 3 and (weight is None or weight.dim() == 1):
+        heads = x.shape[1:]
+        x = x.flatten(1)
+    out = SPMM(traced_graph(graph), (x, weight), (REDUCTIONS[reduce].divides, False))
+    return out if heads is None else out.unflatten(1, heads)

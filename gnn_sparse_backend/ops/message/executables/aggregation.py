@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from torch import Tensor
@@ -22,10 +22,12 @@ class Aggregation:
 
     variants: the ways that it can run which a call alone decides between, each with the words for when it is taken;
         empty where there is one way.
-    places, widths: of the operands. kernels: those made so far, in the order in which they were first wanted.
+    places, widths: of the operands. teams: whether teams of lanes read them. kernels: those made so far, in the order
+        in which they were first wanted.
     """
 
     variants: ClassVar[Mapping[str, str]] = {}
+    teams: ClassVar[bool] = False
 
     def __init__(self, spec: AggregateSpec, plan: Plan):
         self.spec, self.plan = spec, plan
@@ -50,6 +52,12 @@ class Aggregation:
         """What a mean divides by, and who has no edges."""
         return (graph.in_degrees,) if self.spec.degrees else ()
 
-    def launch(self, structure, operands: list[Tensor]) -> tuple | None:
-        """(kernel, its arguments before the operands) of what takes one launch on a GPU; else None."""
+    def launch(self, structure, operands: Sequence[Tensor | None]) -> tuple[Kernel, list, str] | None:
+        """(kernel, its arguments before the operands, variant) of all calls on a structure with operands like these;
+        None where a call takes several launches, or may be of another variant than the next.
+        """
         return None
+
+    def before_operands(self, arguments: list) -> list:
+        """Of the arguments of a kernel, but for its results, those before the operands."""
+        return arguments[: len(arguments) - len(self.places) + self.places.count("number")]

@@ -4,7 +4,7 @@ again, and two bfloat16 features at a time where they lie so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -81,6 +81,17 @@ class OnePass(Aggregation):
         if not noted:
             note(self, _NAMES[order is not None, False])
         kernel.entry(*arguments, *results)
+
+    def launch(self, structure, operands: Sequence[Tensor | None]) -> tuple[Kernel, list, str] | None:
+        order = structure.facts.get(ROWS_BY_LENGTH)
+        if not pays_in_order(structure.shape[0], structure.num_edges, self.spec.features, self.edges):
+            order = None
+        elif order is None:
+            return None
+        if self.paired is not None:
+            return None
+        kernel, arguments = self.bind(structure, operands, order)
+        return kernel, self.before_operands(arguments), _NAMES[order is not None, False]
 
     def bind(self, graph, operands: list[Tensor | None], order: tuple[Piece, Tensor] | None) -> tuple[Kernel, list]:
         """(kernel, arguments before the results) for a call."""

@@ -7,11 +7,13 @@ Nothing is added atomically: parts and their order depend on the structure alone
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from ....compiler.cache.kernel import Kernel
 from ....formats.counts import prefix_sums
 from ....formats.partitions.row_parts import ceil_div, most_parts, split_rows
 from ....planner.cuda.plan import CudaPlan, plan_cuda
@@ -56,6 +58,8 @@ def team_parts(graph, longest: int) -> Parts:
 class TeamsOfRows(Aggregation):
     """A team of lanes for each row: one launch."""
 
+    teams = True
+
     def __init__(self, spec: AggregateSpec, plan: CudaPlan):
         super().__init__(spec, plan)
         self._kernels[None] = aggregate_kernel(spec, plan)
@@ -68,12 +72,12 @@ class TeamsOfRows(Aggregation):
         note(self, "")
         self._kernels[None].entry(*arguments, *results)
 
-    def launch(self, structure, operands: list[Tensor]) -> tuple | None:
+    def launch(self, structure, operands: Sequence[Tensor | None]) -> tuple[Kernel, list, str] | None:
         plan, numbers, degrees = self.plan, self.numbers(structure), self.degrees(structure)
         arguments = kernel_arguments(
             structure, plan.groups, self.places, self.widths, operands, numbers, plan.balance, degrees
         )
-        return self._kernels[None], arguments[: -len(operands)]
+        return self._kernels[None], self.before_operands(arguments), ""
 
 
 class TeamsOfParts(Aggregation):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ....compiler.cache.bounded import kept
 from ....formats.structure import positions_of_rows, row_of_position
-from ....planner.cpu.spmm import SERIAL_WORK
+from ....planner.cpu.spmm import serial_work
 from ....planner.plan import Plan
 from ....runtime import devices
 from ....runtime.memory import empty
@@ -118,7 +118,7 @@ def _add(columns: Tensor, grad: Tensor, rows: int) -> Tensor:
     wide = grad if grad.dtype == torch.float64 else grad.new_empty(0, dtype=torch.float32)
     out = empty(wide, rows, *columns.shape[1:]).zero_()
     if columns.numel() and rows:
-        plan = Plan(torch.get_num_threads() if columns.numel() >= SERIAL_WORK else 1)
+        plan = Plan(torch.get_num_threads() if columns.numel() >= serial_work() else 1)
         of_rows = [columns.reshape(count, features), grad.contiguous().view(count, features)]
         executable = _executable(features, type_name(grad.dtype), type_name(columns.dtype), plan)
         executable(None, of_rows, [out.view(rows, features)])
