@@ -26,7 +26,7 @@ ROOMS = {
     "structures": _BELOW_STRUCTURES,
     "ops": _BELOW_STRUCTURES | {"log", "structures"},
     "tuning": _BELOW_STRUCTURES | {"ops", "structures"},
-    "nn": {"ops", "runtime", "structures"},
+    "nn": {"ops", "planner", "runtime", "structures"},
     "integrations": _BELOW_STRUCTURES | _SETTINGS | {"nn", "ops", "structures", "tuning"},
     "cli": _BELOW_STRUCTURES | _SETTINGS | {"", "ops", "structures", "tuning"},
     "__main__": {"cli"},
@@ -67,7 +67,7 @@ LIBRARIES = {
     "structures": {"numpy", "rich", "scipy", "torch"},
     "ops": {"numpy", "rich", "torch"},
     "tuning": {"numpy", "rich", "torch"},
-    "nn": {"torch"},
+    "nn": {"rich", "torch"},
     "integrations": {"cumm", "dgl", "numpy", "psutil", "pytest", "rich", "spconv", "torch", "torch_geometric"},
     "cli": {"numpy", "rich", "scipy", "torch", "tvm"},
 }

@@ -1,4 +1,4 @@
-"""Layers over sparse tensors: convolution, pooling, and what stands between them."""
+"""Layers over sparse tensors: convolution, pooling, and what stands between them; and layers with sparse weights."""
 
 from . import convert
 from .batches import batch, cat, from_dense, to_dense, unbatch
@@ -20,6 +20,8 @@ from .pointwise import (
     Tanh,
 )
 from .pooling import GlobalAvgPool, GlobalMaxPool, GlobalSumPool, SparseAvgPool, SparseMaxPool, SparseSumPool
+from .sparse_linear import SparseLinear
+from .sparsify import Sparsified, densify, sparsify
 from .tensor import SparseTensor
 
 __all__ = [
@@ -43,15 +45,19 @@ __all__ = [
     "SparseConv",
     "SparseConvTranspose",
     "SparseInverseConv",
+    "SparseLinear",
     "SparseMaxPool",
     "SparseSumPool",
     "SparseTensor",
+    "Sparsified",
     "SubMConv",
     "Tanh",
     "batch",
     "cat",
     "convert",
+    "densify",
     "from_dense",
+    "sparsify",
     "to_dense",
     "unbatch",
 ]

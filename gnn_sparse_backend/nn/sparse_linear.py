@@ -1,0 +1,227 @@
+"""A linear layer with a sparse matrix: what is left of a dense one when small weights are pruned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Linear, Module, Parameter
+from torch.nn import functional as F
+
+from ..ops.message.api.spmm import spmm
+from ..planner.cpu.pruned import pruned_gain
+from ..structures.graph import Graph
+
+FORMATS = ("auto", "csr", "dense")
+
+
+class SparseLinear(Module):
+    """``y = x W^T + b`` with the non-zeros of W alone: ``torch.nn.Linear`` after pruning.
+
+    Where the weights are, is fixed; their values are trained. The state dict is that of the dense layer, so either
+    loads what the other has saved.
+
+    Attributes:
+        values: (nnz,) the weights that are kept, row by row, as a parameter; in the format ``"dense"`` (out_features,
+            in_features), with zeros between them.
+        bias: (out_features,), or None.
+        in_features, out_features, nnz: int.
+        format: ``"csr"`` or ``"dense"``.
+    """
+
+    indptr: Tensor
+    indices: Tensor
+
+    def __init__(
+        self,
+        indptr: Tensor,
+        indices: Tensor,
+        in_features: int,
+        *,
+        bias: bool = True,
+        format: str = "auto",
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """A layer whose row i has weights at the columns ``indices[indptr[i] : indptr[i + 1]]``, all zero.
+
+        Raises TypeError or ValueError where these are no CSR structure without duplicates, or the format is unknown.
+        """
+        super().__init__()
+        if format not in FORMATS:
+            raise ValueError(f"SparseLinear: format must be one of {', '.join(map(repr, FORMATS))}, got {format!r}")
+        self.in_features, self.out_features = in_features, len(indptr) - 1
+        matrix = Graph.from_csr(indptr, indices, (self.out_features, in_features))
+        self.nnz = matrix.num_edges
+        rows = torch.repeat_interleave(torch.arange(self.out_features, device=indptr.device), matrix.indptr.diff())
+        places = rows * in_features + matrix.indices
+        if places.unique().numel() != self.nnz:
+            raise ValueError("SparseLinear: an element of the matrix is named twice; name each once")
+        pays = pruned_gain(in_features, self.out_features, self.nnz) > 1
+        self.format = ("csr" if pays else "dense") if format == "auto" else format
+        self.register_buffer("indptr", matrix.indptr, persistent=False)
+        self.register_buffer("indices", matrix.indices, persistent=False)
+        self.register_buffer("_places", places, persistent=False)
+        shape = (self.out_features, in_features) if self.format == "dense" else (self.nnz,)
+        self.values = Parameter(torch.zeros(shape, dtype=dtype, device=indptr.device))
+        self.bias = Parameter(torch.zeros(self.out_features, dtype=dtype, device=indptr.device)) if bias else None
+        self._matrix = self._with_bias()
+
+    @classmethod
+    def from_dense(cls, linear: Linear, mask: Tensor | None = None, format: str = "auto") -> SparseLinear:
+        """The non-zeros of a dense layer, which is left as it is.
+
+        Args:
+            linear: a layer; one that ``torch.nn.utils.prune`` works on is taken with its mask.
+            mask: (out_features, in_features), True where a weight is kept; by default where it is not zero.
+            format: ``"csr"``, ``"dense"``, or ``"auto"`` for the one that is predicted to be faster.
+
+        Raises TypeError or ValueError for anything else, which is quoted.
+        """
+        if not isinstance(linear, Linear):
+            raise TypeError(f"SparseLinear.from_dense: a torch.nn.Linear is wanted, got {type(linear).__name__}")
+        weight, pruned = linear.weight.detach(), getattr(linear, "weight_mask", None)
+        if isinstance(pruned, Tensor):
+            weight = getattr(linear, "weight_orig", weight).detach()
+            mask = pruned if mask is None else mask
+        kept = weight != 0 if mask is None else _checked(mask, weight)
+        _, columns = kept.nonzero(as_tuple=True)
+        indptr = torch.zeros(len(weight) + 1, dtype=torch.int64, device=weight.device)
+        indptr[1:] = kept.sum(1).cumsum(0)
+        bias = linear.bias
+        narrow = indptr.to(torch.int32), columns.to(torch.int32)
+        layer = cls(*narrow, weight.shape[1], bias=bias is not None, format=format, dtype=weight.dtype)
+        with torch.no_grad():
+            layer._keep(weight)
+            if bias is not None:
+                layer.bias.copy_(bias)
+        layer.values.requires_grad_(linear.weight.requires_grad or isinstance(pruned, Tensor))
+        return layer.train(linear.training)
+
+    def to_dense(self) -> Linear:
+        """The dense layer with the same weights, and zeros between them."""
+        linear = Linear(
+            self.in_features,
+            self.out_features,
+            bias=self.bias is not None,
+            dtype=self.values.dtype,
+            device=self.values.device,
+        )
+        with torch.no_grad():
+            linear.weight.copy_(self.weight)
+            if self.bias is not None:
+                linear.bias.copy_(self.bias)
+        return linear.train(self.training)
+
+    @property
+    def weight(self) -> Tensor:
+        """(out_features, in_features) the matrix with its zeros, made anew from ``values``, with their gradient."""
+        if self.format == "dense":
+            return self._trained(self.values)
+        flat = self.values.new_zeros(self.out_features * self.in_features)
+        return flat.index_copy(0, self._places, self.values).view(self.out_features, self.in_features)
+
+    @property
+    def density(self) -> float:
+        """Share of the matrix that is kept."""
+        return self.nnz / max(self.in_features * self.out_features, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., in_features) to (..., out_features).
+
+        In the format ``"csr"`` the result lies in memory with one output of all rows behind another, which the next
+        sparse layer reads as it is; ``contiguous()`` lays it out row by row.
+        """
+        if not isinstance(x, Tensor) or x.dim() == 0 or x.shape[-1] != self.in_features:
+            found = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            raise ValueError(f"SparseLinear: x must be (..., {self.in_features}), got {found}")
+        values, bias = self.values, self.bias
+        if torch.is_autocast_enabled(x.device.type) and x.dtype is not torch.float64:
+            dtype = torch.get_autocast_dtype(x.device.type)
+            x, values, bias = x.to(dtype), values.to(dtype), None if bias is None else bias.to(dtype)
+        if self.format == "dense":
+            return F.linear(x, self._trained(values), bias)
+        if x.dtype is not values.dtype:
+            raise TypeError(f"SparseLinear: x is {x.dtype}, and the weights are {values.dtype}; give both one type")
+        by_columns = x.reshape(-1, self.in_features).t()
+        if bias is not None:  # one more column of the matrix, on which x is 1
+            by_columns = torch.cat([by_columns, by_columns.new_ones(1, by_columns.shape[1])])
+            values = torch.cat([values, bias])
+        return spmm(self._matrix, by_columns, values).t().view(*x.shape[:-1], self.out_features)
+
+    def extra_repr(self) -> str:
+        """For ``print``."""
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, "
+            f"nnz={self.nnz} ({self.density:.1%}), format={self.format!r}"
+        )
+
+    def _with_bias(self) -> Graph:
+        """The matrix as the product takes it, with the bias for a last column, behind all other weights."""
+        shape = (self.out_features, self.in_features)
+        if self.bias is None:
+            return Graph.from_csr(self.indptr, self.indices, shape)
+        rows = torch.div(self._places, max(self.in_features, 1), rounding_mode="floor").to(self.indices.dtype)
+        each = torch.arange(self.out_features, dtype=rows.dtype, device=rows.device)
+        columns = torch.cat([self.indices, torch.full_like(each, self.in_features)])
+        return Graph.from_coo(torch.cat([rows, each]), columns, (shape[0], shape[1] + 1))
+
+    def _trained(self, values: Tensor) -> Tensor:
+        """The values of the format ``"dense"``, of which those that were pruned have no gradient."""
+        if not (torch.is_grad_enabled() and values.requires_grad):
+            return values
+        flat = values.flatten()
+        return torch.zeros_like(flat).index_copy(0, self._places, flat[self._places]).view_as(values)
+
+    def _keep(self, weight: Tensor) -> None:
+        """Take the values from a dense matrix."""
+        kept = weight.reshape(-1)[self._places].to(self.values.dtype)
+        if self.format == "dense":
+            self.values.zero_()
+            self.values.view(-1)[self._places] = kept
+        else:
+            self.values.copy_(kept)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> SparseLinear:
+        before = self.indices.device
+        super()._apply(fn, recurse)
+        if self.indices.device != before:
+            self._matrix = self._with_bias()
+        return self
+
+    def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination.pop(prefix + "values", None)
+        destination[prefix + "weight"] = self.weight if keep_vars else self.weight.detach().clone()
+
+    def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: Any) -> None:
+        _, _, missing, _, errors = rest
+        key, own = prefix + "weight", prefix + "values"
+        weight = state_dict.get(key)
+        if weight is not None:
+            if tuple(weight.shape) != (self.out_features, self.in_features):
+                errors.append(
+                    f"{key}: the matrix must be {(self.out_features, self.in_features)}, got {tuple(weight.shape)}"
+                )
+                return
+            beside = weight.detach().reshape(-1).clone()
+            beside[self._places] = 0
+            if lost := int(beside.count_nonzero()):
+                errors.append(
+                    f"{key}: {lost} of its non-zeros are where this layer keeps none, and would be lost; make the "
+                    "layer with SparseLinear.from_dense from a layer that has this matrix"
+                )
+                return
+            with torch.no_grad():
+                self._keep(weight.to(self.values.device))
+        given = {name: x for name, x in state_dict.items() if name != key} | {own: self.values.detach()}
+        super()._load_from_state_dict(given, prefix, *rest)
+        if weight is None:
+            missing.append(key)
+
+
+def _checked(mask: Tensor, weight: Tensor) -> Tensor:
+    if not isinstance(mask, Tensor) or mask.shape != weight.shape:
+        found = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
+        raise ValueError(f"SparseLinear.from_dense: mask must be a tensor of shape {tuple(weight.shape)}, got {found}")
+    return mask.to(weight.device, torch.bool)

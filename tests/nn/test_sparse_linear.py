@@ -1,0 +1,200 @@
+"""Sparse linear layers against the dense ones that they were made from."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import Linear
+from torch.nn.utils import prune
+
+from gnn_sparse_backend.nn import SparseLinear
+
+TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}
+
+
+def pruned(in_features=7, out_features=5, density=0.3, bias=True, dtype=torch.float64, seed=0) -> Linear:
+    """With a row and a column without any weight."""
+    gen = torch.Generator().manual_seed(seed)
+    linear = Linear(in_features, out_features, bias=bias, dtype=dtype)
+    with torch.no_grad():
+        kept = torch.rand(out_features, in_features, generator=gen) < density
+        kept[0], kept[:, -1] = False, False
+        linear.weight.copy_(torch.randn(out_features, in_features, generator=gen) * kept)
+        if bias:
+            linear.bias.copy_(torch.randn(out_features, generator=gen))
+    return linear
+
+
+def drawn(*shape, dtype=torch.float64, seed=1):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("format", ["csr", "dense"])
+@pytest.mark.parametrize("lead", [(), (1,), (9,), (2, 3), (0,), (2, 0, 3)])
+def test_values_and_gradients_are_those_of_the_dense_layer(dtype, bias, format, lead):
+    dense = pruned(bias=bias, dtype=dtype)
+    sparse = SparseLinear.from_dense(dense, format=format)
+    x, results = drawn(*lead, 7, dtype=dtype), []
+    for layer in (dense, sparse):
+        given = x.clone().requires_grad_()
+        y = layer(given)
+        y.backward(drawn(*lead, 5, dtype=dtype, seed=2))
+        results.append((y.detach(), given.grad, None if layer.bias is None else layer.bias.grad))
+    for ours, theirs in zip(results[1], results[0]):
+        if theirs is not None:
+            torch.testing.assert_close(ours, theirs, rtol=TOLERANCES[dtype], atol=TOLERANCES[dtype])
+    kept = dense.weight != 0
+    expected = dense.weight.grad[kept] if format == "csr" else dense.weight.grad * kept
+    torch.testing.assert_close(sparse.values.grad, expected, rtol=TOLERANCES[dtype], atol=TOLERANCES[dtype])
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 20), st.floats(0, 1), st.booleans())
+def test_any_shape(in_features, out_features, rows, density, bias):
+    dense = pruned(in_features, out_features, density, bias)
+    x = drawn(rows, 2 * in_features)[:, ::2]
+    torch.testing.assert_close(SparseLinear.from_dense(dense, format="csr")(x), dense(x), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("format", ["csr", "dense"])
+def test_gradients_of_any_order(format):
+    sparse = SparseLinear.from_dense(pruned(), format=format)
+    x = drawn(3, 7).requires_grad_()
+
+    def run(x, values, bias):
+        return torch.func.functional_call(sparse, {"values": values, "bias": bias}, (x,))
+
+    operands = x, sparse.values.detach().requires_grad_(), sparse.bias.detach().requires_grad_()
+    if format == "csr":
+        assert torch.autograd.gradcheck(run, operands) and torch.autograd.gradgradcheck(run, operands)
+    else:  # a pruned element has no gradient, whatever its difference quotient is
+        assert torch.autograd.gradcheck(lambda x, bias: run(x, sparse.values, bias), operands[::2])
+
+
+def test_not_finite_inputs_meet_their_weights_alone():
+    dense = pruned()
+    for value in (torch.inf, torch.nan):
+        x = drawn(4, 7)
+        x[1, 2] = value
+        y = SparseLinear.from_dense(dense, format="csr")(x)
+        meets = dense.weight[:, 2] != 0
+        assert torch.equal(y[1].isfinite(), ~meets) and y[[0, 2, 3]].isfinite().all()
+
+
+def test_state_dicts_go_both_ways():
+    dense, sparse = pruned(seed=3), SparseLinear.from_dense(pruned(seed=3))
+    with torch.no_grad():
+        sparse.values.mul_(2.0)
+    state = sparse.state_dict()
+    assert list(state) == ["bias", "weight"] and all(x.is_contiguous() for x in state.values())
+    dense.load_state_dict(state)
+    assert torch.equal(dense.weight, sparse.weight)
+    other = SparseLinear.from_dense(pruned(seed=3))
+    other.load_state_dict(state)
+    assert torch.equal(other.values, sparse.values)
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    other.load_state_dict(torch.load(file))
+    assert other.load_state_dict({"bias": state["bias"]}, strict=False).missing_keys == ["weight"]
+    with pytest.raises(RuntimeError, match="weight"):
+        other.load_state_dict({"bias": state["bias"]})
+
+
+def test_a_state_that_would_lose_weights_is_refused():
+    sparse, full = SparseLinear.from_dense(pruned()), Linear(7, 5, dtype=torch.float64)
+    lost = int((full.weight != 0).sum()) - sparse.nnz
+    with pytest.raises(RuntimeError, match=f"{lost} of its non-zeros are where this layer keeps none"):
+        sparse.load_state_dict(full.state_dict())
+    with pytest.raises(RuntimeError, match=r"must be \(5, 7\), got \(7, 7\)"):
+        sparse.load_state_dict(Linear(7, 7, dtype=torch.float64).state_dict())
+
+
+def test_pruned_by_pytorch():
+    linear = Linear(12, 9)
+    prune.l1_unstructured(linear, "weight", amount=0.8)
+    sparse = SparseLinear.from_dense(linear)
+    assert sparse.nnz == int(linear.weight_mask.sum()) and sparse.values.requires_grad
+    x = drawn(4, 12, dtype=torch.float32)
+    torch.testing.assert_close(sparse(x), linear(x))
+
+
+def test_a_mask_says_what_is_kept():
+    linear = Linear(6, 4)
+    with torch.no_grad():
+        linear.weight[0, 0] = 0.0
+    mask = torch.zeros(4, 6, dtype=torch.bool)
+    mask[0, :3] = True
+    sparse = SparseLinear.from_dense(linear, mask)
+    assert sparse.nnz == 3 and torch.equal(sparse.weight, linear.weight * mask)
+
+
+def test_copies_and_types():
+    sparse = SparseLinear.from_dense(pruned())
+    x = drawn(3, 7)
+    for other in (copy.deepcopy(sparse), pickle.loads(pickle.dumps(sparse))):
+        assert torch.equal(other(x), sparse(x))
+    torch.testing.assert_close(copy.deepcopy(sparse).float()(x.float()), sparse(x).float(), rtol=1e-5, atol=1e-5)
+    with pytest.raises(TypeError, match="x is torch.float32, and the weights are torch.float64"):
+        sparse(x.float())
+
+
+def test_autocast_gives_the_type_of_a_dense_layer():
+    dense = pruned(dtype=torch.float32)
+    x = drawn(3, 7, dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        expected, found = dense(x), SparseLinear.from_dense(dense)(x)
+    assert found.dtype is expected.dtype
+    torch.testing.assert_close(found.float(), expected.float(), rtol=3e-2, atol=3e-2)
+
+
+@pytest.mark.parametrize("format", ["csr", "dense"])
+def test_compiled_whole(format):
+    sparse, x = SparseLinear.from_dense(pruned(), format=format), drawn(2, 3, 7)
+    compiled = torch.compile(sparse, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), sparse(x))
+    for layer in (compiled, sparse):
+        sparse.zero_grad()
+        layer(x).square().sum().backward()
+        sparse.values.saved = [*getattr(sparse.values, "saved", []), sparse.values.grad.clone()]
+    torch.testing.assert_close(*sparse.values.saved)
+
+
+def test_training_leaves_pruned_weights_zero():
+    for format in ("csr", "dense"):
+        dense = pruned(dtype=torch.float32)
+        sparse = SparseLinear.from_dense(dense, format=format)
+        optimizer = torch.optim.AdamW(sparse.parameters(), 0.1)
+        for seed in range(3):
+            optimizer.zero_grad()
+            sparse(drawn(8, 7, dtype=torch.float32, seed=seed)).square().sum().backward()
+            optimizer.step()
+        found = sparse.to_dense()
+        assert torch.equal(found.weight != 0, dense.weight != 0) and not torch.equal(found.weight, dense.weight)
+
+
+@pytest.mark.parametrize(
+    "make, error, words",
+    [
+        (lambda: SparseLinear.from_dense(torch.nn.ReLU()), TypeError, "got ReLU"),
+        (lambda: SparseLinear.from_dense(Linear(3, 2), torch.ones(3, 2)), ValueError, r"\(2, 3\), got \(3, 2\)"),
+        (lambda: SparseLinear.from_dense(Linear(3, 2), format="bsr"), ValueError, "got 'bsr'"),
+        (lambda: SparseLinear.from_dense(Linear(3, 2))(torch.ones(4, 2)), ValueError, r"\(..., 3\), got \(4, 2\)"),
+        (
+            lambda: SparseLinear(torch.tensor([0, 2]), torch.tensor([1, 1]), 3),
+            ValueError,
+            "an element of the matrix is named twice",
+        ),
+    ],
+)
+def test_bad_input_is_quoted(make, error, words):
+    with pytest.raises(error, match=words):
+        make()

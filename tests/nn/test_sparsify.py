@@ -1,0 +1,100 @@
+"""Models whose dense layers are replaced by sparse ones, and put back."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import Linear, Module, MultiheadAttention, Sequential, TransformerEncoderLayer
+from torch.nn.utils import prune
+
+from gnn_sparse_backend.nn import SparseLinear, densify, sparsify
+
+
+def zeroed(model: Module, density: float) -> Module:
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for layer in model.modules():
+            if isinstance(layer, Linear):
+                layer.weight.mul_(torch.rand(layer.weight.shape) < density)
+    return model
+
+
+def test_layers_are_replaced_where_it_pays_and_put_back():
+    model = zeroed(Sequential(Linear(40, 80), torch.nn.GELU(), Linear(80, 40)), 0.05)
+    model.append(Linear(40, 3))
+    x = torch.randn(6, 40)
+    expected = model(x)
+    found = sparsify(model)
+    assert found.replaced == ("0", "2") and isinstance(model[0], SparseLinear) and type(model[3]) is Linear
+    assert [each.reason for each in found.decisions] == ["", "", "predicted under 1.05 times the dense product"]
+    torch.testing.assert_close(model(x), expected)
+    lines = str(found).splitlines()
+    assert lines[0].startswith("2 of 3 layers are sparse") and "80 x 40" in str(found)
+    with torch.no_grad():
+        model[0].values.mul_(2.0)
+    learnt = model(x)
+    assert densify(model) is model and all(type(each) is not SparseLinear for each in model.modules())
+    torch.testing.assert_close(model(x), learnt)
+
+
+def test_states_of_sparse_and_dense_models_are_the_same():
+    dense, other = (zeroed(Sequential(Linear(20, 30), Linear(30, 20)), 0.1) for _ in range(2))
+    sparsify(other)
+    other.load_state_dict(dense.state_dict())
+    dense.load_state_dict(other.state_dict())
+    assert other.state_dict().keys() == dense.state_dict().keys()
+
+
+def test_what_other_code_reads_stays():
+    class Tied(Module):
+        def __init__(self):
+            super().__init__()
+            self.attention = MultiheadAttention(16, 2)
+            self.first, self.second = Linear(16, 16), Linear(16, 16)
+            self.second.weight = self.first.weight
+
+    found = sparsify(zeroed(Tied(), 0.01))
+    assert found.replaced == ()
+    reasons = {each.name: each.reason for each in found.decisions}
+    assert "whose weight other code reads" in reasons["attention.out_proj"]
+    assert reasons["first"] == reasons["second"] == "shares a parameter with another layer"
+
+
+def test_a_layer_in_two_places_stays_one():
+    layer = zeroed(Linear(30, 30), 0.05)
+    model = Sequential(layer, torch.nn.ReLU(), layer)
+    assert sparsify(model).replaced == ("0", "2") and model[0] is model[2]
+    densify(model)
+    assert type(model[0]) is Linear and model[0] is model[2]
+
+
+def test_an_encoder_layer_of_pytorch_runs_sparse_in_inference(monkeypatch):
+    layer = zeroed(TransformerEncoderLayer(16, 2, 64, batch_first=True), 0.05).eval()
+    x = torch.randn(2, 5, 16)
+    with torch.no_grad():
+        expected = layer(x)
+        assert sparsify(layer).replaced == ("linear1", "linear2")
+        calls = []
+        forward = SparseLinear.forward
+        monkeypatch.setattr(SparseLinear, "forward", lambda self, x: calls.append(self) or forward(self, x))
+        torch.testing.assert_close(layer(x), expected, rtol=1e-5, atol=1e-5)
+        assert calls == [layer.linear1, layer.linear2]
+        densify(layer)
+        torch.testing.assert_close(layer(x), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_masks_and_choices():
+    model = Sequential(Linear(40, 40), Linear(40, 40))
+    mask = torch.zeros(40, 40, dtype=torch.bool)
+    mask[3, 4] = True
+    found = sparsify(model, masks={"0": mask}, only=lambda name, layer: name == "0")
+    assert found.replaced == ("0",) and model[0].nnz == 1 and found.decisions[1].reason == "left out by only="
+    prune.random_unstructured(model[1], "weight", amount=0.95)
+    assert sparsify(model).replaced == ("1",)
+
+
+def test_bad_input_is_quoted():
+    with pytest.raises(TypeError, match="got Linear; SparseLinear.from_dense"):
+        sparsify(Linear(3, 3))
+    with pytest.raises(ValueError, match=r"masks for \['head'\], but the model's layers are \['0'\]"):
+        sparsify(Sequential(Linear(3, 3)), masks={"head": torch.ones(3, 3)})
