@@ -21,29 +21,57 @@ def tile_columns(mask: Mask, line: int) -> tuple[Tensor, Tensor]:
     return columns.flatten(1), tiles.amax(1)
 
 
+SIDE = 64
+"""Side of the blocks that large ones are cut into."""
+
+
+@fact
+def narrowed(mask: Mask) -> Mask:
+    """The same pairs in smaller blocks, without padding."""
+    found = mask.with_block(SIDE)
+    return Mask._make(found.shape, found.heads, found.block, found._arrays[:4])
+
+
+@fact
+def value_order(mask: Mask, transposed: bool) -> Tensor:
+    """Which block of the mask each block is, of it or its transpose."""
+    if transposed:
+        return mask.transposed_order
+    return torch.arange(mask.num_blocks, dtype=torch.int32, device=mask.device)
+
+
 class Tasks(NamedTuple):
-    """Items of equal cost for each task, and where the blocks of each item begin, counted over all items."""
+    """Items of equal cost for each task, where the blocks of each item begin, counted over all items, and where those
+    of each line of the mask do.
+    """
 
     task_ptr: Tensor
     block_ptr: Tensor
     first_item: Tensor
+    first: Tensor
     count: int
 
 
 @fact
-def tasks_of(mask: Mask, groups: int, count: int, whole: int = 1) -> Tasks:
-    """Tasks over so many groups of the mask's lines. whole: a task begins at a multiple of so many items."""
+def tasks_of(mask: Mask, groups: int, count: int, parts: int = 0) -> Tasks:
+    """So many tasks over groups of the mask's lines. parts: a task has whole heads, or so many parts of one; 0: any
+    lines.
+    """
     per_line = mask.indptr.diff()
-    if groups * mask.num_blocks > 2**31 - 1 or groups * per_line.numel() > 2**31 - 1:
+    lines = per_line.numel()
+    if groups * max(mask.num_blocks, lines) > 2**31 - 1:
         raise ValueError(
             f"{mask} has too many blocks for {groups} groups of heads and sequences; give fewer sequences at a time"
         )
     ends = torch.cat([per_line.new_zeros(1), per_line.repeat(groups)]).cumsum(0)
-    items = ends.numel() - 1
     # a row of blocks has a cost of its own
-    cost = (ends + torch.arange(items + 1, dtype=ends.dtype, device=ends.device))[::whole]
-    count = max(1, min(count, items // whole))
-    wanted = torch.arange(1, count, dtype=torch.float64, device=ends.device) * (float(cost[-1]) / count)
-    cuts = torch.searchsorted(cost.double(), wanted) * whole
-    task_ptr = torch.cat([cuts.new_zeros(1), cuts, cuts.new_full((1,), items)]).int()
-    return Tasks(task_ptr, ends.int(), task_ptr[:-1].contiguous(), count)
+    cost = (ends + torch.arange(ends.numel(), device=ends.device)).double()
+    may_end = torch.arange(ends.numel(), device=ends.device)
+    if parts:
+        within = -(torch.arange(parts) * -mask.block_rows // parts)
+        heads = torch.arange(groups * mask.heads).unsqueeze(1) * mask.block_rows
+        may_end = torch.cat([(heads + within).flatten(), may_end[-1:]])
+    wanted = torch.arange(1, count, dtype=torch.float64) * (float(cost[-1]) / count)
+    cuts = may_end[torch.searchsorted(cost[may_end], wanted)]
+    task_ptr = torch.cat([may_end[:1], cuts, may_end[-1:]]).unique().int()
+    return Tasks(task_ptr, ends.int(), task_ptr[:-1].contiguous(), mask.indptr[:-1].contiguous(), task_ptr.numel() - 1)

@@ -25,9 +25,8 @@ def backward(spec: MaskedSpec) -> Program:
     w = Items("masked_backward", spec, lanes_padded=True)
     p, b, acc, L, D, E = w.p, w.blocks, spec.accumulator, spec.line, spec.width, spec.value_width
     wide = spec.padded(D)
-    parts, planes, block_cols, sums = p.sizes("parts", "planes", "block_cols", "num_sums")
-    queries = p.size("num_queries")
     Q, K, V, G = (w.operand(name) for name in "QKVG")
+    parts, planes, block_cols, sums, queries = p.sizes("parts", "planes", "block_cols", "num_sums", "num_queries")
     Scale = p.buffer("Scale", (b.axis(1),), acc)
     random = Random(w) if spec.dropout else None
     Lse, Delta = (p.buffer(name, (p.dense_fixed(f"{name}_axis", queries),), acc) for name in ("Lse", "Delta"))
@@ -44,11 +43,13 @@ def backward(spec: MaskedSpec) -> Program:
             b.row("pack_k", D, lambda d: KT.__setitem__(d * L + j, cast(acc, K[w.at("K", item, at) + d]) * Scale[0]))
             b.row("pack_v", E, lambda d: VT.__setitem__(d * L + j, cast(acc, V[w.at("V", item, at) + d])))
         with b.each("pack_row", spec.block) as j:
-            j = j if spec.block > 1 else as_expr(0)
             p.where(w.row_is_there(item, j))
             at = item.row + j
             b.row("pack_r", D, lambda d: Kr.__setitem__(j * wide + d, cast(acc, K[w.at("K", item, at) + d]) * Scale[0]))
         w.lanes_allowed(item)
+        if random:
+            Kept, Dropped = b.local("Kept", spec.block * L), b.local("Dropped", spec.block * L)
+            random.of_lanes(item, keys=True)
         b.vectors("no_dk", D * L, lambda c: SumK.__setitem__(c, 0.0))
         b.vectors("no_dv", E * L, lambda c: SumV.__setitem__(c, 0.0))
         with w.blocks_of(item) as block:
@@ -68,22 +69,26 @@ def backward(spec: MaskedSpec) -> Program:
             )
             w.hide(S, nothing, item, block)
 
-            def kept(i, c):
-                """What dropout multiplies a weight by."""
-                return random.factor(item.plane, w.column(block, i), item.row + c)
+            if random:
+                with b.each("drop", spec.block) as i:
 
+                    def drop(c, factor):
+                        Kept[i * L + c] = factor
+                        Dropped[i * L + c] = S[i * L + c] * factor
+
+                    random.each("drop_lane", item, w.column(block, i), drop)
             b.product(
                 "dv",
                 (E, spec.block, L),
                 lambda d, i: Gc[i * E + d],
-                lambda i, c: S[i * L + c] * kept(i, c) if random else S[i * L + c],
+                lambda i, c: (Dropped if random else S)[i * L + c],
                 lambda d, c, value: SumV.__setitem__(d * L + c, value),
                 lambda d, c: SumV[d * L + c],
             )
 
             def slope(i, c, value):
                 if random:
-                    value = value * kept(i, c)
+                    value = value * Kept[i * L + c]
                 S[i * L + c] = S[i * L + c] * (value - of_query(Delta, i))
 
             b.product("dp", (spec.block, E, L), lambda i, d: Gc[i * E + d], lambda d, c: VT[d * L + c], slope)

@@ -41,6 +41,8 @@ def forward(spec: MaskedSpec) -> Program:
             b.row("pack", D, lambda d: QT.__setitem__(d * L + ii, cast(acc, Q[w.at("Q", item, at) + d]) * Scale[0]))
         b.vectors("no_sum", L, lambda c: (Max.__setitem__(c, LOWEST), Sum.__setitem__(c, 0.0)))
         b.vectors("no_value", E * L, lambda c: Acc.__setitem__(c, 0.0))
+        if random:
+            random.of_lanes(item, keys=False)
         with w.blocks_of(item) as block:
             w.copy("K", K, Kc, D, item, block)
             w.copy("V", V, Vc, E, item, block)
@@ -68,11 +70,15 @@ def forward(spec: MaskedSpec) -> Program:
                     at = j * L + (vector * spec.lanes + c)
                     S[at] = exp(S[at] - New[c])
                     Total[c] = Total[c] + S[at]
-                    if random:
-                        query = item.row + (vector * spec.lanes + c)
-                        S[at] = S[at] * random.factor(item.plane, query, block.column + j)
                 with b.lanes("total") as c:
                     Sum[vector * spec.lanes + c] = Total[c]
+            if random:
+                with b.each("drop", spec.block) as j:
+
+                    def drop(c, factor):
+                        S[j * L + c] = S[j * L + c] * factor
+
+                    random.each("drop_lane", item, block.column + j, drop)
             b.product(
                 "value",
                 (E, spec.block, L),

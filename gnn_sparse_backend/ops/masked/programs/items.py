@@ -59,7 +59,7 @@ class Items:
         self.P = p.dense_variable("P", self.T, (size["num_items"], size["num_items"]), "task_ptr")
         blocks = size["num_item_blocks"]
         self.J = p.dense_variable("J", self.P, (blocks, blocks), "block_ptr")
-        Z = p.dense_fixed("Z", size["num_blocks"])
+        self.Z = Z = p.dense_fixed("Z", size["num_blocks"])
         N = p.dense_fixed("N", size["num_tiles"])
         self.FirstItem = p.buffer("FirstItem", (self.T,), "int32")
         self.First = p.buffer("First", (p.dense_fixed("Lines", size["lines"]),), "int32")
@@ -115,7 +115,6 @@ class Items:
     def rows_of(self, item: Item, name: str) -> Iterator[tuple[Expr, Expr]]:
         """(row of the block, row of a result), of rows that there are."""
         with self.blocks.each(name, self.spec.block) as ii:
-            ii = ii if self.spec.block > 1 else as_expr(0)
             self.p.where(item.row + ii < item.rows)
             yield ii, item.plane * item.rows + item.row + ii
 
@@ -123,15 +122,24 @@ class Items:
         """A column of a block; the last one in the place of those beyond it."""
         return minimum(block.column + j, as_expr(self.size["cols"]) - 1)
 
-    def copy(self, name: str, source: BufferHandle, target: BufferHandle, width: int, item: Item, block: Block) -> None:
-        """The rows of an operand that the columns of a block stand for, side by side in the accumulation type."""
+    def copy(
+        self,
+        name: str,
+        source: BufferHandle,
+        target: BufferHandle,
+        width: int,
+        item: Item,
+        block: Block,
+        step: int | None = None,
+    ) -> None:
+        """The rows of an operand that the columns of a block stand for, in the accumulation type, a ``step`` apart."""
         b = self.blocks
         with b.each(f"copy_{name}", self.spec.block) as j:
             first = self.at(name, item, self.column(block, j))
             b.row(
                 f"copy_{name}_row",
                 width,
-                lambda d: target.__setitem__(j * width + d, cast(self.spec.accumulator, source[first + d])),
+                lambda d: target.__setitem__(j * (step or width) + d, cast(self.spec.accumulator, source[first + d])),
             )
 
     def clean(self, target: BufferHandle, width: int, item: Item, block: Block) -> None:

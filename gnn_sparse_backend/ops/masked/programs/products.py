@@ -40,13 +40,12 @@ class Blocks:
     def each(self, name: str, length: int, kind: str = "S") -> Iterator[Expr]:
         """A loop over 0 .. length - 1."""
         self.count += 1
-        one = self.axis(1)
-        # two axes: a loop by itself, never a vector of that length
-        with self.p.iterate(
-            f"{name}{self.count}", (one, self.axis(length)) if length > 1 else (one,), "S" + kind * (length > 1),
-            tuple(f"i{n}_{name}{self.count}" for n in range(1 + (length > 1))),
-        ) as at:
-            yield at[-1]
+        own = f"{name}{self.count}"
+        # axes of its own, as loops are nested; two of them: a loop by itself, never a vector of that length
+        axes = [self.p.dense_fixed(f"{own}_{n}", each) for n, each in enumerate((1, length)) if n == 0 or each > 1]
+        kinds, names = ("S" + kind)[: len(axes)], [f"{own}_i{n}" for n in range(len(axes))]
+        with self.p.iterate(own, axes, kinds, names) as at:
+            yield at[1] if length > 1 else as_expr(0)
 
     @contextmanager
     def lanes(self, name: str) -> Iterator[Expr]:
@@ -68,7 +67,7 @@ class Blocks:
             self.vectors(name, whole, write)
         if whole < width:
             with self.each(f"{name}_rest", width - whole) as n:
-                write(n + whole if width - whole > 1 else as_expr(whole))
+                write(n + whole)
 
     def product(
         self,
@@ -92,8 +91,8 @@ class Blocks:
                 with self.each(f"{name}_across", turns) as q, self.each(f"{name}_down", times) as t:
                     self._tile(
                         name,
-                        first + t * height if times > 1 else as_expr(first),
-                        first_lane + q * across if turns > 1 else as_expr(first_lane),
+                        first + t * height,
+                        first_lane + q * across,
                         (height, terms, across // spec.lanes),
                         left, right, write, start,
                     )
@@ -117,7 +116,6 @@ class Blocks:
             for vector, r, at in every(c):
                 vector[c] = 0.0 if start is None else start(r, at)
         with self.each(f"{name}_terms", terms, "R") as term:
-            term = term if terms > 1 else as_expr(0)
             with self.lanes(f"{name}_step") as c:
                 for vector, r, at in every(c):
                     vector[c] = vector[c] + left(r, term) * right(term, at)
