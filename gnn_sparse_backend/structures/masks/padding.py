@@ -61,7 +61,9 @@ def padding(allowed: Tensor, keys: int | None = None) -> Padding:
                 f"padding: allowed must be a dense (batch, keys) tensor, got {tuple(allowed.shape)} with layout "
                 f"{allowed.layout} on {allowed.device}"
             )
-        if keys is not None and keys != allowed.shape[1]:
+        if keys is not None:
+            check_count("keys", keys)
+        if keys not in (None, allowed.shape[1]):
             raise ValueError(f"padding: keys is {keys!r}, and allowed has {allowed.shape[1]} keys")
         return Padding(allowed.detach().clone())
     lengths = as_index_vector("allowed", allowed)
