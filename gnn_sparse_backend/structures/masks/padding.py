@@ -21,7 +21,8 @@ class Padding(Immutable):
     allowed: Tensor
 
     def __init__(self, allowed: Tensor) -> None:
-        object.__setattr__(self, "allowed", allowed)
+        with torch.inference_mode(False):  # made now, kept for a backward pass later
+            object.__setattr__(self, "allowed", allowed.clone() if allowed.is_inference() else allowed)
 
     def __and__(self, other: object) -> Padding:
         return Padding(self.allowed & self._like("&", other)) if isinstance(other, Padding) else NotImplemented
