@@ -1,4 +1,4 @@
-"""Random right calls of every function of ``gsb.__all__`` that takes operands."""
+"""Random right calls of every function of ``gsb.__all__`` and ``gsb.masks`` that takes operands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 import gnn_sparse_backend as gsb
 
-from . import oracles
+from . import masks, oracles
 
 WIDTHS, HEADS = (3, 3, 1, 0), (2, 2, 1)
 # (destinations, sources, edges)
@@ -304,6 +304,7 @@ FUNCTIONS: dict[str, tuple[Callable, Callable, Callable | None]] = {
         for owner, makes in MAKERS.items()
         for make in makes
     },
+    **{f"masks.{make.__name__}": (make, getattr(gsb.masks, make.__name__), oracle) for make, oracle in masks.MAKERS},
     "explain": (explain, gsb.explain, None),
     "precompile": (precompile, gsb.precompile, None),
 }

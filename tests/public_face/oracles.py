@@ -263,5 +263,9 @@ def parts(found) -> tuple:
         return *given, *found.shape, found.num_relations
     if isinstance(found, gsb.KernelMap):
         return *(a.long() for a in (found.inputs, found.outputs, found.indptr)), *found.shape
+    if isinstance(found, gsb.masks.Mask):
+        return (found.to_dense(),)
+    if isinstance(found, gsb.masks.Padding):
+        return (found.allowed,)
     lengths = found.offsets.diff().long()
     return lengths, lengths.new_empty(0) if found.order is None else found.order.long(), found.num_rows

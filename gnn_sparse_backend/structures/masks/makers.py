@@ -19,6 +19,7 @@ Sizes: TypeAlias = int | tuple[int, int]
 """Tokens that attend each other, or (queries, keys)."""
 SIDE = 64
 _MOST_TOKENS = 2**27
+_FARTHEST = 2**31 - 1
 
 
 def band(
@@ -45,6 +46,8 @@ def band(
     for name, reach in (("left", left), ("right", right)):
         if reach is not None and (isinstance(reach, bool) or not isinstance(reach, int)):
             raise TypeError(f"band: {name} must be an int, or None for no limit, got {reach!r}")
+        if reach is not None and abs(reach) > _FARTHEST:
+            raise ValueError(f"band: {name} must be at most {_FARTHEST}, or None for no limit, got {reach}")
     if left is not None and right is not None and left + right < 0:
         raise ValueError(f"band: no key is from i - left to i + right where left is {left} and right is {right}")
 
@@ -83,8 +86,8 @@ def strided(n: Sizes, stride: int, *, causal: bool = True, block: int = SIDE) ->
     shape = _sizes("strided", n, block)
     if isinstance(stride, bool) or not isinstance(stride, int):
         raise TypeError(f"strided: stride must be an int, got {stride!r}")
-    if stride < 1:
-        raise ValueError(f"strided: stride must be at least 1, got {stride}")
+    if not 1 <= stride <= _FARTHEST:
+        raise ValueError(f"strided: stride must be from 1 to {_FARTHEST}, got {stride}")
     if not isinstance(causal, bool):
         raise TypeError(f"strided: causal must be True or False, got {causal!r}")
 
@@ -240,7 +243,7 @@ def _sizes(what: str, n: object, block: object, name: str = "n") -> tuple[int, i
 def _integers(what: str, name: str, values: object) -> Tensor:
     if not isinstance(values, (list, tuple, range)) or not all(type(value) is int for value in values):
         raise TypeError(f"{what}: {name} must be a list or tensor of positions, got {values!r:.80}")
-    if any(abs(value) >= _MOST_TOKENS for value in values):
+    if any(abs(value) > _FARTHEST for value in values):
         raise ValueError(f"{what}: {name} must be less than {_MOST_TOKENS}, got {values!r:.80}")
     return torch.tensor(list(values), dtype=torch.int64)
 

@@ -82,9 +82,10 @@ class Mask(Immutable, Keeps):
     @classmethod
     def _of_blocks(cls, blocks: Blocks, padding: Tensor | None = None) -> Mask:
         """Of blocks that are in the one form for them (`settled`)."""
-        counts = torch.bincount(blocks.lines, minlength=blocks.heads * blocks.grid[0])
-        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        arrays = indptr.int(), blocks.columns.int(), blocks.tile.int(), blocks.tiles.contiguous()
+        with torch.inference_mode(False):  # made now, kept for a backward pass later
+            counts = torch.bincount(blocks.lines, minlength=blocks.heads * blocks.grid[0])
+            indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+            arrays = indptr.int(), blocks.columns.int(), blocks.tile.int(), blocks.tiles.contiguous().clone()
         return cls._make(blocks.shape, blocks.heads, blocks.block, arrays, padding)
 
     @property
@@ -160,7 +161,8 @@ class Mask(Immutable, Keeps):
         device = torch.empty(0, device=device).device
         if device == self.device:
             return self
-        *arrays, padding = (None if array is None else array.to(device) for array in self._arrays)
+        with torch.inference_mode(False):
+            *arrays, padding = (None if array is None else array.to(device) for array in self._arrays)
         return Mask._make(self.shape, self.heads, self.block, tuple(arrays), padding)
 
     def keepers(self) -> Iterator[Keeper]:
@@ -241,13 +243,15 @@ class Mask(Immutable, Keeps):
 def transposition(mask: Mask) -> tuple[Mask, Tensor]:
     """(the mask of keys by queries, which block of ``mask`` each of its blocks is)."""
     blocks, order = algebra.transposed(mask._blocks())
-    return Mask._of_blocks(blocks).to(mask.device), order.int().to(mask.device)
+    with torch.inference_mode(False):
+        return Mask._of_blocks(blocks).to(mask.device), order.int().to(mask.device)
 
 
 @fact
 def graph_of(mask: Mask, head: int) -> Graph:
     """The pairs of one head as edges, row by row."""
-    return Graph.from_coo(*algebra.pairs(mask._blocks(), head), mask.shape).to(mask.device)
+    with torch.inference_mode(False):
+        return Graph.from_coo(*algebra.pairs(mask._blocks(), head), mask.shape).to(mask.device)
 
 
 @fact

@@ -21,7 +21,8 @@ class Padding(Immutable):
     allowed: Tensor
 
     def __init__(self, allowed: Tensor) -> None:
-        object.__setattr__(self, "allowed", allowed)
+        with torch.inference_mode(False):  # made now, kept for a backward pass later
+            object.__setattr__(self, "allowed", allowed.clone() if allowed.is_inference() else allowed)
 
     def __and__(self, other: object) -> Padding:
         return Padding(self.allowed & self._like("&", other)) if isinstance(other, Padding) else NotImplemented
@@ -61,7 +62,9 @@ def padding(allowed: Tensor, keys: int | None = None) -> Padding:
                 f"padding: allowed must be a dense (batch, keys) tensor, got {tuple(allowed.shape)} with layout "
                 f"{allowed.layout} on {allowed.device}"
             )
-        if keys is not None and keys != allowed.shape[1]:
+        if keys is not None:
+            check_count("keys", keys)
+        if keys not in (None, allowed.shape[1]):
             raise ValueError(f"padding: keys is {keys!r}, and allowed has {allowed.shape[1]} keys")
         return Padding(allowed.detach().clone())
     lengths = as_index_vector("allowed", allowed)

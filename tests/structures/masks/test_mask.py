@@ -155,5 +155,12 @@ def test_copies_and_pickles(data, shape):
     assert torch.equal(pickle.loads(pickle.dumps(masks.Padding(mask.padding))).allowed, mask.padding)
 
 
+def test_masks_of_inference_mode_take_part_in_training():
+    with torch.inference_mode():
+        mask = masks.band(20, 1, 1, block=8) & masks.padding(torch.tensor([3]), 20)
+        arrays = *mask._arrays, *mask.transposed()._arrays[:4], mask.transposed_order, mask.graph().indices
+    assert not any(array.is_inference() for array in arrays)
+
+
 def test_the_module_is_found_when_it_is_first_used():
     assert gsb.masks is masks and "masks" in dir(gsb)
