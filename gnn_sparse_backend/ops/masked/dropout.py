@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...structures.masks import Mask
 from .programs.random import KEY, LAST, PLANE, QUERY, ROUNDS
 
 WORD = 0xFFFFFFFF
@@ -34,3 +35,16 @@ def _mixed(x: Tensor) -> Tensor:
     for shift, factor in ROUNDS:
         x = ((x + (x >> shift)) & WORD) * factor & WORD  # below 2**63 or wraps: the low bits are right
     return (x + (x >> LAST)) & WORD
+
+
+def kept_blocks(mask: Mask, seed: Tensor, planes: tuple[int, ...], lines: Tensor, probability: float) -> Tensor:
+    """(batch, heads / heads of the mask, num_blocks, block, block) bool: the same of the pairs of each block."""
+    batch, heads = planes
+    groups, block = batch * heads // mask.heads, torch.arange(mask.block)
+    plane = torch.arange(groups)[:, None] * mask.heads + (lines // mask.block_rows)[None]
+    query = (lines % mask.block_rows)[:, None] * mask.block + block
+    key = mask.indices.long()[:, None] * mask.block + block
+    row = _mixed(_mixed(plane * PLANE + seed[0])[:, :, None] + query * QUERY)
+    column = _mixed(key * KEY + seed[1])
+    kept = _mixed(row[..., None] + column[:, None]) >= least_word(probability)
+    return kept.unflatten(0, (batch, heads // mask.heads))

@@ -1,8 +1,8 @@
 """Random numbers for dropout: a function of (seed, head of a sequence, query, key), not of the order of computing.
 
 So the passes of a gradient find again what the forward pass dropped, and nothing of it is stored (counter-based random
-numbers: Salmon et al., 2011). Words of 32 bits are mixed by multiplications and shifted sums, which are vectors on any
-machine; `dropout.py` beside this folder says the same with PyTorch. A query has a word and a key has one; a pair has
+numbers: Salmon et al., 2011). Words of 32 bits are mixed by multiplications and shifted sums, whose factors have 31
+bits, so that no product overflows 64; `dropout.py` beside this folder says the same with PyTorch. A query has a word and a key has one; a pair has
 the mixed sum of both.
 """
 
@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ....compiler.language.builder import BufferHandle
-from ....compiler.language.expr import Expr, cast, number, select
+from ....compiler.language.expr import Expr, number, select
 from .items import Item, Items
 
-PLANE, QUERY, KEY = 0x85EBCA6B, 0xC2B2AE35, 0x27D4EB2F
-ROUNDS = ((16, 0x7FEB352D), (15, 0x846CA68B))
+WORDS = 1 << 32
+PLANE, QUERY, KEY = 0x05EBCA6B, 0x42B2AE35, 0x27D4EB2F
+ROUNDS = ((16, 0x7FEB352D), (15, 0x045D9F3B))
 LAST = 16
 
 
@@ -51,39 +52,32 @@ class Random:
             with self.b.lanes(f"{name}_own") as c:
                 # alike in all lanes
                 self._word(own, c, item, row, not self.keys)
-            with self.b.each(f"{name}_vectors", spec.line // spec.lanes) as v, self.b.lanes(f"{name}_pair") as c:
-                lane = v * spec.lanes + c
-                pair[c] = _stored(_word(own[c]) + _word(self.words[lane]))
-                _mix(pair, c)
-                kept = _word(pair[c]) >= _word(self.Least[0])
-                write(lane, select(kept, self.Factor[0], number(0.0, self.acc)))
+            with self.b.each(f"{name}_vectors", spec.line // spec.lanes) as v:
+                with self.b.lanes(f"{name}_pair") as c:
+                    pair[c] = _low(own[c] + self.words[v * spec.lanes + c])
+                    _mix(pair, c)
+                # a loop of its own: TVM makes one number of a buffer that a single vector loop stands around
+                with self.b.lanes(f"{name}_write") as c:
+                    kept = pair[c] >= self.Least[0]
+                    write(v * spec.lanes + c, select(kept, self.Factor[0], number(0.0, self.acc)))
 
     def _word(self, to: BufferHandle, at: Expr, item: Item, row: Expr, key: bool) -> None:
         """The word of a query or a key."""
         if key:
-            to[at] = _stored(_word(row) * _constant(KEY) + _word(self.Seed[1]))
+            to[at] = _low(row * KEY + self.Seed[1])
         else:
-            to[at] = _stored(_word(item.plane) * _constant(PLANE) + _word(self.Seed[0]))
+            to[at] = _low(item.plane * PLANE + self.Seed[0])
             _mix(to, at)
-            to[at] = _stored(_word(to[at]) + _word(row) * _constant(QUERY))
+            to[at] = _low(to[at] + row * QUERY)
         _mix(to, at)
 
 
-def _word(x: Expr) -> Expr:
-    return cast("uint32", x)
-
-
-def _stored(x: Expr) -> Expr:
-    """A word as loads and stores of integers have it."""
-    return cast("int64", x)
-
-
-def _constant(value: int) -> Expr:
-    return number(value, "uint32")
+def _low(x: Expr) -> Expr:
+    """The low 32 bits of a product or a sum that fits 63."""
+    return x % WORDS
 
 
 def _mix(words: BufferHandle, at: Expr) -> None:
     for shift, factor in ROUNDS:
-        word = _word(words[at])
-        words[at] = _stored((word + word // _constant(1 << shift)) * _constant(factor))
-    words[at] = _stored(_word(words[at]) + _word(words[at]) // _constant(1 << LAST))
+        words[at] = _low(_low(words[at] + words[at] // (1 << shift)) * factor)
+    words[at] = _low(words[at] + words[at] // (1 << LAST))
