@@ -54,18 +54,18 @@ class Problem:
         pairs = mask.num_blocks * groups * mask.block**2
         count = group_count(pairs, groups * mask.heads * mask.block_rows, work, threads)
         tasks = tasks_of(mask, groups, count, whole)
-        columns, some = tile_columns(mask, spec.line)
+        columns, some, some_row = tile_columns(mask, spec.line)
         lines = mask.indptr.numel() - 1
         flat = [_flat(x) for x in operands]
         sizes = (
             *(tasks.count, groups * lines, groups * mask.num_blocks, mask.num_blocks, columns.shape[0], lines),
             *(mask.block_rows, mask.heads, self.heads, *mask.shape, rows),
         )
-        extra: tuple = ()
+        extra: tuple = (some_row,) if make == "backward" else ()
         if spec.padding:
             assert self.padding is not None
-            extra = (self.padding.to(torch.uint8).expand(self.batch, -1).reshape(-1),)
-            sizes = (*sizes, extra[0].numel())
+            allowed = self.padding.to(torch.uint8).expand(self.batch, -1).reshape(-1)
+            sizes, extra = (*sizes, allowed.numel()), (*extra, allowed)
         numbers = tuple(x for x in rest if not isinstance(x, Tensor))
         tensors = tuple(x for x in rest if isinstance(x, Tensor))
         strides = tuple(n for x, own in zip(operands, flat) for n in (own.numel(), *own_strides(x)))

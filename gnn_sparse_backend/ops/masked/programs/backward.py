@@ -35,6 +35,7 @@ def backward(spec: MaskedSpec) -> Program:
     nothing = number(0.0, acc)
     with w.items() as item:
         KT, VT, Kr = b.local("KT", D * L), b.local("VT", E * L), b.local("Kr", spec.block * wide)
+        Kb = b.local("Kb", spec.block * wide)
         SumK, SumV, S = b.local("SumK", D * L), b.local("SumV", E * L), b.local("Scores", spec.block * L)
         Qc, Gc = b.local("Qc", spec.block * D), b.local("Gc", spec.block * E)
         b.vectors("zero_keys", spec.block * wide, lambda c: Kr.__setitem__(c, 0.0))
@@ -101,13 +102,15 @@ def backward(spec: MaskedSpec) -> Program:
                 lambda d, c, value: SumK.__setitem__(d * L + c, value),
                 lambda d, c: SumK[d * L + c],
             )
+            b.vectors("own_keys", spec.block * wide, lambda c: Kb.__setitem__(c, Kr[c]))
+            w.clean_by(w.SomeRow, Kb, wide, block)
             part = item.row // spec.block * parts // w.size["block_rows"]
             first = (part * planes + item.plane) * block_cols * spec.block + block.column
             b.product(
                 "dq",
                 (spec.block, spec.block, wide),
                 lambda i, j: S[i * L + j],
-                lambda j, d: Kr[j * wide + d],
+                lambda j, d: Kb[j * wide + d],
                 lambda i, d, value: DQ.__setitem__((first + i, d), value),
                 lambda i, d: DQ[first + i, d],
             )
