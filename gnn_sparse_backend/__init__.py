@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from .ops.grouped.api import gather_mm as gather_mm
     from .ops.grouped.api import segment_mm as segment_mm
     from .ops.grouped.segment_reduce import segment_reduce as segment_reduce
+    from .ops.masked.api import masked_sddmm as masked_sddmm
+    from .ops.masked.api import masked_spmm as masked_spmm
+    from .ops.masked.api import sparse_attention as sparse_attention
     from .ops.message.api.aggregate import aggregate as aggregate
     from .ops.message.api.aggregate import edge_map as edge_map
     from .ops.message.api.gsddmm import gsddmm as gsddmm
@@ -80,6 +83,9 @@ _HOMES = {
     "gat_attention": "gnn_sparse_backend.ops.attention.api",
     "gatv2_attention": "gnn_sparse_backend.ops.attention.api",
     "edge_softmax": "gnn_sparse_backend.ops.attention.edge_softmax",
+    "sparse_attention": "gnn_sparse_backend.ops.masked.api",
+    "masked_sddmm": "gnn_sparse_backend.ops.masked.api",
+    "masked_spmm": "gnn_sparse_backend.ops.masked.api",
     "last_run": "gnn_sparse_backend.ops.core.ran",
     "memory": "gnn_sparse_backend.structures.held",
     "empty_cache": "gnn_sparse_backend.runtime.memory",
