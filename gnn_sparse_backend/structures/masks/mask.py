@@ -226,7 +226,7 @@ class Mask(Immutable, Keeps):
 
     def _blocks(self) -> Blocks:
         """As plain arrays of the CPU, in int64."""
-        lines = torch.repeat_interleave(self.indptr.diff().cpu())
+        lines = torch.repeat_interleave(self.indptr.diff().long().cpu())
         columns, tile = self.indices.long().cpu(), self.tile.long().cpu()
         return Blocks(self.shape, self.heads, self.block, lines, columns, tile, self.tiles.cpu())
 

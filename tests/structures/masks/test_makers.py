@@ -172,6 +172,14 @@ def test_long_sequences_take_memory_by_blocks():
     assert mask.num_pairs == int(pairs.sum())
 
 
+def test_blocks_beyond_32_bits():
+    n = 4_000_000  # 62,500 rows and columns of blocks
+    mask = masks.band(n, 0, 0, global_tokens=[n - 1])
+    back = mask.transposed() | mask
+    assert back.fingerprint == mask.fingerprint and mask.num_pairs == 3 * n - 2
+    assert int(mask.transposed_order[-1]) == mask.num_blocks - 1
+
+
 WRONG = [
     (lambda: masks.band(2.5, 1, 1), TypeError, "n must be a number of tokens, or a pair (queries, keys), got 2.5"),
     (lambda: masks.band((1, 2, 3), 1, 1), TypeError, "got (1, 2, 3)"),
