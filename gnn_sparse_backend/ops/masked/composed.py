@@ -77,5 +77,7 @@ def composed_gradients(
     own = [x.view_as(x) for x in operands]
     own = [x if x.requires_grad else x.detach().requires_grad_(need) for x, need in zip(own, needed)]
     wanted = [x for x, need in zip(own, needed) if need]
-    found = iter(torch.autograd.grad(composed(dots, sums, mask, own, seed, *attributes), wanted, grad, create_graph=True))
+    found = iter(
+        torch.autograd.grad(composed(dots, sums, mask, own, seed, *attributes), wanted, grad, create_graph=True)
+    )
     return [next(found) if need else None for need in needed]

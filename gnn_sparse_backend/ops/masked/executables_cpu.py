@@ -82,9 +82,7 @@ def _problem(mask: Mask, x: Tensor, width: int, value_width: int, transposed: bo
     return Problem(mask.transposed() if transposed else mask, x.shape[0], x.shape[1], spec, padding)
 
 
-def attend(
-    mask: Mask, q: Tensor, k: Tensor, v: Tensor, scale: float, dropout: Dropout | None
-) -> tuple[Tensor, Tensor]:
+def attend(mask: Mask, q: Tensor, k: Tensor, v: Tensor, scale: float, dropout: Dropout | None) -> tuple[Tensor, Tensor]:
     """(the result, the logarithm of the sum of exponentials of each query: (batch, heads, queries))."""
     batch, heads, queries, width = q.shape
     value_width = v.shape[3]

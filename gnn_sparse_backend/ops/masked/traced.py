@@ -13,6 +13,7 @@ from ...structures.masks.mask import find_live
 from ..core.operands import is_plain
 from ..core.traced import StructureKind, Traced
 
+
 def traced_mask(mask: Mask) -> Traced:
     """What stands for a mask."""
     return Traced((*mask._arrays, *mask.shape, mask.heads))

@@ -62,7 +62,11 @@ def test_a_mask_without_blocks():
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda m, q, k, v: gsb.sparse_attention(q, k, v, None), TypeError, "mask must be a gsb.masks.Mask, got NoneType"),
+        (
+            lambda m, q, k, v: gsb.sparse_attention(q, k, v, None),
+            TypeError,
+            "mask must be a gsb.masks.Mask, got NoneType",
+        ),
         (lambda m, q, k, v: gsb.sparse_attention(q[0], k, v, m), ValueError, r"q must have shape .* got \(2, 20, 8\)"),
         (lambda m, q, k, v: gsb.sparse_attention(q, k[:, :, :5], v, m), ValueError, r"21 keys .* got \(1, 2, 5, 8\)"),
         (lambda m, q, k, v: gsb.sparse_attention(q, k[..., :5], v, m), ValueError, "same width"),
@@ -77,7 +81,9 @@ def test_a_mask_without_blocks():
             "the mask has 3 heads, so q",
         ),
         (
-            lambda m, q, k, v: gsb.sparse_attention(q, k, v, m & gsb.masks.padding(torch.ones(3, 21, dtype=torch.bool))),
+            lambda m, q, k, v: gsb.sparse_attention(
+                q, k, v, m & gsb.masks.padding(torch.ones(3, 21, dtype=torch.bool))
+            ),
             ValueError,
             "is for 3 sequences",
         ),

@@ -36,7 +36,9 @@ def check(mask, batch, heads, width, value_width, dtype, scale=None, **options):
     expected.backward(g.double())
     bound = ROUNDING[dtype]
     for found, wanted in ((out, expected), *((x.grad, y.grad) for x, y in zip(ours, theirs))):
-        torch.testing.assert_close(found.double(), wanted, rtol=bound, atol=bound * max(1.0, float(wanted.detach().abs().max())))
+        torch.testing.assert_close(
+            found.double(), wanted, rtol=bound, atol=bound * max(1.0, float(wanted.detach().abs().max()))
+        )
 
 
 @pytest.mark.parametrize("dtype", ROUNDING)

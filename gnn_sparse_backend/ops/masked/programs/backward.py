@@ -9,7 +9,7 @@ a part of them with a sum for dQ of its own, so that every number is added up in
 
 from __future__ import annotations
 
-from ....compiler.language.expr import as_expr, cast, equal, exp, minimum, number, select
+from ....compiler.language.expr import cast, exp, minimum, number
 from ....compiler.language.program import Program
 from .items import Items
 from .random import Random
@@ -17,7 +17,8 @@ from .spec import MaskedSpec
 
 
 def backward(spec: MaskedSpec) -> Program:
-    """The program, on the transposed mask. Parameters: those of `Items`, then Q, K, V, G, Scale, Lse, Delta, DQ, DK, DV.
+    """The program, on the transposed mask. Parameters: those of `Items`, then Q, K, V, G, Scale, [those of `Random`,]
+    Lse, Delta, DQ, DK, DV.
 
     Lse and Delta are (batch * heads, queries); G is the gradient of the result. DQ is (parts, batch * heads, block_cols
     * block, width filled up to vectors), which is added to, DK and DV as K and V.
@@ -65,9 +66,7 @@ def backward(spec: MaskedSpec) -> Program:
             def weight(i, c, score):
                 S[i * L + c] = exp(score - of_query(Lse, i))
 
-            b.product(
-                "score", (spec.block, D, L), lambda i, d: Qc[i * D + d], lambda d, c: KT[d * L + c], weight
-            )
+            b.product("score", (spec.block, D, L), lambda i, d: Qc[i * D + d], lambda d, c: KT[d * L + c], weight)
             w.hide(S, nothing, item, block)
 
             if random:

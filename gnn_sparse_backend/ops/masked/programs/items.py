@@ -45,7 +45,8 @@ class Items:
 
     Task t has items task_ptr[t] .. task_ptr[t + 1], item p so many blocks as block_ptr says, from First[p % lines] on,
     whose columns are Indices and tiles Tile. Tiles are (num_tiles, block * line), columns of a block by rows: 1 where
-    a pair is allowed; Some (num_tiles, block) 1 where a column is in any pair, SomeRow where a row is. Padding is (batch, cols).
+    a pair is allowed; Some (num_tiles, block) 1 where a column is in any pair, SomeRow where a row is.
+    Padding is (batch, cols), or (batch, rows) where ``lanes_padded``: there it is of the rows of items.
     """
 
     def __init__(self, name: str, spec: MaskedSpec, lanes_padded: bool = False) -> None:
