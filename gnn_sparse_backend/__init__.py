@@ -20,6 +20,8 @@ from . import config, log
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from . import formats as formats
+    from . import nn as nn
     from .integrations import disable as disable
     from .integrations import enable as enable
     from .integrations import enabled as enabled
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
     from .ops.grouped.api import gather_mm as gather_mm
     from .ops.grouped.api import segment_mm as segment_mm
     from .ops.grouped.segment_reduce import segment_reduce as segment_reduce
+    from .ops.masked.api import masked_sddmm as masked_sddmm
+    from .ops.masked.api import masked_spmm as masked_spmm
+    from .ops.masked.api import sparse_attention as sparse_attention
     from .ops.message.api.aggregate import aggregate as aggregate
     from .ops.message.api.aggregate import edge_map as edge_map
     from .ops.message.api.gsddmm import gsddmm as gsddmm
@@ -47,6 +52,7 @@ if TYPE_CHECKING:
     from .ops.relational.api import rgms as rgms
     from .runtime.allocator import reuse_memory as reuse_memory
     from .runtime.memory import empty_cache as empty_cache
+    from .structures import masks as masks
     from .structures.graph import Graph as Graph
     from .structures.held import memory as memory
     from .structures.kernel_map import KernelMap as KernelMap
@@ -77,6 +83,9 @@ _HOMES = {
     "gat_attention": "gnn_sparse_backend.ops.attention.api",
     "gatv2_attention": "gnn_sparse_backend.ops.attention.api",
     "edge_softmax": "gnn_sparse_backend.ops.attention.edge_softmax",
+    "sparse_attention": "gnn_sparse_backend.ops.masked.api",
+    "masked_sddmm": "gnn_sparse_backend.ops.masked.api",
+    "masked_spmm": "gnn_sparse_backend.ops.masked.api",
     "last_run": "gnn_sparse_backend.ops.core.ran",
     "memory": "gnn_sparse_backend.structures.held",
     "empty_cache": "gnn_sparse_backend.runtime.memory",
@@ -90,6 +99,12 @@ _HOMES = {
     "explain": "gnn_sparse_backend.integrations.core.planning",
 }
 
+_MODULES = {
+    "formats": "gnn_sparse_backend.formats",
+    "masks": "gnn_sparse_backend.structures.masks",
+    "nn": "gnn_sparse_backend.nn",
+}
+
 __all__ = [*_HOMES, "__version__"]
 
 config.warn_of_unknown()
@@ -99,13 +114,15 @@ log.install()
 if not TYPE_CHECKING:  # a type checker knows the names above, and that there are no others
 
     def __getattr__(name):
-        home = _HOMES.get(name)
-        if home is None:
+        if name in _MODULES:
+            value = importlib.import_module(_MODULES[name])
+        elif name in _HOMES:
+            value = getattr(importlib.import_module(_HOMES[name]), name)
+        else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(home), name)
         globals()[name] = value
         return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_MODULES, *__all__})

@@ -1,6 +1,7 @@
-"""Layers over sparse tensors: convolution, pooling, and what stands between them; and layers with sparse weights."""
+"""Layers over sparse tensors: convolution, pooling, and what stands between them; sparse weights and sparse attention."""
 
 from . import convert
+from .attention import SparseAttention
 from .batches import batch, cat, from_dense, to_dense, unbatch
 from .convolution import SparseConv, SparseConvTranspose, SparseInverseConv, SubMConv
 from .pointwise import (
@@ -41,6 +42,7 @@ __all__ = [
     "ReLU",
     "SiLU",
     "Sigmoid",
+    "SparseAttention",
     "SparseAvgPool",
     "SparseConv",
     "SparseConvTranspose",

@@ -79,11 +79,12 @@ def memory(structure: Any) -> Memory:
     they are those of the GPU. Kernels belong to the process and are not in it.
 
     Raises:
-        TypeError: anything but a ``Graph``, ``RelGraph``, ``Segments``, ``KernelMap`` or ``nn.SparseTensor``.
+        TypeError: anything but a ``Graph``, ``RelGraph``, ``Segments``, ``KernelMap``, ``masks.Mask`` or
+            ``nn.SparseTensor``.
     """
     if not callable(getattr(structure, "keepers", None)):
         raise TypeError(
-            "memory: expected a gsb.Graph, RelGraph, Segments, KernelMap or nn.SparseTensor, got "
+            "memory: expected a gsb.Graph, RelGraph, Segments, KernelMap, masks.Mask or nn.SparseTensor, got "
             f"{type(structure).__name__}"
         )
     keepers = list(structure.keepers())

@@ -135,6 +135,23 @@ TO_INDICES: tuple[tuple[bool, Callable[[Tensor], Any]], ...] = (
     (False, lambda x: torch.quantize_per_tensor(x.float(), 1.0, 0, torch.qint32)),
 )
 
+# What may be done to a tensor of truth values.
+TO_TRUTH: tuple[tuple[bool, Callable[[Tensor], Any]], ...] = (
+    (True, lambda x: x.clone()),
+    (True, lambda x: torch.stack([x, x], -1)[..., 0]),
+    (False, lambda x: x.short()),
+    (False, lambda x: x.float()),
+    (False, lambda x: ~x),
+    (False, lambda x: x.tolist()),
+    (False, lambda x: x.numpy()),
+    (False, lambda x: x[:-1]),
+    (False, lambda x: x.unsqueeze(0)),
+    (False, lambda x: x[..., None, None]),
+    (False, lambda x: x.flatten()),
+    (False, lambda x: x.to("meta")),
+    (False, lambda x: x.to_sparse()),
+)
+
 # What may be done to the shape of a structure.
 TO_SIZES: tuple[Callable[[tuple], Any], ...] = (
     lambda shape: shape[::-1],
@@ -159,7 +176,8 @@ def change(rng: random.Random, value: Any) -> tuple[bool, Any]:
     if rng.random() < 0.15:
         return False, rng.choice(ANYTHING)()
     if isinstance(value, Tensor):
-        fine, how = rng.choice(TO_FEATURES if value.is_floating_point() else TO_INDICES)
+        truth = TO_TRUTH if value.dtype == torch.bool else TO_INDICES
+        fine, how = rng.choice(TO_FEATURES if value.is_floating_point() else truth)
         return fine, how(value)
     if isinstance(value, (list, tuple)) and value and not isinstance(value[0], int):
         at = rng.randrange(len(value))

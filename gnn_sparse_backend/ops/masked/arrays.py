@@ -1,0 +1,79 @@
+"""What kernels are given of a mask: arrays that it keeps once they are made."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...structures.derived import fact
+from ...structures.masks import Mask
+
+
+@fact
+def tile_columns(mask: Mask, line: int) -> tuple[Tensor, Tensor, Tensor]:
+    """(tiles column by column, each of so many rows; which columns of a tile are in any pair; which rows are). One tile
+    at least.
+    """
+    tiles = mask.tiles
+    if not tiles.shape[0]:
+        tiles = tiles.new_zeros(1, mask.block, mask.block)
+    columns = torch.nn.functional.pad(tiles.transpose(1, 2), (0, line - mask.block)).contiguous()
+    return columns.flatten(1), tiles.amax(1), tiles.amax(2)
+
+
+SIDE = 64
+"""Side of the blocks that large ones are cut into."""
+
+
+@fact
+def narrowed(mask: Mask) -> Mask:
+    """The same pairs in smaller blocks, without padding."""
+    found = mask.with_block(SIDE)
+    return Mask._make(found.shape, found.heads, found.block, found._arrays[:4])
+
+
+@fact
+def value_order(mask: Mask, transposed: bool) -> Tensor:
+    """Which block of the mask each block is, of it or its transpose."""
+    if transposed:
+        return mask.transposed_order
+    return torch.arange(mask.num_blocks, dtype=torch.int32, device=mask.device)
+
+
+class Tasks(NamedTuple):
+    """Items of equal cost for each task, where the blocks of each item begin, counted over all items, and where those
+    of each line of the mask do.
+    """
+
+    task_ptr: Tensor
+    block_ptr: Tensor
+    first_item: Tensor
+    first: Tensor
+    count: int
+
+
+@fact
+def tasks_of(mask: Mask, groups: int, count: int, parts: int = 0) -> Tasks:
+    """So many tasks over groups of the mask's lines. parts: a task has whole heads, or so many parts of one; 0: any
+    lines.
+    """
+    per_line = mask.indptr.diff()
+    lines = per_line.numel()
+    if groups * max(mask.num_blocks, lines) > 2**31 - 1:
+        raise ValueError(
+            f"{mask} has too many blocks for {groups} groups of heads and sequences; give fewer sequences at a time"
+        )
+    ends = torch.cat([per_line.new_zeros(1), per_line.repeat(groups)]).cumsum(0)
+    # a row of blocks has a cost of its own
+    cost = (ends + torch.arange(ends.numel(), device=ends.device)).double()
+    may_end = torch.arange(ends.numel(), device=ends.device)
+    if parts:
+        within = -(torch.arange(parts) * -mask.block_rows // parts)
+        heads = torch.arange(groups * mask.heads).unsqueeze(1) * mask.block_rows
+        may_end = torch.cat([(heads + within).flatten(), may_end[-1:]])
+    wanted = torch.arange(1, count, dtype=torch.float64) * (float(cost[-1]) / count)
+    cuts = may_end[torch.searchsorted(cost[may_end], wanted)]
+    task_ptr = torch.cat([may_end[:1], cuts, may_end[-1:]]).unique().int()
+    return Tasks(task_ptr, ends.int(), task_ptr[:-1].contiguous(), mask.indptr[:-1].contiguous(), task_ptr.numel() - 1)

@@ -1,0 +1,83 @@
+"""Attention composed of operators that have gradients of any order: what its gradient is differentiated as.
+
+The numbers of all pairs are written out, block by block: memory grows with the blocks of the mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...structures.derived import fact
+from ...structures.masks import Mask
+from .dropout import kept_blocks
+from .executables_cpu import wide
+
+
+@fact
+def block_lines(mask: Mask) -> Tensor:
+    """(num_blocks,) the row of blocks of each block, counted over heads."""
+    return torch.repeat_interleave(mask.indptr.diff())
+
+
+@fact
+def allowed_pairs(mask: Mask) -> Tensor:
+    """(num_blocks, block, block) bool, padding not counted."""
+    every = mask.tiles.new_ones(1, mask.block, mask.block)
+    return torch.cat([every, mask.tiles])[mask.tile.long() + 1].bool()
+
+
+def _allowed(mask: Mask) -> Tensor:
+    """(batch or 1, 1, num_blocks, block, block)."""
+    found = allowed_pairs(mask)[None, None]
+    if mask.padding is None:
+        return found
+    keys = torch.nn.functional.pad(mask.padding, (0, mask.block_columns * mask.block - mask.shape[1]))
+    keys = keys.unflatten(1, (mask.block_columns, mask.block))[:, mask.indices.long()]
+    return found & keys[:, None, :, None, :]
+
+
+def composed(
+    dots: Any, sums: Any, mask: Mask, operands: Sequence[Tensor], seed: Tensor | None, scale: float, dropout: float
+) -> Tensor:
+    """Attention by the operators ``dots`` and ``sums``."""
+    q, k, v = operands
+    allowed, lines = _allowed(mask), block_lines(mask)
+    scores = dots(mask, (q, k)).to(wide(q.dtype)) * scale
+    scores = torch.where(allowed, scores, -torch.inf)
+    count = mask.heads * mask.block_rows
+    shape = (*scores.shape[:2], count, mask.block)
+    with torch.no_grad():
+        most = scores.new_full(shape, -torch.inf)
+        own = scores.amax(4)
+        most = most.scatter_reduce(2, lines[:, None].expand_as(own), own, "amax").nan_to_num(neginf=0.0)
+    weights = torch.where(allowed, torch.exp(scores - most[:, :, lines, :, None]), 0.0)
+    total = weights.new_zeros(shape).index_add(2, lines, weights.sum(4))
+    weights = weights / torch.where(total == 0, 1.0, total)[:, :, lines, :, None]
+    if seed is not None:
+        weights = weights * kept_blocks(mask, seed, q.shape[:2], lines, dropout).to(weights.dtype) / (1.0 - dropout)
+    return sums(mask, (weights.to(v.dtype), v), (False,))
+
+
+def composed_gradients(
+    dots: Any,
+    sums: Any,
+    mask: Mask,
+    operands: Sequence[Tensor],
+    seed: Tensor | None,
+    attributes: tuple[float, float],
+    grad: Tensor,
+    needed: Sequence[bool],
+) -> list[Tensor | None]:
+    """The gradients of the operands that are ``needed``, which can be differentiated again."""
+    # names of their own: the operands may be one tensor
+    own = [x.view_as(x) for x in operands]
+    own = [x if x.requires_grad else x.detach().requires_grad_(need) for x, need in zip(own, needed)]
+    wanted = [x for x, need in zip(own, needed) if need]
+    found = iter(
+        torch.autograd.grad(composed(dots, sums, mask, own, seed, *attributes), wanted, grad, create_graph=True)
+    )
+    return [next(found) if need else None for need in needed]

@@ -1,0 +1,1 @@
+"""What is static in them, and the programs of stage I."""

@@ -1,0 +1,83 @@
+"""Random numbers for dropout: a function of (seed, head of a sequence, query, key), not of the order of computing.
+
+So the passes of a gradient find again what the forward pass dropped, and nothing of it is stored (counter-based random
+numbers: Salmon et al., 2011). A query has a word of 31 bits and a key has one; a pair has the middle bits of their
+product. All are mixed by middle squares (Widynski, 2020), as products fit 63 bits and are vectors on any machine; sums
+with shifts, without an exclusive or, are next to linear and left neighbours 4 % correlated. `dropout.py` beside this
+folder says the same with PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ....compiler.language.builder import BufferHandle
+from ....compiler.language.expr import Expr, number, select
+from .items import Item, Items
+
+WORDS = 1 << 31
+MIDDLE = 1 << 15
+PLANE, QUERY, KEY = 0x05EBCA6B, 0x42B2AE35, 0x27D4EB2F
+ADDED = (0x7FEB352D, 0x6C8E9CF5)
+
+
+class Random:
+    """Adds the parameters Seed, Least and Factor: two words, the least word that is kept, what kept weights grow by.
+
+    Every step of a word is stored: an expression that names another twice would have it twice.
+    """
+
+    def __init__(self, items: Items) -> None:
+        self.p, self.b, self.acc = items.p, items.blocks, items.spec.accumulator
+        self.Seed = self.p.buffer("Seed", (self.b.axis(2),), "int64")
+        self.Least = self.p.buffer("Least", (self.b.axis(1),), "int64")
+        self.Factor = self.p.buffer("Factor", (self.b.axis(1),), self.acc)
+
+    def of_lanes(self, item: Item, keys: bool) -> None:
+        """Note the words of the rows of an item, which are keys or queries."""
+        spec = self.b.spec
+        self.words = self.b.local("Words", spec.line, "uint32")
+        with self.b.each("words", spec.line // spec.lanes) as v, self.b.lanes("word") as c:
+            lane = v * spec.lanes + c
+            self._word(self.words, lane, item, item.row + lane, keys)
+        self.keys = keys
+
+    def each(self, name: str, item: Item, row: Expr, write: Callable[[Expr, Expr], None]) -> None:
+        """``write(lane, factor)`` for the pairs of all lanes with a query, or a key where lanes are queries: what the
+        weight of each is multiplied by, 0 or Factor.
+        """
+        spec = self.b.spec
+        with self.b.each(name, 1):
+            own = self.p.local(f"Own_{name}", (self.b.C,), "uint32")
+            pair = self.p.local(f"Pair_{name}", (self.b.C,), "uint32")
+            with self.b.lanes(f"{name}_own") as c:
+                # alike in all lanes
+                self._word(own, c, item, row, not self.keys)
+            with self.b.each(f"{name}_vectors", spec.line // spec.lanes) as v:
+                with self.b.lanes(f"{name}_pair") as c:
+                    pair[c] = _low(own[c] * self.words[v * spec.lanes + c] // MIDDLE)
+                    _mix(pair, c)
+                # a loop of its own: TVM makes one number of a buffer that a single vector loop stands around
+                with self.b.lanes(f"{name}_write") as c:
+                    kept = pair[c] >= self.Least[0]
+                    write(v * spec.lanes + c, select(kept, self.Factor[0], number(0.0, self.acc)))
+
+    def _word(self, to: BufferHandle, at: Expr, item: Item, row: Expr, key: bool) -> None:
+        """The word of a query or a key."""
+        if key:
+            to[at] = _low(row * KEY + self.Seed[1])
+        else:
+            to[at] = _low(item.plane * PLANE + self.Seed[0])
+            _mix(to, at)
+            to[at] = _low(to[at] + row * QUERY)
+        _mix(to, at)
+
+
+def _low(x: Expr) -> Expr:
+    """The low bits of a number of 63: a word."""
+    return x % WORDS
+
+
+def _mix(words: BufferHandle, at: Expr) -> None:
+    for added in ADDED:
+        words[at] = _low(words[at] * words[at] // MIDDLE + added)

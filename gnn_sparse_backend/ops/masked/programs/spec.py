@@ -1,0 +1,46 @@
+"""What is static in programs on the blocks of a mask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....compiler.language.axes import StageIError
+from ...message.programs.operands import ACCUMULATOR
+
+
+@dataclass(frozen=True)
+class MaskedSpec:
+    """Lengths, heads and sequences are arguments: a kernel serves every mask of its side and operands of its widths.
+
+    block: side of a block. width: of queries and keys. value_width: of values.
+    dtype: of operands and result; all is computed in its accumulation type.
+    rows, vectors: a tile of sums has so many rows of so many vectors of ``lanes``, which are registers.
+    padding: keys are taken away sequence by sequence. dropout: weights are.
+    """
+
+    block: int
+    width: int
+    value_width: int
+    dtype: str = "float32"
+    rows: int = 6
+    vectors: int = 2
+    lanes: int = 8
+    padding: bool = False
+    dropout: bool = False
+
+    def __post_init__(self) -> None:
+        if min(self.block, self.width, self.value_width, self.rows, self.vectors, self.lanes) < 1:
+            raise StageIError(f"masked: a block, a width and a tile want one element at least, got {self}")
+
+    @property
+    def accumulator(self) -> str:
+        return ACCUMULATOR[self.dtype]
+
+    def padded(self, width: int) -> int:
+        """So many numbers filled up to whole vectors."""
+        return -(-width // self.lanes) * self.lanes
+
+    @property
+    def line(self) -> int:
+        """Lanes of a block: its side, filled up to whole vectors."""
+        return self.padded(self.block)

@@ -1,0 +1,41 @@
+"""Masked attention by PyTorch, dense and in float64."""
+
+from __future__ import annotations
+
+import torch
+
+NEVER = -torch.inf
+
+
+def allowed(mask, batch):
+    """(batch, heads or 1, queries, keys) bool."""
+    found = mask.to_dense().unsqueeze(0)
+    if mask.padding is not None:
+        found = found & mask.padding[:, None, None, :]
+    return found.expand(batch, -1, -1, -1)
+
+
+def attention(q, k, v, mask, scale=None, keep=None, dropout=0.0):
+    """keep: (batch, heads, queries, keys) bool, whether dropout keeps a weight."""
+    q, k, v = (x.double() for x in (q, k, v))
+    may = allowed(mask, q.shape[0])
+    scores = q @ k.transpose(2, 3) * (q.shape[3] ** -0.5 if scale is None else scale)
+    scores = torch.where(may, scores, NEVER)
+    # a row without any key has no softmax
+    most = scores.amax(3, keepdim=True).detach().nan_to_num(neginf=0.0)
+    weights = torch.where(may, (scores - most).exp(), 0.0)
+    weights = weights / weights.sum(3, keepdim=True).clamp(min=1e-300)
+    if keep is not None:
+        weights = weights * keep / (1.0 - dropout)
+    return weights @ v
+
+
+def operands(mask, batch, heads, width, value_width, dtype=torch.float64, seed=0):
+    """q, k, v, and a cotangent of the result."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def some(length, features):
+        return torch.randn(batch, heads, length, features, generator=generator, dtype=torch.float64).to(dtype)
+
+    queries, keys = mask.shape
+    return some(queries, width), some(keys, width), some(keys, value_width), some(queries, value_width)

@@ -1,0 +1,204 @@
+"""``gsb.sparse_attention`` against dense masked attention in float64: values and gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gnn_sparse_backend as gsb
+from gnn_sparse_backend.ops.masked.dropout import keep_mask
+from tests.ops.masked.oracle import attention, operands
+
+ROUNDING = {torch.float64: 1e-11, torch.float32: 2e-5, torch.float16: 1e-2, torch.bfloat16: 6e-2}
+
+
+def some_mask(queries, keys, block, heads=1, seed=0, density=0.2):
+    """Whole blocks, parts of some, none of others, and a query without any key."""
+    generator = torch.Generator().manual_seed(seed)
+    dense = torch.rand(heads, queries, keys, generator=generator) < density
+    blocks = torch.rand(heads, -(-queries // block), -(-keys // block), generator=generator)
+    blocks = blocks.repeat_interleave(block, 1).repeat_interleave(block, 2)[:, :queries, :keys]
+    dense = (dense & (blocks < 0.7)) | (blocks < 0.2)
+    dense[:, queries // 2] = False
+    return gsb.masks.from_dense(dense, block=block)
+
+
+def check(mask, batch, heads, width, value_width, dtype, scale=None, **options):
+    q, k, v, g = operands(mask, batch, heads, width, value_width, dtype)
+    ours = [x.clone().requires_grad_() for x in (q, k, v)]
+    theirs = [x.double().requires_grad_() for x in (q, k, v)]
+    out = gsb.sparse_attention(*ours, mask, scale)
+    expected = attention(*theirs, mask, scale)
+    assert out.dtype is dtype and out.is_contiguous() and out.shape == expected.shape
+    out.backward(g)
+    expected.backward(g.double())
+    bound = ROUNDING[dtype]
+    for found, wanted in ((out, expected), *((x.grad, y.grad) for x, y in zip(ours, theirs))):
+        torch.testing.assert_close(
+            found.double(), wanted, rtol=bound, atol=bound * max(1.0, float(wanted.detach().abs().max()))
+        )
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+def test_matches_dense_attention_in_every_type(dtype):
+    check(some_mask(70, 90, 16), 2, 3, 8, 8, dtype)
+
+
+@pytest.mark.parametrize(
+    ("block", "width", "value_width"), [(8, 1, 1), (20, 5, 7), (64, 64, 32), (128, 16, 3), (200, 4, 4), (1, 2, 3)]
+)
+def test_matches_whatever_block_and_width(block, width, value_width):
+    check(some_mask(150, 131, block, seed=block), 1, 2, width, value_width, torch.float32, 0.3)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_matches_whatever_the_lengths(data):
+    queries, keys = data.draw(st.integers(1, 70), "queries"), data.draw(st.integers(1, 70), "keys")
+    heads = data.draw(st.sampled_from([1, 3]), "heads of the mask")
+    mask = some_mask(queries, keys, 16, heads, data.draw(st.integers(0, 99)), data.draw(st.sampled_from([0.0, 0.1, 1])))
+    batch = data.draw(st.integers(1, 3), "batch")
+    if data.draw(st.booleans(), "padding"):
+        mask = mask & gsb.masks.padding(torch.rand(batch, keys) < 0.6)
+    check(mask, batch, 3, 8, 8, torch.float64)
+
+
+def test_a_query_without_keys_is_zero_and_has_no_gradient():
+    mask = some_mask(40, 40, 16)
+    q, k, v, g = (x.requires_grad_() for x in operands(mask, 1, 2, 8, 8))
+    out = gsb.sparse_attention(q, k, v, mask)
+    out.backward(g)
+    assert not out[:, :, 20].any() and not q.grad[:, :, 20].any()
+    empty = gsb.masks.from_dense(torch.zeros(40, 40, dtype=torch.bool), block=16)
+    assert not gsb.sparse_attention(q, k, v, empty).any()
+
+
+def test_keys_that_nobody_may_attend_are_never_seen():
+    dense = torch.rand(50, 50, generator=torch.Generator().manual_seed(1)) < 0.5
+    dense[:, [0, 7, 31, 49]] = False
+    mask = gsb.masks.from_dense(dense, block=16)
+    mask = mask & gsb.masks.padding(torch.arange(50)[None] != 5)
+    q, k, v, g = operands(mask, 1, 2, 8, 8)
+    wanted = [x.clone().requires_grad_() for x in (q, k, v)]
+    gsb.sparse_attention(*wanted, mask).backward(g)
+    expected = gsb.sparse_attention(q, k, v, mask)
+    for bad in (torch.nan, torch.inf, -torch.inf):
+        spoilt = [x.clone() for x in (q, k, v)]
+        for x in spoilt[1:]:
+            x[:, :, [0, 5, 7, 31, 49]] = bad
+        spoilt = [x.requires_grad_() for x in spoilt]
+        out = gsb.sparse_attention(*spoilt, mask)
+        torch.testing.assert_close(out, expected, rtol=0, atol=0)
+        out.backward(g)
+        for x, y in zip(spoilt, wanted):
+            torch.testing.assert_close(x.grad, y.grad, rtol=0, atol=0)
+
+
+def test_nan_of_a_key_reaches_those_who_may_attend_it():
+    mask = gsb.masks.band(64, 4, 4, block=16)
+    q, k, v, _ = operands(mask, 1, 1, 8, 8)
+    k[:, :, 30] = torch.nan
+    out = gsb.sparse_attention(q, k, v, mask)
+    assert out[:, :, 26:35].isnan().all() and not out[:, :, :16].isnan().any()
+
+
+def test_operands_of_any_strides():
+    mask = some_mask(40, 40, 16)
+    q, k, v, _ = operands(mask, 2, 3, 8, 8)
+    expected = gsb.sparse_attention(q, k, v, mask)
+    projected = torch.stack([q, k, v], 3).transpose(1, 2).contiguous()  # (batch, length, heads, 3, width)
+    views = [x.transpose(1, 2) for x in projected.unbind(3)]
+    assert not any(x.is_contiguous() for x in views)
+    torch.testing.assert_close(gsb.sparse_attention(*views, mask), expected, rtol=0, atol=0)
+    turned = [x.transpose(2, 3).contiguous().transpose(2, 3) for x in (q, k, v)]
+    torch.testing.assert_close(gsb.sparse_attention(*turned, mask), expected, rtol=0, atol=0)
+    one = q[:1, :1].expand(2, 3, -1, -1)
+    torch.testing.assert_close(
+        gsb.sparse_attention(one, k, v, mask), gsb.sparse_attention(one.clone(), k, v, mask), rtol=0, atol=0
+    )
+
+
+def test_bits_do_not_depend_on_threads():
+    mask = some_mask(300, 300, 16)
+    q, k, v, g = (x.float().requires_grad_() for x in operands(mask, 1, 3, 8, 8))
+    found, before = [], torch.get_num_threads()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            out = gsb.sparse_attention(q, k, v, mask)
+            found.append((out, *torch.autograd.grad(out, (q, k, v), g)))
+    finally:
+        torch.set_num_threads(before)
+    for x, y in zip(*found):
+        assert torch.equal(x, y)
+
+
+@pytest.mark.parametrize("padding", [False, True])
+def test_gradients_of_first_and_second_order(padding):
+    mask = some_mask(20, 21, 16, 2)
+    if padding:
+        mask = mask & gsb.masks.padding(torch.arange(21)[None] % 4 != 1)
+    q, k, v, _ = (x.requires_grad_() for x in operands(mask, 1, 2, 8, 8))
+    assert torch.autograd.gradcheck(lambda q, k, v: gsb.sparse_attention(q, k, v, mask), (q, k, v), fast_mode=True)
+    assert torch.autograd.gradgradcheck(lambda q, k, v: gsb.sparse_attention(q, k, v, mask), (q, k, v), fast_mode=True)
+    same = operands(some_mask(20, 20, 16), 1, 2, 8, 8)[0].requires_grad_()
+    square = some_mask(20, 20, 16)
+    assert torch.autograd.gradgradcheck(lambda x: gsb.sparse_attention(x, x, x, square), same, fast_mode=True)
+
+
+def test_dropout_is_that_of_the_seed():
+    mask = some_mask(60, 60, 16)
+    q, k, v, g = operands(mask, 2, 3, 8, 8)
+    ours = [x.clone().requires_grad_() for x in (q, k, v)]
+    theirs = [x.clone().requires_grad_() for x in (q, k, v)]
+    torch.manual_seed(3)
+    out = gsb.sparse_attention(*ours, mask, dropout=0.3)
+    torch.manual_seed(3)
+    assert torch.equal(out, gsb.sparse_attention(*ours, mask, dropout=0.3))
+    assert not torch.equal(out, gsb.sparse_attention(*ours, mask, dropout=0.3))
+    torch.manual_seed(3)
+    keep = keep_mask(torch.randint(0, 2**31, (2,)), 6, 60, 60, 0.3).view(2, 3, 60, 60)
+    expected = attention(*theirs, mask, None, keep, 0.3)
+    torch.testing.assert_close(out, expected)
+    out.backward(g)
+    expected.backward(g)
+    for x, y in zip(ours, theirs):
+        torch.testing.assert_close(x.grad, y.grad)
+
+    def seeded(q, k, v):
+        torch.manual_seed(3)
+        return gsb.sparse_attention(q, k, v, mask, dropout=0.3)
+
+    assert torch.autograd.gradgradcheck(seeded, tuple(ours), fast_mode=True)
+
+
+def test_dropped_weights_are_independent():
+    keep = keep_mask(torch.tensor([1, 2]), 4, 300, 300, 0.3).double()
+    assert abs(keep.mean() - 0.7) < 0.003
+    rest = keep - 0.7
+    for other in (rest.roll(1, 0), rest.roll(1, 1), rest.roll(1, 2), rest.transpose(1, 2), rest.roll((1, 1), (1, 2))):
+        assert abs((rest * other).mean()) < 0.002
+    for line in (1, 2):
+        assert abs(keep.mean(line).std() - (0.21 / 300) ** 0.5) < 0.003
+    assert (keep_mask(torch.tensor([1, 3]), 4, 300, 300, 0.3) != keep.bool()).double().mean() > 0.4
+
+
+def test_under_compile_autocast_and_fake_tensors():
+    mask = some_mask(40, 40, 16) & gsb.masks.padding(torch.arange(40)[None] > 2)
+    q, k, v, g = (x.float() for x in operands(mask, 2, 3, 8, 8))
+    ours = [x.clone().requires_grad_() for x in (q, k, v)]
+    eager = gsb.sparse_attention(*ours, mask)
+    compiled = torch.compile(lambda q, k, v: gsb.sparse_attention(q, k, v, mask), fullgraph=True, backend="aot_eager")
+    found = compiled(*ours)
+    torch.testing.assert_close(found, eager)
+    for x, y in zip(torch.autograd.grad(found, ours, g), torch.autograd.grad(eager, ours, g)):
+        torch.testing.assert_close(x, y)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert gsb.sparse_attention(q, k, v, mask).dtype is torch.bfloat16
+    arrays = (mask.indptr, mask.indices, mask.tile, mask.tiles, mask.padding, 40, 40, 1)
+    torch.library.opcheck(torch.ops.gsb.masked_attention.default, (*arrays, *ours, None, 0.3, 0.0))
+    torch.library.opcheck(torch.ops.gsb.masked_sddmm.default, (*arrays, *ours[:2]))
+    values = gsb.masked_sddmm(mask, q, k).requires_grad_()
+    torch.library.opcheck(torch.ops.gsb.masked_spmm.default, (*arrays, values, ours[2], False))
