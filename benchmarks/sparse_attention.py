@@ -1,0 +1,210 @@
+"""Sparse attention, and products on the blocks of its mask, against PyTorch: ``python -m benchmarks.sparse_attention``.
+
+Bands as in Longformer, with and without a global token, the butterfly of Pixelated Butterfly, and causal attention, of
+4,096 tokens and 12 heads of 64: forward, forward with the gradients to q, k and v, and the batched products alone
+(SDDMM, SpMM). Every cell runs all contenders on the same operands, checks their answers against float64 and times them
+interleaved; peak memory is of a fresh process for each. FlexAttention is compiled before, and what that takes is told
+apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from rich.console import Console
+
+from benchmarks.masked import contenders, memory
+from benchmarks.masked.contenders import CONTENDERS, NOTES, OURS, PRODUCTS
+from benchmarks.masked.problem import DTYPES, MASKS, OPS, Place, Problem
+from benchmarks.support import cells, cli, machine, merging, report, roofline, summary
+from benchmarks.support.reasons import duration
+from benchmarks.support.timing import Rules, interleaved
+
+LONG_CALL, HOPELESS = 0.5, 10.0
+"""Seconds, and times what the fastest took: beyond both a first call is all that is timed."""
+RULES = {"long_rounds": 3, "hopeless": 8.0, "slow": 8.0}
+
+
+def measure_cell(
+    place: Place, names: Sequence[str], parts: Sequence[str], limits: roofline.Roofline, budget: float, threads: int
+) -> dict:
+    """A cell as plain values. compile: seconds of the first call of each contender, which compiles."""
+    problem = Problem(place)
+    unable, wrong, calls, first = {}, {}, {}, {}
+    for name in names if "time" in parts else ():
+        try:
+            begin = time.perf_counter()
+            call = contenders.call_of(name, problem)
+            call()
+            first[name] = time.perf_counter() - begin
+            found = problem.mismatch(getattr(call, "in_our_order", lambda answer: answer)(call()))
+        except contenders.Unable as error:
+            unable[name] = str(error)
+            continue
+        except Exception as error:  # one contender's failure is a result, and must not cost the others theirs
+            unable[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:160]}"
+            continue
+        if found is None:
+            calls[name] = call
+        else:
+            wrong[name] = found
+    timings = {name: timing.to_dict() for name, timing in interleaved(calls, Rules(budget_s=budget, **RULES)).items()}
+    rated = cells.rate(str(place), timings, (OURS,), limits, problem.work(), wrong=wrong)
+    peaks = memory.measure([name for name in names if name not in unable], place, threads) if "memory" in parts else {}
+    known = {name: entry["step"] for name, entry in peaks.items() if "step" in entry}
+    return {
+        "graph": place.mask_name,
+        "op": place.op,
+        "precision": place.precision,
+        "features": place.width,
+        "kind": "products" if place.op in PRODUCTS else place.op,
+        "width": place.tokens,
+        "pairs": problem.mask.num_pairs,
+        **rated,
+        "first_call": first,
+        "unable": unable,
+        "memory": peaks,
+        "memory_ratio": summary.speedup(known, (OURS,)),
+    }
+
+
+def run(
+    options: argparse.Namespace,
+    begin: Callable[[str], None] = lambda cell: None,
+    done: Callable[[dict, dict], None] = lambda cell, so_far: None,
+    before: dict | None = None,
+) -> dict:
+    """Measure all that the options name; return the report as plain values, times in seconds, memory in bytes. before:
+    an earlier report, whose other cells are kept. ``done`` is called at each cell's end with it and the report so far.
+    """
+    description = machine.describe(options.threads)
+    single = roofline.measure(options.threads, largest=256 * roofline.MiB)
+    limits = {
+        name: single if name == "float32" else roofline.with_products_in(single, DTYPES[name])
+        for name in options.precisions
+    }
+    found: list[dict] = []
+
+    def so_far() -> dict:
+        merged = merging.merge(
+            before,
+            {
+                "machine": description,
+                "roofline": single.to_dict(),
+                "contenders": {name: NOTES[name] for name in options.contenders},
+                "cells": list(found),
+            },
+        )
+        return merged | {"summary": summarise(merged["cells"])}
+
+    for place in places(options):
+        begin(str(place))
+        earlier = [cell for cell in (before or {}).get("cells", ()) if cell["where"] == str(place)]
+        share = options.budget / len(places(options))
+        found.append(
+            measure_cell(place, options.contenders, options.parts, limits[place.precision], share, options.threads)
+        )
+        if earlier and len(options.parts) == 1:  # the other part was measured before
+            found[-1] = joined(earlier[-1], found[-1], options.parts[0])
+        done(found[-1], so_far())
+    return so_far()
+
+
+def joined(earlier: dict, now: dict, part: str) -> dict:
+    """A cell of which one part was measured now, and the other earlier."""
+    first, second = (now, earlier) if part == "time" else (earlier, now)
+    return {**first, "memory": second["memory"], "memory_ratio": second["memory_ratio"]}
+
+
+def places(options: argparse.Namespace) -> list[Place]:
+    return [
+        Place(mask, op, precision, options.tokens, options.heads, options.width, options.seed)
+        for mask in options.masks
+        for op in options.ops
+        for precision in options.precisions
+    ]
+
+
+def summarise(measured: Sequence[dict]) -> dict:
+    """``summary.summarise``, with each operator in each type, and the mean of the ratios in memory."""
+    named = [cell | {"what": f"{cell['kind']} in {cell['precision']}"} for cell in measured]
+    return summary.summarise(named, ("what", "graph")) | {
+        "memory": summary.mean_or_none(cell["memory_ratio"] for cell in measured)
+    }
+
+
+def line(cell: Mapping) -> str:
+    """A cell in a line."""
+    times = ", ".join(f"{name} {duration(timing['median'])}" for name, timing in cell["timings"].items())
+    return (
+        f"{cell['where']}: time {report.ratio(cell['speedup'])}, memory {report.ratio(cell['memory_ratio'])} ({times})"
+    )
+
+
+def show(results: Mapping, console: Console) -> None:
+    """Times, memory, what compiling cost, and the summary."""
+    report.print_head(results, console)
+    names = [name for name in results["contenders"] if any(name in cell["timings"] for cell in results["cells"])]
+    times = report.table("Milliseconds", ("mask", "operator", "type"), (*names, "ratio", *report.ROOFLINE_HEADINGS))
+    peaks = report.table("MiB beyond operands and results", ("mask", "operator", "type"), (*names, "ratio"))
+    for cell in results["cells"]:
+        where = (cell["graph"], cell["op"], cell["precision"])
+        own = [report.median(cell, name) for name in names]
+        times.add_row(*where, *own, report.ratio(cell["speedup"]), *report.roofline_columns(cell))
+        held = [cell["memory"].get(name, {}).get("step") for name in names]
+        shown = [report.MISSING if x is None else f"{x / 2**20:.1f}" for x in held]
+        peaks.add_row(*where, *shown, report.ratio(cell["memory_ratio"]))
+    console.print(times)
+    console.print(report.ROOFLINE_NOTE)
+    if any(cell["memory"] for cell in results["cells"]):
+        console.print(peaks)
+    flex = [cell["first_call"]["flex"] for cell in results["cells"] if "flex" in cell["first_call"]]
+    if flex:
+        console.print(f"compiling FlexAttention and its first call took {min(flex):.0f} to {max(flex):.0f} s in a cell")
+    report.print_summary(results["summary"], console)
+    console.print(f"Geometric mean of the ratio in memory: {report.ratio(results['summary']['memory'])}")
+
+
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = cli.parser(__doc__.splitlines()[0], budget=160.0)
+    parser.add_argument("--masks", nargs="+", choices=tuple(MASKS), default=list(MASKS))
+    parser.add_argument("--ops", nargs="+", choices=OPS, default=list(OPS))
+    parser.add_argument("--precisions", nargs="+", choices=tuple(DTYPES), default=list(DTYPES))
+    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
+    parser.add_argument("--parts", nargs="+", choices=("time", "memory"), help="what to measure, by default both")
+    parser.add_argument("--tokens", type=cli.positive_int, default=4096)
+    parser.add_argument("--heads", type=cli.positive_int, default=12)
+    parser.add_argument("--width", type=cli.positive_int, default=64)
+    cli.add_append(parser)
+    options = parser.parse_args(argv)
+    if options.quick:
+        options.tokens, options.heads, options.budget = min(options.tokens, 512), 2, min(options.budget, 8.0)
+        options.contenders = [name for name in options.contenders if name != "flex"]  # compiling takes a minute
+    # what starts processes takes longer than the rest
+    options.parts = options.parts or (["time"] if options.quick else ["time", "memory"])
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run, print the tables, write ``sparse_attention.json`` and ``.png``. 1 if an answer was wrong, else 0."""
+    options = arguments(argv)
+    console = cli.start(options)
+    path = options.out / "sparse_attention.json"
+
+    def done(cell: dict, so_far: dict) -> None:
+        # a long run that is stopped leaves what it has measured
+        machine.write_json(path, so_far)
+        console.print(line(cell), highlight=False)
+
+    with report.progress(console, len(places(options))) as begin:
+        results = run(options, begin, done, merging.read(path) if options.append else None)
+    show(results, console)
+    panels = report.panels_of(results["cells"], "op", "precision", "graph")
+    report.finish(results, panels, "sparse_attention", "mask", options.out, console)
+    return 1 if results["summary"]["wrong"] else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

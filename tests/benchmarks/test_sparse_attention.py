@@ -1,0 +1,89 @@
+"""The benchmark of sparse attention: right answers of every contender, wrong ones noticed, pieces put together."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from benchmarks import sparse_attention
+from benchmarks.masked import contenders
+from benchmarks.masked.contenders import CONTENDERS, OURS, Unable
+from benchmarks.masked.problem import MASKS, OPS, Place, Problem
+
+SMALL = dict(tokens=512, heads=2, width=16)
+COMPILED = "flex"  # a minute of compiling
+MINE = {
+    # (mask, operator): who computes it beside us
+    ("band", "forward"): {"sdpa", "chunks", "gathered"},
+    ("global", "step"): {"sdpa", "chunks"},
+    ("butterfly", "step"): {"sdpa", "gathered"},
+    ("causal", "forward"): {"sdpa"},
+    ("band", "sddmm"): {"dense", "csr"},
+    ("butterfly", "spmm"): {"dense", "bsr", "csr"},
+}
+
+
+def answer_of(name: str, problem: Problem):
+    call = contenders.call_of(name, problem)
+    return getattr(call, "in_our_order", lambda answer: answer)(call())
+
+
+@pytest.mark.parametrize(("mask", "op"), MINE)
+def test_every_contender_is_right(mask, op):
+    problem, able = Problem(Place(mask, op, "float32", **SMALL)), set()
+    for name in CONTENDERS:
+        if name == COMPILED:
+            continue
+        try:
+            answer = answer_of(name, problem)
+        except Unable as reason:
+            assert str(reason)
+            continue
+        able.add(name)
+        assert problem.mismatch(answer) is None, name
+        spoilt = (*answer[:-1], answer[-1] + 0.01 * answer[-1].abs().max())
+        assert "is off by" in problem.mismatch(spoilt)
+    assert able == {OURS} | MINE[mask, op]
+
+
+@pytest.mark.slow
+def test_flex_attention_is_right():
+    problem = Problem(Place("global", "forward", "float32", **SMALL))
+    assert problem.mismatch(answer_of(COMPILED, problem)) is None
+    with pytest.raises(Unable, match="no backward"):
+        contenders.call_of(COMPILED, Problem(Place("global", "step", "float32", **SMALL)))
+
+
+def test_work():
+    pairs = Problem(Place("butterfly", "forward", "bfloat16", **SMALL)).mask.num_pairs
+    work = {op: Problem(Place("butterfly", op, "bfloat16", **SMALL)).work() for op in OPS}
+    assert pairs == 8 * 4 * 64 * 64
+    assert work["forward"].flops == 2 * work["sddmm"].flops == 2 * work["spmm"].flops == 4 * pairs * 2 * 16
+    assert work["step"].flops == 3 * work["forward"].flops
+    assert work["forward"].compulsory == 4 * 512 * 2 * 16 * 2
+    assert all(each.gather >= each.compulsory for each in work.values())
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_blocks_and_matrices_are_the_same(mask):
+    problem = Problem(Place(mask, "spmm", "float32", **SMALL))
+    dense = problem.dense_values(1, torch.float64)
+    assert torch.equal(problem.in_blocks(dense), problem.values[0, 1].double())
+    assert not dense[~problem.allowed].any()
+
+
+def test_a_run_in_pieces(tmp_path, capsys, set_threads):
+    set_threads(1)
+    given = ["--quick", "--threads", "1", "--budget", "0.5", "--masks", "butterfly", "--precisions", "float32"]
+    given += ["--contenders", "gsb", "sdpa", "dense", "--out", str(tmp_path)]
+    assert sparse_attention.main([*given, "--ops", "forward"]) == 0
+    assert sparse_attention.main([*given, "--ops", "sddmm", "--append"]) == 0
+    assert sparse_attention.main([*given, "--ops", "forward", "--append", "--parts", "memory"]) == 0
+    record = json.loads((tmp_path / "sparse_attention.json").read_text())
+    cells = {cell["op"]: cell for cell in record["cells"]}
+    assert set(cells) == {"forward", "sddmm"}
+    assert set(cells["forward"]["timings"]) == {"gsb", "sdpa"} and cells["forward"]["speedup"] > 0
+    assert cells["forward"]["memory"]["gsb"]["step"] >= 0 and not cells["sddmm"]["memory"]
+    assert "Geometric mean" in capsys.readouterr().out
