@@ -5,11 +5,15 @@ and a scatter. A walk over that graph, before autograd, puts our operators there
 
     doors.py      ``install`` and ``uninstall``: Inductor's pass while a framework is enabled; ``compile``
     walk.py       the graph followed with lazy tensors, by the rules of eager programs (``..lazy``)
-    matching.py   what a node is: a gather, a scatter, the softmax over edges
+    matching.py   what a node is: a gather, a scatter, a dropout
+    pointers.py   and a reduction of segments
+    softmaxes.py  and the softmax over edges or segments
+    sweeping.py   nodes that go
     symbols.py    nodes as operands of lazy tensors
     host.py       the program as lazy tensors see it
     dropouts.py   operators on no structure, whose calls are counted
     edges.py      operators on index tensors, whose ``Graph`` is found at run time
+    segments.py   operators on pointers, as well
 """
 
 from .doors import compile, install, uninstall

@@ -26,7 +26,7 @@ from ..core.graphs import GRAPHS
 from .matching import WHOLE
 
 
-def _vector(index: Tensor, row: int) -> Tensor:
+def vector(index: Tensor, row: int) -> Tensor:
     index = plain_tensor(index)
     return index if row == WHOLE else index[row]
 
@@ -34,8 +34,8 @@ def _vector(index: Tensor, row: int) -> Tensor:
 def _graph(arguments: tuple, operands) -> Graph:
     """The graph of these arguments, which counts the call. Raises IndexError for ids out of range."""
     rows, columns, row, column, num_rows, num_columns, wraps, framework, counted = arguments
-    rows = _vector(rows, row)
-    columns = None if columns is None else _vector(columns, column)
+    rows = vector(rows, row)
+    columns = None if columns is None else vector(columns, column)
     try:
         graph = _find(rows, columns, num_rows, num_columns)
     except ValueError as error:

@@ -7,6 +7,8 @@ from ..core.refusal import Refusal
 from ..lazy import End, Host
 from .edges import EDGES
 from .matching import Index, known_tensor
+from .pointers import Pointers
+from .segments import SEGMENTS
 from .symbols import Tape
 
 
@@ -18,6 +20,16 @@ class IndexEnd(End):
     def __init__(self, index: Index, size, wraps: bool = False):
         super().__init__((index, str(size)), known_tensor(index.node).shape[-1], size)
         self.index, self.wraps = index, wraps
+
+
+class SegmentsEnd(End):
+    """Segments of ``count`` rows, as edges into each of them."""
+
+    __slots__ = ("pointers",)
+
+    def __init__(self, pointers: Pointers, size, count):
+        super().__init__((pointers, str(size)), count, size)
+        self.pointers = pointers
 
 
 class TracedHost(Host):
@@ -32,7 +44,11 @@ class TracedHost(Host):
         """By our operators, always: what was found to be better left as it is, is not asked for."""
         return recipe.run()[0]
 
-    def graph(self, rows: IndexEnd, columns: IndexEnd | None) -> Traced | Refusal:
+    def graph(self, rows: IndexEnd | SegmentsEnd, columns: IndexEnd | None) -> Traced | Refusal:
+        if type(rows) is SegmentsEnd:
+            index = rows.pointers.index
+            arguments = self.tape.symbol(index.node), index.row, rows.count, self.name, ""
+            return Traced(arguments, kind=SEGMENTS.name, lengths=SEGMENTS.lengths)
         first = self.tape.symbol(rows.index.node)
         if columns is None:
             second, row, sizes, wraps = None, -1, (rows.size, rows.size), rows.wraps

@@ -46,15 +46,6 @@ class Scatter(NamedTuple):
     dim: int
 
 
-class Softmax(NamedTuple):
-    """``scores`` over the edges into each of the ``size`` rows that ``index`` gives. inner: the nodes between."""
-
-    scores: Node
-    index: Index
-    size: object
-    inner: tuple[Node, ...]
-
-
 class Dropout(NamedTuple):
     """Of ``x``, with probability p."""
 
@@ -134,7 +125,7 @@ def scatter_of(node: Node) -> Scatter | None:
         out, dim, index, src, reduce, included = arguments(
             node, "input", "dim", "index", "src", "reduce", "include_self"
         )
-        reduce, replaces = _REDUCES.get(reduce), included is False
+        reduce, replaces = REDUCES.get(reduce), included is False
     else:
         return None
     to, of, by = known_tensor(out), known_tensor(src), known_tensor(index)
@@ -162,41 +153,6 @@ def filled_with(node: Node) -> float | None:
         value = node.args[1] if name == "full" and len(node.args) > 1 else value
         return value if isinstance(value, (int, float)) else None
     return _FILLS.get(name)
-
-
-def softmax_of(node: Node) -> Softmax | None:
-    """The softmax over edges, written out, whose last division a node is: ``exp(s - max[index]) / (sum + eps)[index]``
-    with the maximum and the sum over the rows that ``index`` gives.
-    """
-    if name_of(node) not in ("truediv", "div", "true_divide") or len(node.args) != 2:
-        return None
-    top, below = node.args
-    if not isinstance(below, Node) or (gather := gather_of(below)) is None or name_of(top) != "exp":
-        return None
-    inner, total = [top, below], gather.x
-    if name_of(total) == "add" and len(total.args) == 2 and isinstance(total.args[1], float):
-        inner.append(total)
-        total = total.args[0]
-    sums = scatter_of(total)
-    shifted = top.args[0]
-    if sums is None or sums.reduce != "sum" or sums.src is not top or sums.index != gather.index:
-        return None
-    if filled_with(sums.out) != 0 or len(sums.out.users) > 1 or name_of(shifted) != "sub" or len(shifted.args) != 2:
-        return None
-    scores, maximum = shifted.args
-    if not isinstance(maximum, Node) or (highest := gather_of(maximum)) is None or highest.index != gather.index:
-        return None
-    most = scatter_of(highest.x)
-    if most is None or most.reduce != "max" or not most.replaces or most.index != gather.index:
-        return None
-    if any(each.dim for each in (gather, sums, highest, most)):
-        return None
-    inner += [total, shifted, maximum, highest.x]
-    if most.src is not scores:
-        if name_of(most.src) != "detach" or most.src.args[0] is not scores:
-            return None
-        inner.append(most.src)
-    return Softmax(scores, gather.index, known_tensor(total).shape[0], tuple(inner))
 
 
 def dropout_of(node: Node) -> Dropout | None:
@@ -269,6 +225,6 @@ _VIEWS = frozenset(
     ("view", "reshape", "unsqueeze", "squeeze", "expand", "expand_as", "broadcast_to", "contiguous", "long")
 )
 _SELECTS = ("index_select", "_new_index_select")  # PyG puts the latter in the place of PyTorch's function
-_REDUCES = {"sum": "sum", "mean": "mean", "amax": "max", "amin": "min", "prod": "prod"}
+REDUCES = {"sum": "sum", "mean": "mean", "amax": "max", "amin": "min", "prod": "prod"}
 _FILLS = {"zeros": 0, "new_zeros": 0, "zeros_like": 0, "ones": 1, "new_ones": 1, "ones_like": 1}
 _IN_PLACE = frozenset(("setitem", "iadd", "isub", "imul", "itruediv", "ifloordiv", "ipow", "iand", "ior", "ixor"))

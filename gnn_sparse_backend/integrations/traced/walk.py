@@ -30,12 +30,13 @@ from ..lazy.recipes import Pointwise
 from ..lazy.tensor import HANDLERS
 from .dropouts import COUNTED
 from .edges import IN_DEGREES
-from .host import IndexEnd, TracedHost
+from .host import IndexEnd, SegmentsEnd, TracedHost
 from .matching import (
+    WHOLE,
     Dropout,
     Gather,
+    Index,
     Scatter,
-    Softmax,
     changes_mode,
     dropout_of,
     filled_with,
@@ -44,10 +45,12 @@ from .matching import (
     name_of,
     rectified_of,
     scatter_of,
-    softmax_of,
     written_to,
 )
 from .means import mean_of
+from .pointers import Pointers, Segments, segments_of
+from .softmaxes import Softmax, softmax_of
+from .sweeping import sweep
 from .symbols import KNOWN, Symbol, Tape
 
 FORMS = {
@@ -67,7 +70,6 @@ _OPERATORS = {
 _OF_SHAPE = frozenset(
     ("size", "dim", "numel", "new_zeros", "new_ones", "new_empty", "new_full", "zeros_like", "ones_like", "empty_like")
 )
-_RANDOM = frozenset(("dropout", "rand_like", "randn_like", "rand", "randn", "bernoulli", "multinomial", "normal"))
 
 
 def put_operators(graph: Graph, name: str) -> bool:
@@ -76,11 +78,14 @@ def put_operators(graph: Graph, name: str) -> bool:
     name: of the framework that their calls are counted for.
     """
     mode = next((x.fake_mode for x in map(known_tensor, graph.nodes) if hasattr(x, "fake_mode")), None)
-    if mode is None or not any(gather_of(node) or scatter_of(node) or dropout_of(node) for node in graph.nodes):
+    if mode is None or not any(find(node) for node in graph.nodes for find in _FINDS):
         return False
     walk = _Walk(graph, name, mode)
     walk.follow()
     return walk.tape.last is not None
+
+
+_FINDS = (gather_of, scatter_of, segments_of, dropout_of)
 
 
 class _Walk:
@@ -116,10 +121,10 @@ class _Walk:
                     self._visit(node)
                 except GuardOnDataDependentSymNode:  # sizes that nobody knows before the program runs
                     self.lazy.pop(node, None)
-        self._sweep()
+        sweep(self.graph, self.gone | self.followed)
         for node in [each for each in self.graph.nodes if each in self.gathers]:
             self._keep_gradient(node, self.gathers[node])
-        self._sweep()
+        sweep(self.graph, self.gone | self.followed)
 
     def _visit(self, node: Node) -> None:
         if node in self.softmaxes:
@@ -129,6 +134,9 @@ class _Walk:
         elif (scatter := scatter_of(node)) is not None:
             if not self._reduce(node, scatter):
                 self._own(node)
+        elif (found := segments_of(node)) is not None:
+            if not self._reduce_segments(node, found):
+                self._want(node)
         elif written_to(node) or changes_mode(node):
             self._own(node)
         elif (found := gather_of(node)) is not None and refuse_features(x := self.tape.symbol(found.x)) is None:
@@ -268,9 +276,38 @@ class _Walk:
         self.degrees[found.node] = rows
         return found
 
+    def _reduce_segments(self, node: Node, segments: Segments) -> bool:
+        """Put an operator in the place of a reduction of segments, if there is one."""
+        given = segments.lengths if segments.pointers is None else segments.pointers.node
+        if not self._lasts(given, node):
+            return False
+        src, reduce, x = segments.src, segments.reduce, self._kept(segments.src)
+        if (refusal := refuse_features(x)) is not None:
+            fallback(self.host.name, f"segment.{reduce}", refusal.reason)
+            return False
+        pointers = segments.pointers
+        if pointers is None:
+            pointers = functional.pad(torch.cumsum(self.tape.symbol(given), 0), (1, 0))
+            pointers = Pointers(Index(pointers.node, WHOLE))
+        rows = SegmentsEnd(pointers, known_tensor(node).shape[0], known_tensor(src).shape[0])
+        found = aggregate(FORMS[reduce], self.host.graph(rows, None), x)
+        self.host.counted(f"segment.{reduce}")
+        if segments.empty not in (0, 1):  # of a maximum, and of a mean that begins with nothing
+            index = pointers.index
+            symbol = self.tape.symbol(index.node)
+            symbol = symbol if index.row == WHOLE else torch.select(symbol, 0, index.row)
+            empty = torch.eq(torch.diff(symbol), 0).view(-1, *(1,) * (found.dim() - 1))
+            found = torch.where(empty, segments.empty, found)
+        self._becomes(node, found)
+        return True
+
     def _softmax(self, node: Node, softmax: Softmax) -> None:
-        rows = IndexEnd(softmax.index, softmax.size)
-        if softmax.scores in self.lazy:
+        by_index = type(softmax.index) is Index
+        if by_index:
+            rows = IndexEnd(softmax.index, softmax.size)
+        else:
+            rows = SegmentsEnd(softmax.index, softmax.size, known_tensor(softmax.scores).shape[0])
+        if softmax.scores in self.lazy and by_index:
             found = softmaxed(self.lazy[softmax.scores], rows, _unknown)
             if isinstance(found, LazyTensor):
                 self._is(node, found)
@@ -341,14 +378,6 @@ class _Walk:
                 del self.softmaxes[node]
                 self.inner.difference_update(found.inner)
 
-    def _sweep(self) -> None:
-        """Erase what nobody wants any more."""
-        for node in reversed(list(self.graph.nodes)):
-            if not node.users and (
-                node in self.gone or node in self.followed or _is_pure(node) or _fills_its_own(node)
-            ):
-                self.graph.erase_node(node)
-
     def _keep_gradient(self, node: Node, recipe: Pointwise) -> None:
         """A gather that stays, and has a gradient, becomes an operator: that gradient is then no scatter."""
         if not known_tensor(node).requires_grad:
@@ -360,24 +389,6 @@ class _Walk:
 def _memory(node: Node):
     known = known_tensor(node)
     return None if known is None else known.untyped_storage()._cdata
-
-
-def _is_pure(node: Node) -> bool:
-    """Whether a call may be left out where nobody wants its result."""
-    if node.op == "get_attr":
-        return True
-    name = name_of(node)
-    return name in _NUMBERS or (not written_to(node) and name not in _RANDOM and hasattr(Tensor, name))
-
-
-def _fills_its_own(node: Node) -> bool:
-    """Whether a scatter goes into a tensor that nobody else has."""
-    scatter = scatter_of(node)
-    return scatter is not None and filled_with(scatter.out) is not None and len(scatter.out.users) == 1
-
-
-_OPERATOR_NAMES = {each.__name__ for each in _OPERATORS if each is not None}
-_NUMBERS = frozenset(("size", "dim", "numel", "getitem", "Size", "sym_sum", *_OPERATOR_NAMES))
 
 
 def _unknown(x):
