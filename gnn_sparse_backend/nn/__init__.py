@@ -1,4 +1,4 @@
-"""Layers over sparse tensors: convolution, pooling, and what stands between them; sparse weights and sparse attention."""
+"""Layers over sparse tensors (convolution, pooling, and what stands between them), sparse weights and attention."""
 
 from . import convert
 from .attention import SparseAttention
