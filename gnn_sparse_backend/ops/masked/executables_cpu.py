@@ -191,9 +191,9 @@ def _scalars(like: Tensor, scale: float, dropout: Dropout | None) -> tuple[Tenso
     numbers = torch.tensor([scale], dtype=wide(like.dtype))
     if dropout is None:
         return (numbers,)
-    kept = 1.0 - dropout.probability
     least = torch.tensor([least_word(dropout.probability)])
-    return numbers, dropout.seed, least, torch.tensor([1.0 / kept if kept else 0.0], dtype=wide(like.dtype))
+    factor = 1.0 / (1.0 - dropout.probability)
+    return numbers, dropout.seed, least, torch.tensor([factor], dtype=wide(like.dtype))
 
 
 def _some(x: Tensor) -> Tensor:
