@@ -41,6 +41,25 @@ def test_products_match_dense_ones(dtype, of_mask):
     torch.testing.assert_close(turned.double(), dense.transpose(2, 3) @ g.double(), **bound)
 
 
+def test_products_on_large_blocks():
+    mask = some_mask(230, 150, 140)
+    a, b, v, _ = operands(mask, 1, 2, 8, 8, torch.float32)
+    values = gsb.masked_sddmm(mask, a, b)
+    expected = torch.where(mask.to_dense(), a @ b.transpose(2, 3), 0.0)
+    torch.testing.assert_close(dense_of(mask, values, 2), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(gsb.masked_spmm(mask, values, v), expected @ v, rtol=1e-4, atol=1e-3)
+
+
+def test_no_features():
+    mask = some_mask(20, 21, 16)
+    q, k, v, g = (x.requires_grad_() for x in operands(mask, 1, 2, 0, 8))
+    out = gsb.sparse_attention(q, k, v, mask)
+    likely = torch.where(mask.to_dense(), 1.0, 0.0).double()
+    torch.testing.assert_close(out, likely / likely.sum(2, keepdim=True).clamp(min=1) @ v)
+    assert [x.shape for x in torch.autograd.grad(out, (q, k, v), g)] == [x.shape for x in (q, k, v)]
+    assert not gsb.masked_sddmm(mask, q, k).any()
+
+
 def test_gradients_of_products():
     mask = some_mask(20, 21, 16)
     a, b, v, g = (x.requires_grad_() for x in operands(mask, 1, 2, 8, 8))
