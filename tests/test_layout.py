@@ -46,6 +46,7 @@ FAMILIES = {
         "grouped": "products of pairs by relation are grouped products",
         "message": "products are summed over edges by aggregations",
     },
+    "masked": {"core": "every family", "message": "types to compute in are those of messages"},
     "convolution": {
         "core": "every family",
         "message": "poolings and depthwise products are aggregations",

@@ -69,6 +69,8 @@ reveal_type(segments.offsets)  # Tensor
 mask = gsb.masks.band(100, 8, 8, global_tokens=[0]) & gsb.masks.padding(w, 100)
 reveal_type(mask)  # Mask
 reveal_type(gsb.masks.heads([mask | gsb.masks.causal(100)]).tile)  # Tensor
+reveal_type(gsb.sparse_attention(x, x, x, mask))  # Tensor
+reveal_type(gsb.masked_spmm(mask, gsb.masked_sddmm(mask, x, x), x))  # Tensor
 gsb.compile(torch.nn.Linear(2, 2), backend="eager")
 gsb.enable("pyg")
 gsb.disable("pyg")

@@ -273,6 +273,29 @@ def precompile(d: Drawn) -> dict:
     return dict(data=d.graph(), **given, backward=False, progress=False)
 
 
+def _mask(d: Drawn) -> gsb.masks.Mask:
+    heads = d.pick(1, d.heads)
+    return gsb.masks.from_dense(torch.rand(heads, d.rows, d.cols, generator=d.generator) < 0.5, block=4)
+
+
+def sparse_attention(d: Drawn) -> dict:
+    mask, planes = _mask(d), (d.pick(1, 2), d.heads)
+    given = dict(q=d.floats(*planes, d.rows, d.width), k=d.floats(*planes, d.cols, d.width))
+    return given | dict(v=d.floats(*planes, d.cols, d.out), mask=mask, scale=d.pick(None, 0.5), dropout=0.0)
+
+
+def masked_sddmm(d: Drawn) -> dict:
+    planes = d.pick(1, 2), d.heads
+    return dict(mask=_mask(d), a=d.floats(*planes, d.rows, d.width), b=d.floats(*planes, d.cols, d.width))
+
+
+def masked_spmm(d: Drawn) -> dict:
+    mask, batch, transposed = _mask(d), d.pick(1, 2), d.pick(False, True)
+    values = d.floats(batch, d.heads // mask.heads, mask.num_blocks, 4, 4)
+    b = d.floats(batch, d.heads, d.rows if transposed else d.cols, d.width)
+    return dict(mask=mask, values=values, b=b, transposed=transposed)
+
+
 OPERATORS = (
     spmm,
     spmm_linear,
@@ -290,6 +313,9 @@ OPERATORS = (
     segment_reduce,
     rgms,
     sparse_conv,
+    sparse_attention,
+    masked_sddmm,
+    masked_spmm,
 )
 MAKERS = {
     gsb.Graph: (from_coo, from_csr, from_edge_index, from_scipy),

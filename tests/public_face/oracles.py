@@ -254,6 +254,36 @@ def from_index(index, num_segments):
     return torch.bincount(index, minlength=num_segments), order[:0] if in_order else order, index.numel()
 
 
+def sparse_attention(q, k, v, mask, scale=None, dropout=0.0):
+    scale = max(q.shape[3], 1) ** -0.5 if scale is None else scale
+    weights = (q @ k.transpose(2, 3) * scale).masked_fill(~mask.to_dense(), -torch.inf).softmax(3)
+    return weights.nan_to_num() @ v
+
+
+def _by_blocks(mask, dense):
+    """(batch, heads, queries, keys) by the blocks of a mask, zeros beyond it."""
+    side, (queries, keys) = mask.block, mask.shape
+    more = mask.block_columns * side - keys, mask.block_rows * side - queries
+    dense = torch.nn.functional.pad(dense * mask.to_dense(), (0, more[0], 0, more[1]))
+    blocks = dense.unflatten(3, (-1, side)).unflatten(2, (-1, side)).transpose(3, 4)
+    line = torch.repeat_interleave(mask.indptr.diff()).long()
+    column = mask.indices.long()
+    if mask.heads == 1:
+        return blocks[:, :, line, column]
+    return blocks[:, line // mask.block_rows, line % mask.block_rows, column].unsqueeze(1)
+
+
+def masked_sddmm(mask, a, b):
+    return _by_blocks(mask, a @ b.transpose(2, 3))
+
+
+def masked_spmm(mask, values, b, transposed=False):
+    # linear in values: the transpose of taking them out of a matrix
+    dense = torch.zeros(b.shape[0], b.shape[1], *mask.shape, dtype=values.dtype, requires_grad=True)
+    (dense,) = torch.autograd.grad(_by_blocks(mask, dense), dense, values, create_graph=True)
+    return (dense.transpose(2, 3) if transposed else dense) @ b
+
+
 def parts(found) -> tuple:
     """A structure that the package made, as the functions above give it."""
     if isinstance(found, gsb.Graph):

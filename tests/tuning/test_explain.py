@@ -46,6 +46,7 @@ def structure_of(kind: type):
         gsb.RelGraph: lambda: gsb.RelGraph.from_triples(col, row, row, (3, 3), 3),
         gsb.Segments: lambda: gsb.Segments.from_index(row, 3),
         gsb.KernelMap: lambda: gsb.KernelMap.from_pairs(row[:3], row[:3], torch.tensor([0, 2, 3]), (3, 3)),
+        gsb.masks.Mask: lambda: gsb.masks.causal(3, block=2),
     }
     return made[kind]()
 

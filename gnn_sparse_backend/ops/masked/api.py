@@ -114,8 +114,8 @@ def masked_spmm(mask: Mask, values: Tensor, b: Tensor, transposed: bool = False)
     _check_heads(name, mask, "b", b, mask.shape[0 if transposed else 1], "queries" if transposed else "keys")
     if values.shape != value_shape(mask, b):
         raise ValueError(
-            f"{name}: values must be {value_shape(mask, b)}, (batch, heads / heads of the mask, blocks, block, block) of "
-            f"{mask!r} and b {tuple(b.shape)}, got {tuple(values.shape)}"
+            f"{name}: values must be {value_shape(mask, b)}, (batch, heads / heads of the mask, blocks, block, block) "
+            f"of {mask!r} and b {tuple(b.shape)}, got {tuple(values.shape)}"
         )
     return _call(SUMS, mask, (values, b), (bool(transposed),))
 
@@ -124,8 +124,8 @@ def _operands(name: str, mask: Mask, operands: dict[str, Tensor]) -> tuple[Tenso
     """The operands, checked, all of one type: that of autocast where it is on."""
     if not isinstance(mask, Mask):
         raise TypeError(
-            f"{name}: mask must be a gsb.masks.Mask, got {type(mask).__name__}; gsb.masks.from_dense makes one of a bool "
-            "matrix"
+            f"{name}: mask must be a gsb.masks.Mask, got {type(mask).__name__}; gsb.masks.from_dense makes one of a "
+            "bool matrix"
         )
     for label, x in operands.items():
         check_dense(name, label, x)
@@ -134,7 +134,8 @@ def _operands(name: str, mask: Mask, operands: dict[str, Tensor]) -> tuple[Tenso
     if mask.device.type != "cpu":
         raise NotImplementedError(
             f"{name}: runs on the CPU, got operands on {mask.device}; use "
-            "torch.nn.functional.scaled_dot_product_attention with mask.to_dense(), or gsb.attention on mask.graph(head)"
+            "torch.nn.functional.scaled_dot_product_attention with mask.to_dense(), or gsb.attention on "
+            "mask.graph(head)"
         )
     if is_plain(*operands.values()):
         for label, x in operands.items():
@@ -158,13 +159,13 @@ def _operands(name: str, mask: Mask, operands: dict[str, Tensor]) -> tuple[Tenso
 def _check_heads(name: str, mask: Mask, label: str, x: Tensor, length: int, of_what: str) -> None:
     if x.dim() != 4 or x.shape[2] != length:
         raise ValueError(
-            f"{name}: {label} must have shape (batch, heads, {of_what}, width) with the {length} {of_what} of {mask!r}, "
-            f"got {tuple(x.shape)}"
+            f"{name}: {label} must have shape (batch, heads, {of_what}, width) with the {length} {of_what} of "
+            f"{mask!r}, got {tuple(x.shape)}"
         )
     if mask.heads not in (1, x.shape[1]):
         raise ValueError(
-            f"{name}: the mask has {mask.heads} heads, so {label} must have as many, got {tuple(x.shape)}: give a mask of "
-            "one head for all, or of one for each"
+            f"{name}: the mask has {mask.heads} heads, so {label} must have as many, got {tuple(x.shape)}: give a mask "
+            "of one head for all, or of one for each"
         )
 
 

@@ -12,13 +12,15 @@ from ...structures.masks import Mask
 
 
 @fact
-def tile_columns(mask: Mask, line: int) -> tuple[Tensor, Tensor]:
-    """(tiles column by column, each of so many rows; which columns of a tile are in any pair). One tile at least."""
+def tile_columns(mask: Mask, line: int) -> tuple[Tensor, Tensor, Tensor]:
+    """(tiles column by column, each of so many rows; which columns of a tile are in any pair; which rows are). One tile
+    at least.
+    """
     tiles = mask.tiles
     if not tiles.shape[0]:
         tiles = tiles.new_zeros(1, mask.block, mask.block)
     columns = torch.nn.functional.pad(tiles.transpose(1, 2), (0, line - mask.block)).contiguous()
-    return columns.flatten(1), tiles.amax(1)
+    return columns.flatten(1), tiles.amax(1), tiles.amax(2)
 
 
 SIDE = 64

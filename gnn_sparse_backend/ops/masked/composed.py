@@ -52,7 +52,8 @@ def composed(
     shape = (*scores.shape[:2], count, mask.block)
     with torch.no_grad():
         most = scores.new_full(shape, -torch.inf)
-        most = most.index_reduce(2, lines, scores.amax(4), "amax").nan_to_num(neginf=0.0)
+        own = scores.amax(4)
+        most = most.scatter_reduce(2, lines[:, None].expand_as(own), own, "amax").nan_to_num(neginf=0.0)
     weights = torch.where(allowed, torch.exp(scores - most[:, :, lines, :, None]), 0.0)
     total = weights.new_zeros(shape).index_add(2, lines, weights.sum(4))
     weights = weights / torch.where(total == 0, 1.0, total)[:, :, lines, :, None]
@@ -76,5 +77,7 @@ def composed_gradients(
     own = [x.view_as(x) for x in operands]
     own = [x if x.requires_grad else x.detach().requires_grad_(need) for x, need in zip(own, needed)]
     wanted = [x for x, need in zip(own, needed) if need]
-    found = iter(torch.autograd.grad(composed(dots, sums, mask, own, seed, *attributes), wanted, grad, create_graph=True))
+    found = iter(
+        torch.autograd.grad(composed(dots, sums, mask, own, seed, *attributes), wanted, grad, create_graph=True)
+    )
     return [next(found) if need else None for need in needed]

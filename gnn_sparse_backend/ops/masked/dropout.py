@@ -6,14 +6,12 @@ import torch
 from torch import Tensor
 
 from ...structures.masks import Mask
-from .programs.random import KEY, LAST, PLANE, QUERY, ROUNDS
-
-WORD = 0xFFFFFFFF
+from .programs.random import ADDED, KEY, MIDDLE, PLANE, QUERY, WORDS
 
 
 def new_seed() -> Tensor:
     """(2,) int64, drawn from PyTorch's generator of the CPU, so that ``torch.manual_seed`` brings it again."""
-    return torch.randint(0, 2**32, (2,))
+    return torch.randint(0, WORDS, (2,))
 
 
 def keep_mask(seed: Tensor, planes: int, queries: int, keys: int, probability: float) -> Tensor:
@@ -22,19 +20,19 @@ def keep_mask(seed: Tensor, planes: int, queries: int, keys: int, probability: f
     row = _mixed(plane[:, None] * PLANE + seed[0])
     row = _mixed(row + query * QUERY)
     column = _mixed(key * KEY + seed[1])
-    return _mixed(row[:, :, None] + column) >= least_word(probability)
+    return _mixed(row[:, :, None] * column // MIDDLE) >= least_word(probability)
 
 
 def least_word(probability: float) -> int:
     """The least word that is kept."""
-    return min(round(probability * 2**32), WORD)
+    return min(round(probability * WORDS), WORDS - 1)
 
 
 def _mixed(x: Tensor) -> Tensor:
-    x = x & WORD
-    for shift, factor in ROUNDS:
-        x = ((x + (x >> shift)) & WORD) * factor & WORD  # below 2**63 or wraps: the low bits are right
-    return (x + (x >> LAST)) & WORD
+    x = x % WORDS
+    for added in ADDED:
+        x = (x * x // MIDDLE + added) % WORDS
+    return x
 
 
 def kept_blocks(mask: Mask, seed: Tensor, planes: tuple[int, ...], lines: Tensor, probability: float) -> Tensor:
@@ -46,5 +44,5 @@ def kept_blocks(mask: Mask, seed: Tensor, planes: tuple[int, ...], lines: Tensor
     key = mask.indices.long()[:, None] * mask.block + block
     row = _mixed(_mixed(plane * PLANE + seed[0])[:, :, None] + query * QUERY)
     column = _mixed(key * KEY + seed[1])
-    kept = _mixed(row[..., None] + column[:, None]) >= least_word(probability)
+    kept = _mixed(row[..., None] * column[:, None] // MIDDLE) >= least_word(probability)
     return kept.unflatten(0, (batch, heads // mask.heads))

@@ -19,7 +19,7 @@ from .programs.spec import MaskedSpec
 from .schedules_cpu import masked_kernel, spec_of
 
 LARGEST = 128
-"""Side of the largest blocks that kernels are made for; larger ones are cut."""
+"""Side of the largest blocks that attention goes by; larger ones are cut."""
 PARTS = 8
 """Tasks of a backward pass at least: with fewer heads of sequences than that their keys are shared out, and each share
 adds up a gradient of the queries of its own.
@@ -35,7 +35,7 @@ class Dropout(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """A call on a mask of blocks that kernels are made for: what all programs on it are given.
+    """A call on a mask, or on its transpose: what all programs are given.
 
     rows, columns: lengths, of keys and queries where ``mask`` is the transpose.
     """
@@ -54,18 +54,18 @@ class Problem:
         pairs = mask.num_blocks * groups * mask.block**2
         count = group_count(pairs, groups * mask.heads * mask.block_rows, work, threads)
         tasks = tasks_of(mask, groups, count, whole)
-        columns, some = tile_columns(mask, spec.line)
+        columns, some, some_row = tile_columns(mask, spec.line)
         lines = mask.indptr.numel() - 1
         flat = [_flat(x) for x in operands]
         sizes = (
             *(tasks.count, groups * lines, groups * mask.num_blocks, mask.num_blocks, columns.shape[0], lines),
             *(mask.block_rows, mask.heads, self.heads, *mask.shape, rows),
         )
-        extra: tuple = ()
+        extra: tuple = (some_row,) if make == "backward" else ()
         if spec.padding:
             assert self.padding is not None
-            extra = (self.padding.to(torch.uint8).expand(self.batch, -1).reshape(-1),)
-            sizes = (*sizes, extra[0].numel())
+            allowed = self.padding.to(torch.uint8).expand(self.batch, -1).reshape(-1)
+            sizes, extra = (*sizes, allowed.numel()), (*extra, allowed)
         numbers = tuple(x for x in rest if not isinstance(x, Tensor))
         tensors = tuple(x for x in rest if isinstance(x, Tensor))
         strides = tuple(n for x, own in zip(operands, flat) for n in (own.numel(), *own_strides(x)))
@@ -76,15 +76,11 @@ class Problem:
 
 
 def _problem(mask: Mask, x: Tensor, width: int, value_width: int, transposed: bool, dropout: bool = False) -> Problem:
-    padding = mask.padding
-    mask = mask if mask.block <= LARGEST else narrowed(mask)
-    spec = spec_of(mask.block, width, value_width, type_name(x.dtype), padding is not None, dropout)
-    return Problem(mask.transposed() if transposed else mask, x.shape[0], x.shape[1], spec, padding)
+    spec = spec_of(mask.block, width, value_width, type_name(x.dtype), mask.padding is not None, dropout)
+    return Problem(mask.transposed() if transposed else mask, x.shape[0], x.shape[1], spec, mask.padding)
 
 
-def attend(
-    mask: Mask, q: Tensor, k: Tensor, v: Tensor, scale: float, dropout: Dropout | None
-) -> tuple[Tensor, Tensor]:
+def attend(mask: Mask, q: Tensor, k: Tensor, v: Tensor, scale: float, dropout: Dropout | None) -> tuple[Tensor, Tensor]:
     """(the result, the logarithm of the sum of exponentials of each query: (batch, heads, queries))."""
     batch, heads, queries, width = q.shape
     value_width = v.shape[3]
@@ -92,8 +88,9 @@ def attend(
     lse = empty(q, batch, heads, queries, dtype=wide(q.dtype))
     if not lse.numel() or not value_width or not k.shape[2]:
         return out.zero_(), lse.fill_(torch.inf)
-    q, k, v = (_ready(x) for x in (q, k, v))
-    problem = _problem(mask, q, width, value_width, False, dropout is not None)
+    q, k, v = _ready(_some(q)), _ready(_some(k)), _ready(v)
+    width = q.shape[3]
+    problem = _problem(_cut(mask), q, width, value_width, False, dropout is not None)
     rows = batch * heads * queries
     rest = (*_scalars(q, scale, dropout), out.view(rows, value_width), lse.view(rows, 1))
     problem.run("forward", [q, k, v], rest, rows, work=width + value_width)
@@ -110,15 +107,16 @@ def attend_backward(
     dropout: Dropout | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of queries, keys and values, given that of the result."""
-    q, k, v = (_ready(x) for x in operands)
+    own_width = operands[0].shape[3]
+    q, k, v = _ready(_some(operands[0])), _ready(_some(operands[1])), _ready(operands[2])
     batch, heads, queries, width = q.shape
     keys, value_width = v.shape[2:]
     planes, acc = batch * heads, wide(q.dtype)
     if not out.numel() or not keys:
-        return tuple(x.new_zeros(x.shape) for x in (q, k, v))  # type: ignore[return-value]
+        return tuple(x.new_zeros(x.shape) for x in operands)  # type: ignore[return-value]
     g = _ready(g)
     delta = torch.einsum("bhnd,bhnd->bhn", g.to(acc), out.to(acc)).contiguous()
-    problem = _problem(mask, q, width, value_width, True, dropout is not None)
+    problem = _problem(_cut(mask), q, width, value_width, True, dropout is not None)
     own, spec = problem.mask, problem.spec
     parts = min(-(-PARTS // planes), own.block_rows)
     rows = -(-queries // own.block) * own.block
@@ -132,8 +130,9 @@ def attend_backward(
         *(dk.view(-1, width), dv.view(-1, value_width)),
     )
     problem.run("backward", [q, k, v, g], rest, planes * keys, parts, work=3 * width + 2 * value_width)
-    dq = (sums[0] if parts == 1 else sums.sum(0))[:, :queries, :width]
-    return dq.view(batch, heads, queries, width).to(q.dtype).contiguous(), dk, dv
+    dq = (sums[0] if parts == 1 else sums.sum(0))[:, :queries, :own_width]
+    dq = dq.unflatten(0, (batch, heads)).to(q.dtype).contiguous()
+    return dq, dk[..., :own_width].contiguous(), dv
 
 
 def dots(mask: Mask, a: Tensor, b: Tensor) -> Tensor:
@@ -141,8 +140,8 @@ def dots(mask: Mask, a: Tensor, b: Tensor) -> Tensor:
     a, b = _ready(a), _ready(b)
     batch, heads, _, width = a.shape
     out = empty(a, batch, heads // mask.heads, mask.num_blocks, mask.block, mask.block)
-    if not out.numel():
-        return out
+    if not out.numel() or not width:
+        return out.zero_()
     problem = _problem(without_padding(mask), b, width, 1, True)
     values = out.view(-1, mask.block**2)
     rest = values.shape[0], value_order(mask, True), values
@@ -180,6 +179,14 @@ def without_padding(mask: Mask) -> Mask:
     return Mask._make(mask.shape, mask.heads, mask.block, mask._arrays[:4], None, mask.facts)
 
 
+def _cut(mask: Mask) -> Mask:
+    """The mask in blocks that a cache holds."""
+    if mask.block <= LARGEST:
+        return mask
+    found = narrowed(mask)
+    return Mask._make(found.shape, found.heads, found.block, found._arrays[:4], mask.padding, found.facts)
+
+
 def _scalars(like: Tensor, scale: float, dropout: Dropout | None) -> tuple[Tensor, ...]:
     numbers = torch.tensor([scale], dtype=wide(like.dtype))
     if dropout is None:
@@ -187,6 +194,11 @@ def _scalars(like: Tensor, scale: float, dropout: Dropout | None) -> tuple[Tenso
     kept = 1.0 - dropout.probability
     least = torch.tensor([least_word(dropout.probability)])
     return numbers, dropout.seed, least, torch.tensor([1.0 / kept if kept else 0.0], dtype=wide(like.dtype))
+
+
+def _some(x: Tensor) -> Tensor:
+    """x with one feature, a zero, in the place of none: so scores are 0."""
+    return x if x.shape[3] else x.new_zeros((*x.shape[:3], 1))
 
 
 def _ready(x: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import torch
@@ -10,28 +9,18 @@ from torch import Tensor
 
 from ...structures.checks import check_ranges, plain_tensor
 from ...structures.masks import Mask
+from ...structures.masks.mask import find_live
 from ..core.operands import is_plain
 from ..core.traced import StructureKind, Traced
-
-_live: weakref.WeakValueDictionary[tuple, Mask] = weakref.WeakValueDictionary()
 
 
 def traced_mask(mask: Mask) -> Traced:
     """What stands for a mask."""
-    arrays = *mask._arrays[:4], mask.padding
-    _live[_key(*arrays)] = mask
-    return Traced((*arrays, mask.shape[0], mask.shape[1], mask.heads))
-
-
-def _key(*arrays: Tensor | None) -> tuple:
-    # an address identifies an array only while its owner is alive, and every mask in the table holds its arrays; an
-    # array without elements has none
-    return tuple(None if a is None else (a.data_ptr(), tuple(a.shape)) for a in arrays)
+    return Traced((*mask._arrays, *mask.shape, mask.heads))
 
 
 def _find(arguments: tuple) -> Mask | None:
-    found = _live.get(_key(*arguments[:5]))
-    return found if found is not None and (*found.shape, found.heads) == tuple(arguments[5:]) else None
+    return find_live(arguments[:5], arguments[5:7], arguments[7])
 
 
 def _mask(arguments: tuple, operands: Any) -> Mask:

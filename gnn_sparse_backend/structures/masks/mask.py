@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -77,6 +78,7 @@ class Mask(Immutable, Keeps):
             ("facts", {} if facts is None else facts),
         ):
             _set(self, name, value)
+        _live[_key(*arrays, padding)] = self
         return self
 
     @classmethod
@@ -268,6 +270,20 @@ def fingerprint(mask: Mask) -> str:
     for array in mask._arrays[:4]:
         digest.update(array.cpu().contiguous().numpy().data)
     return digest.hexdigest()
+
+
+_live: weakref.WeakValueDictionary[tuple, Mask] = weakref.WeakValueDictionary()
+
+
+def _key(*arrays: Tensor | None) -> tuple:
+    # an address identifies an array only while its owner is alive, and every mask in the table holds its arrays
+    return tuple(None if array is None else (array.data_ptr(), tuple(array.shape)) for array in arrays)
+
+
+def find_live(arrays: tuple[Tensor | None, ...], shape: tuple[int, int], heads: int) -> Mask | None:
+    """The live mask that owns these arrays, its padding the last of them."""
+    found = _live.get(_key(*arrays))
+    return found if found is not None and (found.shape, found.heads) == (tuple(shape), heads) else None
 
 
 def shared_padding(what: str, masks: list[Mask]) -> Tensor | None:

@@ -41,6 +41,25 @@ def test_products_match_dense_ones(dtype, of_mask):
     torch.testing.assert_close(turned.double(), dense.transpose(2, 3) @ g.double(), **bound)
 
 
+def test_products_on_large_blocks():
+    mask = some_mask(230, 150, 140)
+    a, b, v, _ = operands(mask, 1, 2, 8, 8, torch.float32)
+    values = gsb.masked_sddmm(mask, a, b)
+    expected = torch.where(mask.to_dense(), a @ b.transpose(2, 3), 0.0)
+    torch.testing.assert_close(dense_of(mask, values, 2), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(gsb.masked_spmm(mask, values, v), expected @ v, rtol=1e-4, atol=1e-3)
+
+
+def test_no_features():
+    mask = some_mask(20, 21, 16)
+    q, k, v, g = (x.requires_grad_() for x in operands(mask, 1, 2, 0, 8))
+    out = gsb.sparse_attention(q, k, v, mask)
+    likely = torch.where(mask.to_dense(), 1.0, 0.0).double()
+    torch.testing.assert_close(out, likely / likely.sum(2, keepdim=True).clamp(min=1) @ v)
+    assert [x.shape for x in torch.autograd.grad(out, (q, k, v), g)] == [x.shape for x in (q, k, v)]
+    assert not gsb.masked_sddmm(mask, q, k).any()
+
+
 def test_gradients_of_products():
     mask = some_mask(20, 21, 16)
     a, b, v, g = (x.requires_grad_() for x in operands(mask, 1, 2, 8, 8))
@@ -62,7 +81,11 @@ def test_a_mask_without_blocks():
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda m, q, k, v: gsb.sparse_attention(q, k, v, None), TypeError, "mask must be a gsb.masks.Mask, got NoneType"),
+        (
+            lambda m, q, k, v: gsb.sparse_attention(q, k, v, None),
+            TypeError,
+            "mask must be a gsb.masks.Mask, got NoneType",
+        ),
         (lambda m, q, k, v: gsb.sparse_attention(q[0], k, v, m), ValueError, r"q must have shape .* got \(2, 20, 8\)"),
         (lambda m, q, k, v: gsb.sparse_attention(q, k[:, :, :5], v, m), ValueError, r"21 keys .* got \(1, 2, 5, 8\)"),
         (lambda m, q, k, v: gsb.sparse_attention(q, k[..., :5], v, m), ValueError, "same width"),
@@ -77,7 +100,9 @@ def test_a_mask_without_blocks():
             "the mask has 3 heads, so q",
         ),
         (
-            lambda m, q, k, v: gsb.sparse_attention(q, k, v, m & gsb.masks.padding(torch.ones(3, 21, dtype=torch.bool))),
+            lambda m, q, k, v: gsb.sparse_attention(
+                q, k, v, m & gsb.masks.padding(torch.ones(3, 21, dtype=torch.bool))
+            ),
             ValueError,
             "is for 3 sequences",
         ),

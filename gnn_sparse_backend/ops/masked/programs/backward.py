@@ -9,7 +9,7 @@ a part of them with a sum for dQ of its own, so that every number is added up in
 
 from __future__ import annotations
 
-from ....compiler.language.expr import as_expr, cast, equal, exp, minimum, number, select
+from ....compiler.language.expr import cast, exp, minimum, number
 from ....compiler.language.program import Program
 from .items import Items
 from .random import Random
@@ -17,7 +17,8 @@ from .spec import MaskedSpec
 
 
 def backward(spec: MaskedSpec) -> Program:
-    """The program, on the transposed mask. Parameters: those of `Items`, then Q, K, V, G, Scale, Lse, Delta, DQ, DK, DV.
+    """The program, on the transposed mask. Parameters: those of `Items`, then Q, K, V, G, Scale, [those of `Random`,]
+    Lse, Delta, DQ, DK, DV.
 
     Lse and Delta are (batch * heads, queries); G is the gradient of the result. DQ is (parts, batch * heads, block_cols
     * block, width filled up to vectors), which is added to, DK and DV as K and V.
@@ -35,6 +36,7 @@ def backward(spec: MaskedSpec) -> Program:
     nothing = number(0.0, acc)
     with w.items() as item:
         KT, VT, Kr = b.local("KT", D * L), b.local("VT", E * L), b.local("Kr", spec.block * wide)
+        Kb = b.local("Kb", spec.block * wide)
         SumK, SumV, S = b.local("SumK", D * L), b.local("SumV", E * L), b.local("Scores", spec.block * L)
         Qc, Gc = b.local("Qc", spec.block * D), b.local("Gc", spec.block * E)
         b.vectors("zero_keys", spec.block * wide, lambda c: Kr.__setitem__(c, 0.0))
@@ -64,9 +66,7 @@ def backward(spec: MaskedSpec) -> Program:
             def weight(i, c, score):
                 S[i * L + c] = exp(score - of_query(Lse, i))
 
-            b.product(
-                "score", (spec.block, D, L), lambda i, d: Qc[i * D + d], lambda d, c: KT[d * L + c], weight
-            )
+            b.product("score", (spec.block, D, L), lambda i, d: Qc[i * D + d], lambda d, c: KT[d * L + c], weight)
             w.hide(S, nothing, item, block)
 
             if random:
@@ -101,13 +101,15 @@ def backward(spec: MaskedSpec) -> Program:
                 lambda d, c, value: SumK.__setitem__(d * L + c, value),
                 lambda d, c: SumK[d * L + c],
             )
+            b.vectors("own_keys", spec.block * wide, lambda c: Kb.__setitem__(c, Kr[c]))
+            w.clean_by(w.SomeRow, Kb, wide, block)
             part = item.row // spec.block * parts // w.size["block_rows"]
             first = (part * planes + item.plane) * block_cols * spec.block + block.column
             b.product(
                 "dq",
                 (spec.block, spec.block, wide),
                 lambda i, j: S[i * L + j],
-                lambda j, d: Kr[j * wide + d],
+                lambda j, d: Kb[j * wide + d],
                 lambda i, d, value: DQ.__setitem__((first + i, d), value),
                 lambda i, d: DQ[first + i, d],
             )

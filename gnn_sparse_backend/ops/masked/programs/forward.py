@@ -20,10 +20,10 @@ LOWEST = -3.4e38
 
 
 def forward(spec: MaskedSpec) -> Program:
-    """The program. Parameters: those of `Items`, then Q, K, V, scale, Out, Lse.
+    """The program. Parameters: those of `Items`, then Q, K, V, Scale, [those of `Random`,] Out, Lse.
 
-    Out is (batch * heads * queries, value_width), Lse (batch * heads, queries): the logarithm of the sum of exponentials of the
-    scores, +inf where a query may attend no key; there Out is 0.
+    Out is (batch * heads * queries, value_width), Lse (batch * heads * queries, 1): the logarithm of the sum of
+    exponentials of the scores, +inf where a query may attend no key; there Out is 0.
     """
     w = Items("masked_forward", spec)
     p, b, acc, L, D, E = w.p, w.blocks, spec.accumulator, spec.line, spec.width, spec.value_width
@@ -87,6 +87,7 @@ def forward(spec: MaskedSpec) -> Program:
                 lambda d, c, value: Acc.__setitem__(d * L + c, value),
                 lambda d, c: Acc[d * L + c] * Shrink[c],
             )
+
         def finish(c):
             Shrink[c] = select(equal(Sum[c], number(0.0, acc)), number(0.0, acc), 1.0 / Sum[c])
 
@@ -94,5 +95,7 @@ def forward(spec: MaskedSpec) -> Program:
         with w.rows_of(item, "out") as (ii, row):
             b.row("out_row", E, lambda d: Out.__setitem__((row, d), cast(spec.dtype, Acc[d * L + ii] * Shrink[ii])))
             with b.each("lse", 1):
-                Lse[row, 0] = select(equal(Sum[ii], number(0.0, acc)), number(float("inf"), acc), Max[ii] + log(Sum[ii]))
+                Lse[row, 0] = select(
+                    equal(Sum[ii], number(0.0, acc)), number(float("inf"), acc), Max[ii] + log(Sum[ii])
+                )
     return p.finish()

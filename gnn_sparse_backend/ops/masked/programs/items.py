@@ -41,11 +41,12 @@ class Block:
 
 class Items:
     """A program over items. Parameters: `SIZES`, sizes and strides of operands, task_ptr, block_ptr, First, Indices,
-    Tile, Tiles, Some[, Padding], operands.
+    Tile, Tiles, Some[, SomeRow][, Padding], operands.
 
     Task t has items task_ptr[t] .. task_ptr[t + 1], item p so many blocks as block_ptr says, from First[p % lines] on,
     whose columns are Indices and tiles Tile. Tiles are (num_tiles, block * line), columns of a block by rows: 1 where
-    a pair is allowed; Some (num_tiles, block) 1 where a column is in any pair. Padding is (batch, cols).
+    a pair is allowed; Some (num_tiles, block) 1 where a column is in any pair, SomeRow where a row is.
+    Padding is (batch, cols), or (batch, rows) where ``lanes_padded``: there it is of the rows of items.
     """
 
     def __init__(self, name: str, spec: MaskedSpec, lanes_padded: bool = False) -> None:
@@ -66,6 +67,8 @@ class Items:
         self.Indices, self.Tile = p.buffer("Indices", (Z,), "int32"), p.buffer("Tile", (Z,), "int32")
         self.Tiles = p.buffer("Tiles", (N, self.blocks.axis(spec.block * spec.line)), "uint8")
         self.Some = p.buffer("Some", (N, self.blocks.axis(spec.block)), "uint8")
+        if lanes_padded:
+            self.SomeRow = p.buffer("SomeRow", (N, self.blocks.axis(spec.block)), "uint8")
         if spec.padding:
             length = p.size("padded")
             self.Padding = p.buffer("Padding", (p.dense_fixed("Padded", length),), "uint8")
@@ -151,15 +154,20 @@ class Items:
         def clear(name, j):
             b.row(name, width, lambda d: target.__setitem__(j * width + d, 0.0))
 
-        with b.each("clean", 1):
-            self.p.where(block.tile >= 0)
-            with b.each("clean_rows", self.spec.block) as j:
-                self.p.where(equal(self.Some[block.tile, j], number(0)))
-                clear("clean_row", j)
+        self.clean_by(self.Some, target, width, block)
         if self.spec.padding and not self.lanes_padded:
             with b.each("clean_padded", self.spec.block) as j:
                 self.p.where(self.padded(item, block, j))
                 clear("clean_padded_row", j)
+
+    def clean_by(self, some: BufferHandle, target: BufferHandle, width: int, block: Block) -> None:
+        """Zeros in the place of rows of which ``some`` says that no pair of the tile has them."""
+        b = self.blocks
+        with b.each("clean", 1):
+            self.p.where(block.tile >= 0)
+            with b.each("clean_rows", self.spec.block) as j:
+                self.p.where(equal(some[block.tile, j], number(0)))
+                b.row("clean_row", width, lambda d: target.__setitem__(j * width + d, 0.0))
 
     def padded(self, item: Item, block: Block, j: Expr) -> Expr:
         """Whether the column is taken away from the sequence."""

@@ -17,8 +17,8 @@ from .spec import MaskedSpec
 def masked_dots(spec: MaskedSpec) -> Program:
     """The program, on the transposed mask. Parameters: those of `Items`, then K, Q, value_rows, Order, Values.
 
-    Rows are those of K, columns those of Q. Order has the block of the mask that each block of its transpose is. Values are
-    (groups * num_blocks, block * block).
+    Rows are those of K, columns those of Q. Order has the block of the mask that each block of its transpose is.
+    Values are (groups * num_blocks, block * block).
     """
     w = Items("masked_dots", spec)
     b, acc, L, D = w.blocks, spec.accumulator, spec.line, spec.width

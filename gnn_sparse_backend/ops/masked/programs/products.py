@@ -94,7 +94,10 @@ class Blocks:
                         first + t * height,
                         first_lane + q * across,
                         (height, terms, across // spec.lanes),
-                        left, right, write, start,
+                        left,
+                        right,
+                        write,
+                        start,
                     )
 
     def _tile(self, name, row, lane, shape, left, right, write, start) -> None:
