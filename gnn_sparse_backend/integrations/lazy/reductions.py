@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensor
 from torch.nn import Parameter
 
 from ...compiler.language.reduction import REDUCTIONS
 from ...ops.message.operators import aggregate
 from ...runtime import devices
 from ...structures.checks import FLOATING
-from ..core.refusal import Refusal, refusal_of
+from ..core.refusal import PASS, Refusal, refusal_of
 from .ends import End
 from .modes import transformed
 from .recipes import Pointwise
@@ -86,6 +87,8 @@ def softmaxed(lazy: LazyTensor, rows: End, framework: Callable[[Tensor], Tensor]
 def refuse(x) -> Refusal | None:
     """Why features (n, ...) cannot be operands of a kernel now, or None."""
     if type(x) is not Tensor and type(x) is not Parameter:
+        if isinstance(x, FakeTensor):  # of a program that is being compiled: nothing is computed
+            return PASS
         return Refusal(f"the features are a {type(x).__name__}")
     return transformed() or refuse_features(x)
 

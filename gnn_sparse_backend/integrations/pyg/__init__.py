@@ -41,7 +41,8 @@ def activate() -> None:
     _patches = patches = Patches()
     patches.set(MessagePassing, "_index_select_safe", lazy_gather(MessagePassing._index_select_safe))
     patches.set(MessagePassing, "__call__", layers.watched_call)
-    patches.set(EdgeIndex, "matmul", HOST.admit(EdgeIndex.matmul, "matmul.{reduce}", matmul.matmul))
+    product = HOST.admit(EdgeIndex.matmul, "matmul.{reduce}", matmul.matmul)
+    patches.set(EdgeIndex, "matmul", between_programs(product, EdgeIndex.matmul, lambda *args, **kwargs: True))
     patches.set(HeteroConv, "forward", HOST.admit(HeteroConv.forward, "rgms", hetero_conv.forward))
     for layer, operator, run, breaks in (
         (HeteroLinear, "gather_mm", typed_linear.forward, False),

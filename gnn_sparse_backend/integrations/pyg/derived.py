@@ -19,6 +19,7 @@ from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remo
 from ...runtime import devices
 from ..core.graphs import GRAPHS
 from ..lazy import transformed
+from .matmul import is_sparse
 from .tracing import between_programs
 
 FUNCTIONS = (gcn_norm, add_remaining_self_loops, add_self_loops, remove_self_loops)
@@ -66,7 +67,9 @@ def kept(original: Callable) -> Callable:
 
 
 def _breaks(function: Callable, edge_index, *args, **kwargs) -> bool:
-    """Whether it takes edges that are no self loops, of which nobody knows how many there are."""
-    if function is add_self_loops or type(edge_index) is not Tensor or edge_index.layout is not torch.strided:
+    """Whether it takes edges that are no self loops, of which nobody knows how many there are; or a sparse matrix."""
+    if is_sparse(edge_index):
+        return True
+    if function is add_self_loops or not isinstance(edge_index, Tensor):
         return False
     return function is not gcn_norm or (args[3] if len(args) > 3 else kwargs.get("add_self_loops", True))

@@ -23,7 +23,7 @@ def between_programs(ours: Callable, original: Callable, breaks: Callable[..., b
     def asking(*args, **kwargs):
         breaking = breaks(*args, **kwargs)
         if torch.compiler.is_compiling():
-            return (apart if breaking and not _traces_unknown_sizes() else original)(*args, **kwargs)
+            return (apart if breaking and not traces_unknown_sizes() else original)(*args, **kwargs)
         # what PyTorch has given up to trace calls this outside of any program, and ours would be traced then
         return (apart if breaking else ours)(*args, **kwargs)
 
@@ -31,6 +31,6 @@ def between_programs(ours: Callable, original: Callable, breaks: Callable[..., b
 
 
 @torch.compiler.assume_constant_result
-def _traces_unknown_sizes() -> bool:
+def traces_unknown_sizes() -> bool:
     """Whether such calls are traced after all: where one program is wanted, or exported."""
     return torch._dynamo.config.capture_dynamic_output_shape_ops

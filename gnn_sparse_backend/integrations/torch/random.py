@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Generator, Tensor
 from torch._subclasses import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.compiler import is_dynamo_compiling
 from torch.nn import Parameter
 from torch.overrides import has_torch_function_unary
@@ -18,6 +19,8 @@ from ..lazy import transformed
 LEAST = 4096
 """Numbers below which PyTorch draws as fast: to take a generator's state and put it back costs what 1000 do."""
 PLAIN = (Tensor, Parameter)
+_TRACED = (FakeTensor, FunctionalTensor)
+"""Of programs that are being compiled: nothing is drawn."""
 _REAL = FLOATING | {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 
 
@@ -82,8 +85,8 @@ def _refuse(x, dtypes: frozenset[torch.dtype]) -> Refusal | None:
     if is_dynamo_compiling():  # PyTorch's own goes into the graph; counting would break it
         return PASS
     if type(x) not in PLAIN:
-        if not isinstance(x, Tensor) or isinstance(x, FakeTensor) or has_torch_function_unary(x):
-            return PASS  # nothing is drawn; or what overrides it is asked first, and comes by here again
+        if not isinstance(x, Tensor) or isinstance(x, _TRACED) or has_torch_function_unary(x):
+            return PASS  # or what overrides it is asked first, and comes by here again
         return Refusal("missing, subclass or traced tensor")
     if x.numel() < LEAST:
         return PASS
