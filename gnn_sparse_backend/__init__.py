@@ -20,6 +20,7 @@ from . import config, log
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from . import formats as formats
     from .integrations import disable as disable
     from .integrations import enable as enable
     from .integrations import enabled as enabled
@@ -96,6 +97,9 @@ _HOMES = {
     "explain": "gnn_sparse_backend.integrations.core.planning",
 }
 
+_ROOMS = ("formats",)
+"""Folders of the package that are a part of what users see."""
+
 __all__ = [*_HOMES, "__version__"]
 
 config.warn_of_unknown()
@@ -105,6 +109,8 @@ log.install()
 if not TYPE_CHECKING:  # a type checker knows the names above, and that there are no others
 
     def __getattr__(name):
+        if name in _ROOMS:
+            return importlib.import_module(f"{__name__}.{name}")
         home = _HOMES.get(name)
         if home is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
