@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from .ops.attention.api import gat_attention as gat_attention
     from .ops.attention.api import gatv2_attention as gatv2_attention
     from .ops.attention.edge_softmax import edge_softmax as edge_softmax
+    from .ops.composed.api import composed_linear as composed_linear
+    from .ops.composed.api import composed_sddmm as composed_sddmm
+    from .ops.composed.api import composed_spmm as composed_spmm
     from .ops.convolution.api import sparse_conv as sparse_conv
     from .ops.convolution.voxelize import voxelize as voxelize
     from .ops.core.ran import last_run as last_run
@@ -77,6 +80,9 @@ _HOMES = {
     "reorder": "gnn_sparse_backend.structures.reordering.reorder",
     "Segments": "gnn_sparse_backend.structures.segments",
     "KernelMap": "gnn_sparse_backend.structures.kernel_map",
+    "composed_spmm": "gnn_sparse_backend.ops.composed.api",
+    "composed_linear": "gnn_sparse_backend.ops.composed.api",
+    "composed_sddmm": "gnn_sparse_backend.ops.composed.api",
     "sparse_conv": "gnn_sparse_backend.ops.convolution.api",
     "voxelize": "gnn_sparse_backend.ops.convolution.voxelize",
     "attention": "gnn_sparse_backend.ops.attention.api",

@@ -36,6 +36,7 @@ FAMILIES = {
     "core": {},
     "random": {"core": "every family"},
     "message": {"core": "every family"},
+    "composed": {"core": "every family", "message": "operands are accumulated in the types that messages are"},
     "grouped": {"core": "every family", "message": "sums over segments are aggregations of edges into rows"},
     "attention": {
         "core": "every family",

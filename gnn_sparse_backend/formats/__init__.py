@@ -7,9 +7,12 @@ mask. Index types are those of the input, widened from int32 to int64 where an o
 
 from .base import SparseFormat
 from .bsr import BsrFormat
+from .composed.decompose import decompose
+from .composed.decomposition import Decomposition
 from .coo import CooFormat
 from .csc import CscFormat
 from .csr import CsrFormat
+from .dbsr import DbsrFormat
 from .dia import DiaFormat
 from .ell import EllFormat
 from .hyb import HybBucket, HybFormat
@@ -21,6 +24,8 @@ __all__ = [
     "CooFormat",
     "CscFormat",
     "CsrFormat",
+    "DbsrFormat",
+    "Decomposition",
     "DiaFormat",
     "EllFormat",
     "HybBucket",
@@ -28,5 +33,6 @@ __all__ = [
     "SparseFormat",
     "SrBcrsFormat",
     "balanced_row_groups",
+    "decompose",
     "equal_row_groups",
 ]

@@ -27,8 +27,12 @@ class BlockFormat(SlotMapped):
         br, bc = self.block
         slots = self.slots.long()
         block_id = torch.div(slots, br * bc, rounding_mode="floor")
-        block_row = row_of_position(self.indptr, len(self.indices), torch.int64).index_select(0, block_id)
+        block_row = self._rows_of_blocks().index_select(0, block_id)
         return block_id, block_row * br + slots // bc % br, slots % bc
+
+    def _rows_of_blocks(self):
+        """The row of blocks of each, in int64."""
+        return row_of_position(self.indptr, len(self.indices), torch.int64)
 
 
 class BsrFormat(BlockFormat):

@@ -9,6 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..formats.composed.decompose import decompose_csr
+from ..formats.composed.decomposition import Decomposition
+from ..formats.composed.spec import FormatSpec
 from ..formats.partitions.row_groups import look_at_rows
 from ..runtime import devices
 from .derived import Derived, fact
@@ -90,3 +93,11 @@ def content_hash(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape
         if array is not None:
             digest.update(array.cpu().contiguous().numpy().data)
     return digest.hexdigest()
+
+
+@fact
+def decomposition(structure, formats: tuple[FormatSpec, ...], fill: float) -> Decomposition:
+    """The structure in several formats (`formats.composed.decompose`)."""
+    return decompose_csr(
+        structure.indptr, structure.indices, structure.edge_ids, structure.shape, formats, fill, check=False
+    )

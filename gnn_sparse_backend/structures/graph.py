@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from ..compiler.cache.bounded import KernelCache
+from ..formats.composed.decomposition import Decomposition
+from ..formats.composed.spec import FormatSpec
 from ..runtime import devices
 from . import facts, sources
 from .build import coo_to_csr, index_dtype
@@ -211,6 +213,10 @@ class Graph(Immutable, Keeps):
         ids.
         """
         return _view(self._pair, 1 - self._side)
+
+    def decomposed(self, formats: tuple[FormatSpec, ...], fill: float) -> Decomposition:
+        """The graph in several formats, kept: ``gsb.formats.decompose(graph, ...)``."""
+        return facts.decomposition(self, formats, fill)
 
     def to(self, device: torch.device | str | int) -> Graph:
         """This graph on ``device``: itself if it is there already."""

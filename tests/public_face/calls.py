@@ -201,6 +201,25 @@ def rgms(d: Drawn) -> dict:
     )
 
 
+def _parts(d: Drawn) -> gsb.formats.Decomposition:
+    return gsb.formats.decompose(d.graph(), d.pick(["csr"], ["bsr(2)", "csr"], ["dbsr(2, 1)"], ["dia"]))
+
+
+def composed_spmm(d: Drawn) -> dict:
+    parts = _parts(d)
+    return dict(parts=parts, values=d.floats(d.edges), x=d.floats(d.cols, d.width))
+
+
+def composed_linear(d: Drawn) -> dict:
+    parts = _parts(d)
+    return dict(parts=parts, values=d.floats(d.edges), x=d.floats(d.width, d.cols))
+
+
+def composed_sddmm(d: Drawn) -> dict:
+    parts = _parts(d)
+    return dict(parts=parts, u=d.floats(d.rows, d.width), v=d.floats(d.cols, d.width))
+
+
 def _pairs(d: Drawn) -> dict:
     """Of two offsets: at each some rows meet some others, once."""
     count = [d.rng.randint(0, min(d.rows, d.cols)) for _ in range(2)]
@@ -316,6 +335,9 @@ OPERATORS = (
     sparse_attention,
     masked_sddmm,
     masked_spmm,
+    composed_spmm,
+    composed_linear,
+    composed_sddmm,
 )
 MAKERS = {
     gsb.Graph: (from_coo, from_csr, from_edge_index, from_scipy),

@@ -195,6 +195,18 @@ def sparse_conv(features, weight, kernel_map, bias=None, groups=1):
     return out if bias is None else out + bias
 
 
+def composed_spmm(parts, values, x):
+    return parts.to_dense(values) @ x
+
+
+def composed_linear(parts, values, x):
+    return x @ parts.to_dense(values).T
+
+
+def composed_sddmm(parts, u, v):
+    return parts.values_of(u @ v.T)
+
+
 def from_pairs(inputs, outputs, indptr, shape):
     inputs, outputs, indptr = (torch.as_tensor(x).long() for x in (inputs, outputs, indptr))
     offset = torch.arange(indptr.numel() - 1).repeat_interleave(indptr.diff())

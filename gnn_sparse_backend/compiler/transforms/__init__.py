@@ -1,7 +1,7 @@
 """Stage I to stage I: each transformation takes a program and returns a new one, or refuses with its reason."""
 
 from .compact import compact_parameters
-from .decompose import FormatRewriteRule, decompose_format, remove_copies, split_copies, split_parts
+from .decompose import decompose_format, remove_copies, split_copies, split_parts
 from .dense_axes.hoist import hoist_axis
 from .dense_axes.lanes import reduce_in_lanes
 from .dense_axes.share import share_axis, share_sum
@@ -9,6 +9,7 @@ from .dense_axes.tile import tile_axis
 from .fuse import sparse_fuse
 from .group import group_axis
 from .reorder import sparse_reorder
+from .rewrite_rule import FormatRewriteRule
 
 __all__ = [
     "FormatRewriteRule",

@@ -1,4 +1,6 @@
-"""The formats as rules of `decompose_format`. Beside each stands its module in `formats/`."""
+"""The formats of single non-zeros as rules of `decompose_format`. Beside each stands its module in `formats/`; those of
+blocks are in `block_rules`.
+"""
 
 from __future__ import annotations
 
@@ -6,75 +8,7 @@ from dataclasses import replace
 
 from ..language.axes import Axis, Size, dense_fixed, dense_variable, sparse_fixed, sparse_variable
 from ..language.program import Buffer, Program, stores_in
-from .decompose import FormatRewriteRule
-
-
-def bsr_rule(
-    program: Program,
-    block: int | tuple[int, int],
-    *,
-    name: str = "bsr",
-    rows: str = "I",
-    columns: str = "J",
-    buffers: tuple[str, ...] | None = None,
-    index_dtype: str | None = None,
-) -> FormatRewriteRule:
-    """Blocks of (rows, columns), or square ones. Parameters added: mb_, nb_, nnzb_, and indptr and indices of the
-    blocks, each with the suffix `name`.
-    """
-    height, width = (block, block) if isinstance(block, int) else block
-    mb, nb, nnzb = (Size(f"{s}_{name}") for s in ("mb", "nb", "nnzb"))
-    arrays = f"indptr_{name}", f"indices_{name}"
-    IO = dense_fixed(f"IO_{name}", mb)
-    JO = sparse_variable(f"JO_{name}", IO, (nb, nnzb), arrays, index_dtype or program.axis(columns).index_dtype)
-    II, JI = dense_fixed(f"II_{name}", height), dense_fixed(f"JI_{name}", width)
-    return FormatRewriteRule(
-        name,
-        (mb, nb, nnzb),
-        (IO, JO, II, JI),
-        _on(program, buffers, rows, columns),
-        (rows, columns),
-        (IO.name, JO.name, II.name, JI.name),
-        {rows: (IO.name, II.name), columns: (JO.name, JI.name)},
-        lambda i, j: (i // height, j // width, i % height, j % width),
-        lambda io, jo, ii, ji: (io * height + ii, jo * width + ji),
-        masked=True,
-    )
-
-
-def sr_bcrs_rule(
-    program: Program,
-    block: tuple[int, int],
-    *,
-    name: str = "sr_bcrs",
-    rows: str = "I",
-    columns: str = "J",
-    buffers: tuple[str, ...] | None = None,
-    index_dtype: str | None = None,
-) -> FormatRewriteRule:
-    """Blocks of (rows, columns) whose columns are named one by one, -1 for none. Parameters added, with the suffix:
-    tiles_, groups_, indptr_ (the blocks of each tile of rows), Columns_ (of each block).
-    """
-    height, width = block
-    index_dtype = index_dtype or program.axis(columns).index_dtype
-    tiles, groups = (Size(f"{s}_{name}") for s in ("tiles", "groups"))
-    IO = dense_fixed(f"IO_{name}", tiles)
-    JO = dense_variable(f"JO_{name}", IO, (groups, groups), f"indptr_{name}", index_dtype)
-    II, JI = dense_fixed(f"II_{name}", height), dense_fixed(f"JI_{name}", width)
-    Columns = Buffer(f"Columns_{name}", (IO, JO, JI), index_dtype)
-    return FormatRewriteRule(
-        name,
-        (tiles, groups),
-        (IO, JO, II, JI),
-        _on(program, buffers, rows, columns),
-        (rows, columns),
-        (IO.name, JO.name, II.name, JI.name),
-        {rows: (IO.name, II.name), columns: (JO.name, JI.name)},
-        None,
-        lambda io, jo, ii, ji: (io * height + ii, Columns[io, jo, ji]),
-        (Columns,),
-        masked=True,
-    )
+from .rewrite_rule import FormatRewriteRule
 
 
 def csr_rule(
@@ -89,12 +23,13 @@ def csr_rule(
         name,
         (nnz,),
         (J,),
-        _on(program, buffers, *rows, columns),
+        standing_on(program, buffers, *rows, columns),
         (*rows, columns),
         (*rows, J.name),
         {**{row: (row,) for row in rows}, columns: (J.name,)},
         lambda *at: at,
         lambda *at: at,
+        whole=True,
     )
 
 
@@ -107,8 +42,29 @@ def ell_rule(
     columns: str = "J",
     buffers: tuple[str, ...] | None = None,
     index_dtype: str | None = None,
+    own_rows: bool = True,
 ) -> FormatRewriteRule:
-    """`width` slots for each row, unused ones with coordinate -1. Parameters added: m_ and indices_ with the suffix."""
+    """`width` slots for each row, unused ones with coordinate -1. Parameters added: m_ and indices_ with the suffix.
+
+    own_rows=False: the rows are those of the program, and may be grouped into tasks; parameter added: indices_.
+    """
+    if not own_rows:
+        old = program.axis(columns)
+        *above, I = old.chain[:-1]
+        J = _slots(program, I, width, name, columns, index_dtype)
+        at = tuple(a.name for a in (*above, I))
+        return FormatRewriteRule(
+            name,
+            (),
+            (J,),
+            standing_on(program, buffers, *at, columns),
+            (*at, columns),
+            (*at, J.name),
+            {**{a: (a,) for a in at}, columns: (J.name,)},
+            lambda *at: at,
+            lambda *at: at,
+            whole=True,
+        )
     m = Size(f"m_{name}")
     I = dense_fixed(f"I_{name}", m)
     J = _slots(program, I, width, name, columns, index_dtype)
@@ -116,7 +72,7 @@ def ell_rule(
         name,
         (m,),
         (I, J),
-        _on(program, buffers, rows, columns),
+        standing_on(program, buffers, rows, columns),
         (rows, columns),
         (I.name, J.name),
         {rows: (I.name,), columns: (J.name,)},
@@ -154,7 +110,7 @@ def hyb_bucket_rule(
             name,
             (count,),
             (I, J),
-            _on(program, buffers, rows, columns),
+            standing_on(program, buffers, rows, columns),
             (rows, columns),
             (I.name, J.name),
             {rows: (I.name,), columns: (J.name,)},
@@ -170,7 +126,7 @@ def hyb_bucket_rule(
         name,
         (count,),
         (I, J),
-        _on(program, buffers, tasks, rows, columns),
+        standing_on(program, buffers, tasks, rows, columns),
         (tasks, rows, columns),
         (tasks, I.name, J.name),
         {tasks: (tasks,), rows: (I.name,), columns: (J.name,)},
@@ -206,7 +162,7 @@ def panels_rule(
         name,
         (tasks, panels, pairs, nnz),
         (T, P, M, J),
-        _on(program, buffers, relations, rows, columns),
+        standing_on(program, buffers, relations, rows, columns),
         (relations, rows, columns),
         (T.name, P.name, M.name, J.name),
         {relations: (T.name, P.name), rows: (M.name,), columns: (J.name,)},
@@ -216,7 +172,7 @@ def panels_rule(
     )
 
 
-def _on(program: Program, buffers: tuple[str, ...] | None, *axes: str) -> tuple[str, ...]:
+def standing_on(program: Program, buffers: tuple[str, ...] | None, *axes: str) -> tuple[str, ...]:
     """``buffers``, or the names of all parameters that begin with these axes and are not stored to."""
     if buffers is not None:
         return buffers

@@ -11,7 +11,7 @@ from ..language.expr import INTEGERS, Binary, Const, Expr, ExprLike, Load, Selec
 from ..language.interpret import BINARY
 
 if TYPE_CHECKING:
-    from .decompose import FormatRewriteRule
+    from .rewrite_rule import FormatRewriteRule
 
 IndexMap: TypeAlias = Callable[..., tuple[ExprLike, ...]]
 """Coordinates to coordinates, one argument for each; on expressions."""

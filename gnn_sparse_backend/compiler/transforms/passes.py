@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from ..language.axes import Axis, StageIError
-from ..language.expr import Binary, Load, Var, cast, rewrite, walk
+from ..language.expr import Binary, Cast, Load, Var, cast, rewrite, walk
 from ..language.program import Buffer, Iteration, Store
 
 
@@ -48,7 +48,8 @@ def one_pass(it: Iteration, axes: Collection[Axis], first: bool, last: bool) -> 
         if store.buffer not in kept:
             raise StageIError(f"{where} does not store what it accumulates in {store.buffer.name!r}")
         to = kept[store.buffer][0].buffer
-        if inside and to.dtype != store.buffer.dtype and isinstance(store.value, Binary) and store.value.op in "+*":
+        rounded = to.dtype != store.buffer.dtype and not (first and last)
+        if inside and rounded and isinstance(store.value, Binary) and store.value.op in "+*":
             raise StageIError(f"{where} would round what it accumulates to {to.dtype} after each pass")
 
     def change(store: Store) -> Store:
@@ -70,6 +71,19 @@ def one_pass(it: Iteration, axes: Collection[Axis], first: bool, last: bool) -> 
         return replace(each, init=init, body=body)
 
     return visit(it)
+
+
+def adds_alone(it: Iteration, axes: Collection[Axis]) -> bool:
+    """Whether what is accumulated over the axes is stored and nothing else: then a pass may leave rows out."""
+    carried = {s.buffer for s, inside in _stores(it, axes, False) if inside}
+    if not carried:
+        return False
+    for store, inside in _stores(it, axes, False):
+        value = store.value.value if isinstance(store.value, Cast) else store.value
+        loads = {e.buffer for e in walk(store.value) if isinstance(e, Load)} & carried
+        if not inside and loads and not isinstance(value, Load):
+            return False
+    return True
 
 
 def _stores(it: Iteration, axes: Collection[Axis], inside: bool) -> Iterator[tuple[Store, bool]]:

@@ -82,8 +82,8 @@ def test_refusals():
         ("1 at a time are not several", program(), "edges", 1),
         ("'rows' is not nested in another", program(), "rows", 2),
         ("'spmm' is not nested in another", csr_spmm(4), "spmm", 2),
-        ("'sum_loop' is not over one spatial axis", program(), "sum_loop", 2),
-        ("'edges' is not over one spatial axis", small_aggregation(), "edges", 2),
+        ("'sum_loop' is not over spatial axes", program(), "sum_loop", 2),
+        ("'edges' is not over spatial axes", small_aggregation(), "edges", 2),
         ("'sum_main' stores to 'sum_partial', which outlives an element", program(), "sum_main", 2),
     ):
         with pytest.raises(StageIError, match=message):

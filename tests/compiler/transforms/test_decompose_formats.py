@@ -21,7 +21,8 @@ from gnn_sparse_backend.compiler.transforms import (
     remove_copies,
     split_copies,
 )
-from gnn_sparse_backend.compiler.transforms.format_rules import bsr_rule, ell_rule, hyb_bucket_rule
+from gnn_sparse_backend.compiler.transforms.block_rules import bsr_rule
+from gnn_sparse_backend.compiler.transforms.format_rules import ell_rule, hyb_bucket_rule
 from gnn_sparse_backend.formats import BsrFormat, EllFormat, HybFormat
 
 WIDTH = 3

@@ -11,13 +11,8 @@ from gnn_sparse_backend.compiler.language.builder import ProgramBuilder
 from gnn_sparse_backend.compiler.language.expr import cast, maximum
 from gnn_sparse_backend.compiler.language.interpret import interpret
 from gnn_sparse_backend.compiler.transforms import decompose_format, split_parts
-from gnn_sparse_backend.compiler.transforms.format_rules import (
-    bsr_rule,
-    csr_rule,
-    ell_rule,
-    hyb_bucket_rule,
-    sr_bcrs_rule,
-)
+from gnn_sparse_backend.compiler.transforms.block_rules import bsr_rule, sr_bcrs_rule
+from gnn_sparse_backend.compiler.transforms.format_rules import csr_rule, ell_rule, hyb_bucket_rule
 from gnn_sparse_backend.formats import BsrFormat, EllFormat, HybFormat, SrBcrsFormat
 from gnn_sparse_backend.ops.attention.programs.attention import AttentionSpec, Attribute, attention
 from gnn_sparse_backend.ops.message.programs.message import parse

@@ -18,7 +18,8 @@ from gnn_sparse_backend.compiler.transforms import (
     split_copies,
     tile_axis,
 )
-from gnn_sparse_backend.compiler.transforms.format_rules import bsr_rule, ell_rule, hyb_bucket_rule
+from gnn_sparse_backend.compiler.transforms.block_rules import bsr_rule
+from gnn_sparse_backend.compiler.transforms.format_rules import ell_rule, hyb_bucket_rule
 from tests.compiler.structures import complete
 from tests.compiler.transforms.tiny_programs import dot, local_sum, spmm
 

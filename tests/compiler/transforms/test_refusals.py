@@ -19,7 +19,8 @@ from gnn_sparse_backend.compiler.transforms import (
     sparse_reorder,
     tile_axis,
 )
-from gnn_sparse_backend.compiler.transforms.format_rules import bsr_rule, ell_rule
+from gnn_sparse_backend.compiler.transforms.block_rules import bsr_rule
+from gnn_sparse_backend.compiler.transforms.format_rules import ell_rule
 from tests.compiler.transforms.tiny_programs import dot, local_sum, matrix, spmm
 
 SIX = ((6,),)
@@ -252,7 +253,7 @@ def test_rules_that_do_not_fit():
         decompose_format(program, [replace(good, axes_after=("I_ell", "Q"))])
     with refused(r"axis_map must take \('I', 'J'\) to each of \('I_ell', 'J_ell'\) once"):
         decompose_format(program, [replace(good, axis_map={"I": ("I_ell",)})])
-    with refused("buffer 'B' does not begin with the axes"):
+    with refused("buffer 'B' does not stand on the axes"):
         decompose_format(program, [replace(good, buffers=("B",))])
     with refused("has no buffer 'Z'"):
         decompose_format(program, [replace(good, buffers=("Z",))])

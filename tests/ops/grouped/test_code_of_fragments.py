@@ -21,7 +21,7 @@ from gnn_sparse_backend.compiler.position.interpret import run_loops
 from gnn_sparse_backend.compiler.schedules.cuda_teams import CudaTeams
 from gnn_sparse_backend.compiler.schedules.primitives.cuda.mma import multiply_fragments
 from gnn_sparse_backend.compiler.transforms import decompose_format
-from gnn_sparse_backend.compiler.transforms.format_rules import bsr_rule, sr_bcrs_rule
+from gnn_sparse_backend.compiler.transforms.block_rules import bsr_rule, sr_bcrs_rule
 from gnn_sparse_backend.ops.core.tiles.windows import instructions
 from gnn_sparse_backend.ops.grouped import schedules_cuda as cuda_grouped
 from gnn_sparse_backend.ops.grouped.programs.grouped_tiles import TilesSpec, grouped_tiles

@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ...language.axes import Axis, StageIError
-from ...language.expr import Expr, Load, Var, walk
-from ...language.program import Buffer, Iteration, Store, loads_in, stores_in
+from ...language.expr import Binary, Const, Expr, Load, Var, walk
+from ...language.program import Buffer, Iteration, Store, loads_in, stores_in, walk_iterations
 
 
 def check_separable(outer: Iteration, axis: Axis, what: str) -> None:
     """Raise StageIError unless the statements of `outer` that visit `axis` keep its elements apart.
 
-    A buffer that one of them stores to must be indexed in one place by the iterator of `axis`, in all of them, and be
-    touched by no statement that does not visit the axis. What such a statement stores must not have been used before
-    it: the next group of elements would find the new value.
+    A buffer that one of them stores to must be indexed in one place by the iterator of `axis`, in all of them, or by
+    the iterator behind the same first element, and be touched by no statement that does not visit the axis. What such a
+    statement stores must not have been used before it: the next group of elements would find the new value.
     """
     visiting = [s for s in outer.body if isinstance(s, Iteration) and axis in s.axes]
     stored = {b for s in visiting for b, _, stores in _accesses(s) if stores}
     for buffer in stored:
         mine = [(s.variable(axis), indices) for s in visiting for b, indices, _ in _accesses(s) if b == buffer]
-        if not any(all(indices[d] == var for var, indices in mine) for d in range(len(buffer.axes))):
+        bound = {var for s in visiting for it in walk_iterations((s,)) for var in it.variables}
+        starts = ({_start(indices[d], var, bound) for var, indices in mine} for d in range(len(buffer.axes)))
+        if not any(len(found) == 1 and None not in found for found in starts):
             raise StageIError(
                 f"{what}: buffer {buffer.name!r} is stored to in iteration {outer.name!r} and not always indexed by "
                 f"the "
@@ -39,6 +41,16 @@ def check_separable(outer: Iteration, axis: Axis, what: str) -> None:
                     f"buffer "
                     f"{buffer.name!r} with those that do"
                 )
+
+
+def _start(index: Expr, var: Var, bound: set[Var]) -> Expr | None:
+    """What an index adds to the iterator, where that is the same for all elements that are visited; None otherwise."""
+    if index == var:
+        return Const(0, "int64")
+    match index:
+        case Binary("+", first, last) if last == var and not bound & set(walk(first)):
+            return first
+    return None
 
 
 def _accesses(statement: Store | Iteration) -> Iterator[tuple[Buffer, tuple[Expr, ...], bool]]:

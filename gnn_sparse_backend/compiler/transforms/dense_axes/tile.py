@@ -35,30 +35,47 @@ from ...language.validate import changed
 from .dependence import check_separable, indexed_otherwise
 
 
-def tile_axis(program: Program, axis_name: str, tiles: tuple[tuple[int, ...], ...]) -> Program:
+def tile_axis(
+    program: Program, axis_name: str, tiles: tuple[tuple[int, ...], ...], within: str | None = None
+) -> Program:
     """Cut the spatial axis `axis_name` into tiles of chunks; widths must add up to its length.
 
     Refuses (StageIError) an axis that is not static dense, that is reduced over, that is not the last axis where it
     is visited, or whose tiles would see each other: what is stored under the axis must be indexed by its own iterator.
     Local buffers on the axis are cut with it; within a single tile one that is also indexed otherwise stays whole.
+
+    within: the iteration in which the axis is cut. None: everywhere.
     """
     axis = program.axis(axis_name)
-    _check(program, axis, tiles)
+    where = program.iterations if within is None else (program.iteration(within),)
+    _check(program, where, axis, tiles)
     chunks: list[_Chunk] = []
     start = 0
     for t, widths in enumerate(tiles):
         for width in widths:
             number = len(chunks)
-            chunks.append(_Chunk(t, number, start, width, dense_fixed(f"{axis.name}_{number}", width)))
+            name = f"{axis.name}_{number}" if within is None else f"{axis.name}_{within}_{number}"
+            chunks.append(_Chunk(t, number, start, width, dense_fixed(name, width)))
             start += width
     if len(tiles) == 1:
-        iterations = _in_place(program, axis, chunks)
+        done = _in_place(where, axis, chunks)
     else:
-        iterations = tuple(_outer(it, axis, chunks) for it in program.iterations)
+        done = tuple(_outer(it, axis, chunks) for it in where)
+    iterations = done if within is None else _put(program.iterations, where[0], done)
     at = program.axes.index(axis) + 1
     # the axis itself stays: parameters are still declared on it
     axes = program.axes[:at] + tuple(c.axis for c in chunks) + program.axes[at:]
-    return changed(program, f"tile_axis({axis_name}, {tiles})", axes=axes, iterations=iterations)
+    step = f"tile_axis({axis_name}, {tiles}{'' if within is None else f', {within}'})"
+    return changed(program, step, axes=axes, iterations=iterations)
+
+
+def _put(iterations: tuple[Iteration, ...], old: Iteration, new: tuple[Iteration, ...]) -> tuple[Iteration, ...]:
+    """The iterations with others in the place of one of them, or of one that they hold."""
+
+    def visit(it: Iteration) -> tuple[Iteration, ...]:
+        return new if it == old else (it,)
+
+    return map_iterations(iterations, visit)
 
 
 Split: TypeAlias = dict[tuple[Buffer, int], Buffer]
@@ -74,13 +91,13 @@ class _Chunk:
     axis: Axis
 
 
-def _check(program: Program, axis: Axis, tiles: Sequence[Sequence[int]]) -> None:
+def _check(program: Program, where: Sequence[Iteration], axis: Axis, tiles: Sequence[Sequence[int]]) -> None:
     if axis.kind != "dense_fixed" or not isinstance(axis.length, int):
         raise StageIError(f"tile_axis: axis {axis.name!r} is not dense-fixed with a static length")
     widths = [w for tile in tiles for w in tile]
     if sum(widths) != axis.length or any(w < 1 for w in widths):
         raise StageIError(f"tile_axis: tiles {tiles} do not add up to the length {axis.length} of axis {axis.name!r}")
-    for it in walk_iterations(program.iterations):
+    for it in walk_iterations(where):
         if axis not in it.axes:
             continue
         if it.axes[-1] != axis or it.kinds[-1] != "S":
@@ -121,10 +138,10 @@ def _outer(it: Iteration, axis: Axis, chunks: list[_Chunk]) -> Iteration:
     return replace(it, locals=kept + tuple(split.values()), body=tuple(body))
 
 
-def _in_place(program: Program, axis: Axis, chunks: list[_Chunk]) -> tuple[Iteration, ...]:
+def _in_place(iterations: tuple[Iteration, ...], axis: Axis, chunks: list[_Chunk]) -> tuple[Iteration, ...]:
     """Every iteration over the axis cut where it stands."""
-    whole = indexed_otherwise(program.iterations, axis, None)
-    local = [b for it in walk_iterations(program.iterations) for b in it.locals if axis in b.axes and b not in whole]
+    whole = indexed_otherwise(iterations, axis, None)
+    local = [b for it in walk_iterations(iterations) for b in it.locals if axis in b.axes and b not in whole]
     split = {(b, c.number): _part(b, axis, c) for b in local for c in chunks}
 
     def visit(it: Iteration) -> tuple[Iteration, ...]:
@@ -133,7 +150,7 @@ def _in_place(program: Program, axis: Axis, chunks: list[_Chunk]) -> tuple[Itera
         kept = tuple(b for b in it.locals if b not in local)
         return (replace(it, locals=kept + tuple(split[b, c.number] for b in it.locals if b in local for c in chunks)),)
 
-    return map_iterations(program.iterations, visit)
+    return map_iterations(iterations, visit)
 
 
 def _part(buffer: Buffer, axis: Axis, chunk: _Chunk) -> Buffer:

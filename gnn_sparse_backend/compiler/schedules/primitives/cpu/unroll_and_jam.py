@@ -14,7 +14,8 @@ from ..shared.loops import rewrite_loop
 
 
 def jam(stage2: PositionFunction, iteration: Iteration, count: int) -> PositionFunction:
-    """Visit the elements of `iteration` `count` at a time (unroll-and-jam); what is left over one by one.
+    """Visit the elements of `iteration` along its innermost axis `count` at a time (unroll-and-jam); what is left over
+    one by one.
 
     Rows that several elements gather are then read side by side, so that the processor fetches all of them ahead, and
     what the elements have in common is loaded once for all.
@@ -44,14 +45,16 @@ def refuses(program: Program, iteration: Iteration) -> str | None:
     """Why the elements of `iteration` cannot be visited several at a time, or None."""
     if iteration in program.iterations:
         return "is not nested in another"
-    if len(iteration.axes) != 1 or iteration.kinds != "S":
-        return "is not over one spatial axis"
-    if any(
-        it.where is not None or axis.kind != "dense_fixed" or not isinstance(axis.length, int)
-        for it in list(walk_iterations((iteration,)))[1:]
-        for axis in it.axes
-    ):
-        return "holds an iteration that is not over static dense axes, or has a condition"
+    if set(iteration.kinds) != {"S"} or iteration.fused:
+        return "is not over spatial axes"
+    if iteration.where is not None:
+        return "has a condition"
+    innermost = iteration.axes[-1]
+    for it in list(walk_iterations((iteration,)))[1:]:
+        if it.where is not None:
+            return f"holds iteration {it.name!r}, which has a condition"
+        if it.fused or any(innermost in axis.chain for axis in it.axes):
+            return f"holds iteration {it.name!r}, which differs from element to element"
     return outlives(iteration)
 
 

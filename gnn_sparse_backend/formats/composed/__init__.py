@@ -1,0 +1,1 @@
+"""Sums of formats: a matrix in several formats at once, each non-zero in one of them."""

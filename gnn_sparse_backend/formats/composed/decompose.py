@@ -1,0 +1,206 @@
+"""``gsb.formats.decompose``: a matrix into several formats, by a rule that looks at how full their blocks would be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..base import SparseFormat
+from ..bsr import BsrFormat
+from ..counts import distinct, prefix_sums
+from ..csr import CsrFormat
+from ..dbsr import DbsrFormat
+from ..dia import DiaFormat
+from ..ell import EllFormat
+from ..sr_bcrs import SrBcrsFormat
+from ..structure import check_csr, row_of_position
+from .decomposition import Decomposition, Piece, values_of_piece
+from .select import taken
+from .spec import FormatSpec, parse_formats
+
+SEPARATOR = " + "
+"""Between the words of several formats, where they are one."""
+
+FILL = 0.5
+"""How full a block must be: from there on, multiplying its zeros costs less than finding its non-zeros one by one."""
+
+
+def decompose(matrix: Any, formats: Sequence[str] | str, *, fill: float = FILL) -> Decomposition:
+    """Split a sparse matrix into formats, each non-zero into one of them.
+
+        parts = gsb.formats.decompose(weight, ["bsr(32)", "bsr(8)", "csr"])
+        print(parts.report())
+        y = gsb.composed_spmm(parts, parts.values_of(weight), x)
+
+    The rule: one format after the other takes of what is left the non-zeros of all that is at least ``fill`` full, and
+    the last one takes the rest. What must be full is for ``bsr(b)``, ``bsr(r, c)`` and ``dbsr`` a block of the grid;
+    for ``sr_bcrs(t, g)`` a column of t rows; for ``dia`` a diagonal; for ``ell(k)`` a row, which has at most k.
+    ``csr`` takes all. A format that would get nothing is left out.
+
+    Args:
+        matrix: a ``gsb.Graph``, which keeps the result; a SciPy sparse matrix; a torch tensor in CSR, COO, CSC or BSR;
+            or a dense one, whose zeros are left out.
+        formats: words as above, in the order in which they are tried.
+        fill: how full, between 0 and 1.
+
+    Raises:
+        TypeError, ValueError: quoting what is no matrix, no format, or no share.
+    """
+    specs = parse_formats(formats)
+    if isinstance(fill, bool) or not isinstance(fill, (int, float)) or not 0 <= fill <= 1:
+        raise ValueError(f"fill must be a number between 0 and 1, got {fill!r}")
+    keeps = getattr(matrix, "decomposed", None)
+    if callable(keeps):
+        return keeps(specs, float(fill))
+    return decompose_csr(*csr_of(matrix), specs, float(fill))
+
+
+def csr_of(matrix: Any) -> tuple[Tensor, Tensor, None, tuple[int, int]]:
+    """(indptr, indices, None, shape) of a matrix of a framework; the order of its values is that of CSR."""
+    if isinstance(matrix, Tensor):
+        if matrix.dim() != 2:
+            raise ValueError(f"decompose: a matrix has two dimensions, got shape {tuple(matrix.shape)}")
+        matrix = matrix.detach()
+        shape = matrix.shape[0], matrix.shape[1]
+        if matrix.layout in (torch.strided, torch.sparse_coo):
+            at = matrix.nonzero().t() if matrix.layout == torch.strided else matrix.coalesce().indices()
+            indptr, indices = prefix_sums(torch.bincount(at[0], minlength=shape[0])), at[1].contiguous()
+        else:
+            matrix = matrix if matrix.layout == torch.sparse_csr else matrix.to_sparse_csr()
+            indptr, indices = matrix.crow_indices(), matrix.col_indices()
+    elif all(hasattr(matrix, name) for name in ("tocsr", "shape", "nnz")):
+        found = matrix.tocsr()
+        indptr, indices = torch.from_numpy(found.indptr), torch.from_numpy(found.indices)
+        shape = int(found.shape[0]), int(found.shape[1])
+    else:
+        raise TypeError(
+            "decompose: expected a gsb.Graph, a torch tensor or a SciPy sparse matrix, got "
+            f"{type(matrix).__name__}; numpy arrays go through torch.from_numpy"
+        )
+    if indptr.dtype == torch.int64 and max(*shape, indices.numel()) < 2**31:
+        indptr, indices = indptr.int(), indices.int()
+    return indptr, indices, None, shape
+
+
+def decompose_csr(
+    indptr: Tensor,
+    indices: Tensor,
+    edge_ids: Tensor | None,
+    shape: tuple[int, int],
+    specs: tuple[FormatSpec, ...],
+    fill: float,
+    check: bool = True,
+) -> Decomposition:
+    """The decomposition of a CSR structure, and that of its transpose, which it keeps. edge_ids: the number of the
+    value at each position; None: its own.
+    """
+    indptr, indices, shape = check_csr(indptr, indices, shape, check=check)
+    parts = _one_side(indptr, indices, edge_ids, shape, specs, fill)
+    other = transposed(parts)
+    words = SEPARATOR.join(map(str, specs))
+    made_of = indptr, indices, edge_ids, shape[1], words, fill, parts.num_slots, other.num_slots
+    parts.made_of, other.made_of = (*made_of, False), (*made_of, True)
+    return parts
+
+
+def _one_side(
+    indptr: Tensor,
+    indices: Tensor,
+    edge_ids: Tensor | None,
+    shape: tuple[int, int],
+    specs: tuple[FormatSpec, ...],
+    fill: float,
+) -> Decomposition:
+    rows = row_of_position(indptr, indices.numel(), torch.int64)
+    columns = indices.long()
+    coordinate: Tensor | None = edge_ids
+    keys = rows * max(shape[1], 1) + columns
+    if keys.numel() and not bool((keys[1:] > keys[:-1]).all()):
+        ordered, which = distinct(keys)
+        rows, columns = ordered // max(shape[1], 1), ordered % max(shape[1], 1)
+        indptr = prefix_sums(torch.bincount(rows, minlength=shape[0])).to(indptr.dtype)
+        indices = columns.to(indices.dtype)
+        coordinate = which
+        if edge_ids is not None:
+            coordinate = torch.empty_like(which).index_copy_(0, edge_ids.long(), which)
+    elif edge_ids is not None:
+        which = torch.arange(keys.numel(), device=keys.device)
+        coordinate = torch.empty_like(which).index_copy_(0, edge_ids.long(), which)
+    shares: list[tuple[FormatSpec, Tensor]] = []
+    left = torch.arange(rows.numel(), device=rows.device)
+    for spec in specs[:-1]:
+        chosen = taken(spec, rows.index_select(0, left), columns.index_select(0, left), shape, fill)
+        shares.append((spec, left[chosen]))
+        left = left[~chosen]
+    shares.append((specs[-1], left))
+    shares = [share for share in shares if share[1].numel()] or shares[-1:]
+    unit = math.lcm(*(spec.grid[0] for spec, _ in shares))
+    padded_rows = -(-shape[0] // unit) * unit
+    pieces: list[Piece] = []
+    start = 0
+    for spec, positions in shares:
+        own = prefix_sums(torch.bincount(rows.index_select(0, positions), minlength=shape[0])).to(indptr.dtype)
+        form = _in_format(spec, own, indices.index_select(0, positions), shape)
+        slots, stored = values_of_piece(spec, form, padded_rows)
+        pieces.append(Piece(spec, form, positions, slots, stored, start))
+        start += pieces[-1].num_slots
+    parts = Decomposition((indptr, indices, coordinate), shape, specs, fill, tuple(pieces))
+    return parts
+
+
+def _in_format(spec: FormatSpec, indptr: Tensor, indices: Tensor, shape: tuple[int, int]) -> SparseFormat:
+    given = indptr, indices, shape
+    match spec.kind:
+        case "bsr":
+            return BsrFormat.from_csr(*given, spec.block, check=False)
+        case "dbsr":
+            return DbsrFormat.from_csr(*given, spec.block, check=False)
+        case "sr_bcrs":
+            return SrBcrsFormat.from_csr(*given, spec.block, check=False)
+        case "dia":
+            return DiaFormat.from_csr(*given, check=False)
+        case "ell":
+            return EllFormat.from_csr(*given, spec.numbers[0])
+    return CsrFormat.from_csr(*given, check=False)
+
+
+def transposed(parts: Decomposition) -> Decomposition:
+    """The transpose, decomposed by the same rule into the formats of the transpose; both keep each other."""
+
+    def compute() -> Decomposition:
+        rows, count = parts.rows(), parts.indices.numel()
+        order = torch.sort(parts.indices.long() * max(parts.shape[0], 1) + rows).indices
+        indptr = prefix_sums(torch.bincount(parts.indices.long(), minlength=parts.shape[1])).to(parts.indptr.dtype)
+        indices = rows.index_select(0, order).to(parts.indices.dtype)
+        specs = tuple(spec.transposed() for spec in parts.formats)
+        shape = parts.shape[1], parts.shape[0]
+        found = _one_side(indptr, indices, None, shape, specs, parts.fill)
+        coordinate = torch.empty_like(order).index_copy_(0, order, torch.arange(count, device=order.device))
+        if parts.coordinate is not None:
+            coordinate = coordinate.index_select(0, parts.coordinate.long())
+        arrays = found.indptr, found.indices, coordinate
+        found = Decomposition(arrays, shape, specs, parts.fill, found.pieces)
+        found.facts["transpose"] = parts
+        found.facts["order"] = order
+        return found
+
+    return parts._kept("transpose", compute)
+
+
+def repacking(parts: Decomposition) -> Tensor:
+    """(slots of the transpose,) the slot of this one that has the value of each, and their number at padding; int64."""
+
+    def compute() -> Tensor:
+        other = transposed(parts)
+        order = other.facts.get("order")
+        if order is None:  # the other was there first
+            mine = parts.facts["order"]
+            order = torch.empty_like(mine).index_copy_(0, mine, torch.arange(mine.numel(), device=mine.device))
+        source = torch.cat([parts.place.index_select(0, order), parts.place.new_full((1,), parts.num_slots)])
+        return source.index_select(0, other.inverse)
+
+    return parts._kept("repacking", compute)

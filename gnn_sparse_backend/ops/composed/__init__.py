@@ -1,0 +1,1 @@
+"""Products of matrices that are sums of formats (`formats.composed`)."""

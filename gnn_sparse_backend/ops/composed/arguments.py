@@ -1,0 +1,147 @@
+"""What kernels of composed matrices are called with: their tasks, and the index arrays and values of the pieces."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...formats.base import SparseFormat
+from ...formats.composed.decomposition import Decomposition, Piece
+from ...formats.composed.spec import FormatSpec
+from ...formats.counts import prefix_sums
+from ...formats.dbsr import DbsrFormat
+from ...formats.dia import DiaFormat
+from ...formats.partitions.row_groups import balanced_row_groups
+from ...formats.sr_bcrs import SrBcrsFormat
+from ...structures.derived import fact
+from .programs.rules import name_of
+
+ROW_COST = 2.0
+"""What a row costs beside its values."""
+
+
+def unit_of(parts: Decomposition) -> int:
+    """Rows that tasks are cut between: whole blocks of all pieces."""
+    return math.lcm(*(piece.spec.grid[0] for piece in parts.pieces))
+
+
+def formats_of(parts: Decomposition) -> tuple[FormatSpec, ...]:
+    """The formats that kernels have for the pieces. The first of several pieces begins all rows, as the others go on
+    from it, so that it visits rows of blocks without a block.
+    """
+    first, *rest = (piece.spec for piece in parts.pieces)
+    if rest and first.kind == "dbsr":
+        first = FormatSpec("bsr", first.numbers)
+    return first, *rest
+
+
+@fact
+def row_tasks(parts: Decomposition, tasks: int) -> Tensor:
+    """(tasks + 1,) the first row of each task, of tasks of about equally many values."""
+    rows, unit = parts.padded_shape[0], unit_of(parts)
+    ends = torch.arange(0, rows + 1, unit, device=parts.device).clamp(max=parts.shape[0])
+    cuts = balanced_row_groups(parts.indptr.index_select(0, ends), tasks, ROW_COST * unit, 1.0)
+    return (cuts * unit).to(parts.indptr.dtype)
+
+
+@fact
+def structure_of(parts: Decomposition, tasks: int, masked: bool) -> dict[str, Any]:
+    """Sizes and index arrays of all pieces by the names of the parameters, for so many tasks; 0: for a program without
+    tasks of rows.
+    """
+    cuts = row_tasks(parts, tasks) if tasks else None
+    given: dict[str, Any] = {} if cuts is None else {"row_ptr": cuts}
+    for number, (piece, spec) in enumerate(zip(parts.pieces, formats_of(parts))):
+        own = _of_piece(parts, piece, spec, cuts, masked)
+        if masked and piece.spec.kind not in ("csr", "ell"):
+            own["mask"] = _mask(parts, piece)
+        given |= {f"{name}_{name_of(number)}": value for name, value in own.items()}
+    return given
+
+
+def _mask(parts: Decomposition, piece: Piece) -> Tensor:
+    mask = parts.mask[piece.start : piece.start + piece.num_slots].view(torch.uint8)
+    return mask.reshape(piece.stored)
+
+
+def values_of(parts: Decomposition, packed: Tensor, what: str) -> dict[str, Tensor]:
+    """The values of all pieces, (batch, num_slots) or (num_slots,), by the names of the parameters."""
+    ends = [(piece.start, piece.start + piece.num_slots) for piece in parts.pieces]
+    return {
+        f"{what}_{name_of(number)}": packed[..., first:last].unflatten(-1, piece.stored)
+        for number, (piece, (first, last)) in enumerate(zip(parts.pieces, ends))
+    }
+
+
+def _of_piece(
+    parts: Decomposition, piece: Piece, spec: FormatSpec, cuts: Tensor | None, masked: bool
+) -> dict[str, Any]:
+    form, rows = piece.format, parts.padded_shape[0]
+    dtype = parts.indptr.dtype
+    if spec.kind == "bsr":
+        blocks = rows // form.block[0]
+        if isinstance(form, DbsrFormat):
+            lengths = form.indptr.new_zeros(blocks).index_copy(0, form.rows.long(), form.indptr.diff())
+            indptr = prefix_sums(lengths)
+        else:
+            indptr = _extended(form.indptr, blocks + 1 - form.indptr.numel())
+        return _blocks(parts, form, rows, dtype) | {"indptr": indptr.to(dtype)} | _ptr(cuts, form.block[0])
+    if isinstance(form, DbsrFormat):
+        given = _blocks(parts, form, rows, dtype) | {"stored": form.rows.numel(), "indptr": form.indptr.to(dtype)}
+        if cuts is None:
+            return given | {"Rows": form.rows.to(dtype)}
+        firsts = cuts // form.block[0]
+        starts = torch.searchsorted(form.rows.to(dtype), firsts).to(dtype)
+        task = torch.searchsorted(starts[1:], torch.arange(form.rows.numel(), dtype=dtype), right=True)
+        return given | {"ptr": starts, "listed": (form.rows - firsts.index_select(0, task)).to(dtype)}
+    if isinstance(form, SrBcrsFormat):
+        columns = form.indices if masked else form.indices.clamp(min=0)
+        indptr = _extended(form.indptr.to(dtype), rows // form.block[0] + 1 - form.indptr.numel())
+        given = {"tiles": rows // form.block[0], "groups": form.num_groups, "indptr": indptr}
+        return given | {"Columns": columns.to(dtype)} | _ptr(cuts, form.block[0])
+    if isinstance(form, DiaFormat):
+        given = {"diagonals": form.num_diagonals, "Offsets": form.offsets.to(dtype)}
+        return given if cuts is None else given | {"Start": cuts[:-1].contiguous()}
+    if piece.spec.kind == "ell":
+        indices = form.indices.to(dtype)
+        missing = rows - indices.shape[0]
+        return {"indices": torch.cat([indices, indices.new_full((missing, indices.shape[1]), -1)]).reshape(-1)}
+    return {
+        "nnz": form.nnz,
+        "indptr": _extended(form.indptr.to(dtype), rows + 1 - form.indptr.numel()),
+        "indices": form.indices.to(dtype),
+    }
+
+
+def _blocks(parts: Decomposition, form: SparseFormat, rows: int, dtype: torch.dtype) -> dict[str, Any]:
+    height, width = form.block
+    return {
+        "mb": rows // height,
+        "nb": parts.padded_shape[1] // width,
+        "nnzb": form.num_blocks,
+        "indices": form.indices.to(dtype),
+    }
+
+
+def _ptr(cuts: Tensor | None, height: int) -> dict[str, Tensor]:
+    return {} if cuts is None else {"ptr": cuts // height}
+
+
+def _extended(indptr: Tensor, rows: int) -> Tensor:
+    """Offsets with so many more rows, which are empty."""
+    return torch.cat([indptr, indptr[-1:].expand(rows)]) if rows else indptr
+
+
+@fact
+def absent_rows(parts: Decomposition) -> Tensor | None:
+    """Rows that no piece visits, in int64: those of no stored block. None where all are visited."""
+    piece = parts.pieces[0]
+    if formats_of(parts)[0].kind != "dbsr":
+        return None
+    height, rows = piece.spec.block[0], parts.padded_shape[0]
+    there = torch.zeros(rows // height, dtype=torch.bool, device=parts.device)
+    there[piece.format.rows.long()] = True
+    return ((~there).nonzero() * height + torch.arange(height, device=parts.device)).reshape(-1)

@@ -1,0 +1,228 @@
+"""Products of composed matrices as calls of kernels: which kernel, with what, into which result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from ...compiler.cache.bounded import kept
+from ...compiler.cache.kernel import Kernel
+from ...formats.composed.decomposition import Decomposition
+from ...formats.composed.spec import FormatSpec
+from ...runtime.layout import compact
+from ...runtime.memory import empty
+from ...runtime.type_names import type_name
+from ..core.ran import Launch, in_threads
+from .arguments import absent_rows, formats_of, structure_of, values_of
+from .programs.rules import ComposedSpec
+from .programs.sddmm import by_terms
+from .schedules_cpu import NamedKernel, column_tile, lanes_of, linear_kernel, sddmm_kernel, spmm_kernel, takes_blocks
+
+TASKS_OF_A_THREAD = 4
+"""Tasks of rows that a thread takes one after the other, which evens out what they cost."""
+PARALLEL = 1 << 15
+"""Multiplications from which a parallel region costs less than it saves."""
+WIDE = {"float16": torch.float32, "bfloat16": torch.float32}
+
+
+class Named(Launch):
+    """A kernel that is called with parameters by name."""
+
+    __slots__ = ("_names",)
+
+    def __init__(self, kernel: Kernel, names: tuple[str, ...], plan: str) -> None:
+        super().__init__(kernel, plan)
+        self._names = names
+
+    def run(self, *given: Mapping[str, Any]) -> None:
+        known = {name: x for each in given for name, x in each.items()}
+        self(*(known[name] for name in self._names))
+
+
+@kept
+def _launch(make: Callable[[ComposedSpec, bool], NamedKernel], spec: ComposedSpec, parallel: bool) -> Named:
+    words = f"{' + '.join(map(str, spec.pieces))}, tile {spec.tile}{', masked' if spec.masked else ''}"
+    return Named(*make(spec, parallel), f"{words}, {in_threads(parallel)}, by rules")
+
+
+def run_spmm(parts: Decomposition, packed: Tensor, x: Tensor) -> Tensor:
+    """(batch, num_slots) and (batch, n, features), or without batch, to (batch, m, features)."""
+    batched = x.dim() == 3
+    values, x = (packed, x) if batched else (packed[None], x[None])
+    batch, features = x.shape[0], x.shape[2]
+    rows, columns = parts.padded_shape
+    result = _result_type(parts, x)
+    y = empty(x, batch, rows, features, dtype=result)
+    if not y.numel():
+        return _plain(y, parts.shape[0], batched, x.dtype)
+    x = compact(pad(x, (0, 0, 0, columns - x.shape[1])) if columns != x.shape[1] else x)
+    types = type_name(x.dtype), type_name(result), type_name(parts.indptr.dtype)
+    tile = column_tile(features, types[0])
+    masked = _masked(parts, x)
+    spec = ComposedSpec(formats_of(parts), *types, tile, masked)
+    tasks, parallel = _tasks(parts.num_slots * features * batch, rows)
+    absent = absent_rows(parts)
+    if absent is not None:
+        y.index_fill_(1, absent, 0)
+    given = {
+        "num_tasks": tasks,
+        "m": rows,
+        "n": columns,
+        "batch": batch,
+        "features": features,
+        "column_tiles": -(-features // tile),
+        "X": x,
+        "Y": y,
+    }
+    launch = _launch(spmm_kernel, spec, parallel)
+    launch.run(given, structure_of(parts, tasks, masked), _values(parts, values))
+    return _plain(y, parts.shape[0], batched, x.dtype)
+
+
+def run_linear(parts: Decomposition, packed: Tensor, x: Tensor) -> Tensor:
+    """(num_slots,) and (tokens, n) to (tokens, m)."""
+    tokens, (rows, columns) = x.shape[0], parts.padded_shape
+    result = _result_type(parts, x)
+    types = type_name(x.dtype), type_name(result), type_name(parts.indptr.dtype)
+    masked = _masked(parts, x)
+    spec = ComposedSpec(formats_of(parts), *types, 1, masked)
+    if masked or not takes_blocks(spec) or not tokens:
+        return run_spmm(parts, packed, x.t()).t().contiguous()
+    y = empty(x, tokens, rows, dtype=result)
+    x = compact(pad(x, (0, columns - x.shape[1])) if columns != x.shape[1] else x)
+    absent = absent_rows(parts)
+    if absent is not None:
+        y.index_fill_(1, absent, 0)
+    work = parts.num_slots * tokens
+    parallel = work >= PARALLEL and torch.get_num_threads() > 1
+    tasks = min(TASKS_OF_A_THREAD * torch.get_num_threads(), -(-tokens // 6)) if parallel else 1
+    given = {
+        "num_tasks": tasks,
+        "m": rows,
+        "n": columns,
+        "tokens": tokens,
+        "token_ptr": _token_tasks(tokens, tasks, parts.indptr.dtype),
+        "X": x,
+        "Y": y,
+    }
+    launch = _launch(linear_kernel, spec, parallel)
+    launch.run(given, structure_of(parts, 0, False), _values(parts, packed))
+    y = y.to(x.dtype)
+    return y if rows == parts.shape[0] else y[:, : parts.shape[0]].contiguous()
+
+
+def run_sddmm(parts: Decomposition, u: Tensor, v: Tensor, tokens: bool) -> Tensor:
+    """(batch, m, terms) and (batch, n, terms), or without batch, to (batch, num_slots), 0 at padding.
+
+    tokens: operands are (terms, m) and (terms, n), without batch.
+    """
+    batched = u.dim() == 3
+    if not batched:
+        u, v = u[None], v[None]
+    if tokens:
+        u, v = u.transpose(1, 2), v.transpose(1, 2)
+    batch, terms = u.shape[0], u.shape[2]
+    rows, columns = parts.padded_shape
+    packed = empty(u, batch, parts.num_slots)
+    if parts.num_slots and batch:
+        operands = _Operands(u, v, rows, columns)
+        types = type_name(u.dtype), type_name(u.dtype), type_name(parts.indptr.dtype)
+        tasks, parallel = _tasks(parts.num_slots * terms * batch, rows)
+        structure, outputs = structure_of(parts, tasks, False), values_of(parts, packed, "O")
+        for number, piece in enumerate(formats_of(parts)):
+            _one_piece(piece, number, operands, types, (tasks, parallel), structure, outputs)
+        if parts.padding:
+            packed.masked_fill_(~parts.mask, 0)
+    return packed if batched else packed[0]
+
+
+class _Operands:
+    """Both operands of a product at the non-zeros, row by row or term by term, each made where it is first needed."""
+
+    def __init__(self, u: Tensor, v: Tensor, rows: int, columns: int) -> None:
+        self.shape = u.shape[0], u.shape[2]
+        self.given = tuple(
+            pad(x, (0, 0, 0, length - x.shape[1])) if length != x.shape[1] else x
+            for x, length in ((u, rows), (v, columns))
+        )
+        self.made: dict[bool, tuple[Tensor, ...]] = {}
+
+    def __call__(self, terms_first: bool) -> tuple[Tensor, ...]:
+        if terms_first not in self.made:
+            found = (x.transpose(1, 2) if terms_first else x for x in self.given)
+            self.made[terms_first] = tuple(compact(x) for x in found)
+        return self.made[terms_first]
+
+
+def _one_piece(
+    piece: FormatSpec,
+    number: int,
+    operands: _Operands,
+    types: tuple[str, str, str],
+    shared: tuple[int, bool],
+    structure: Mapping[str, Any],
+    outputs: Mapping[str, Tensor],
+) -> None:
+    spec = ComposedSpec((piece,), *types, lanes_of(types[0]))
+    u, v = operands(by_terms(spec))
+    batch, terms = operands.shape
+    suffix, first = f"_p{number}", "_p0"
+    # a program of one piece calls it the first
+    own = {name.removesuffix(suffix) + first: x for name, x in structure.items() if name.endswith(suffix)}
+    given = {
+        "num_tasks": shared[0],
+        "m": operands.given[0].shape[1],
+        "n": operands.given[1].shape[1],
+        "batch": batch,
+        "terms": terms,
+        "lane_terms": terms // spec.tile,
+        "rest": terms % spec.tile,
+        "row_ptr": structure["row_ptr"],
+        "U": u,
+        "V": v,
+    }
+    values = outputs[f"O{suffix}"]
+    into = values if values.is_contiguous() else torch.empty_like(values, memory_format=torch.contiguous_format)
+    _launch(sddmm_kernel, spec, shared[1]).run(given, own, {f"O{first}": into})
+    if into is not values:
+        values.copy_(into)
+
+
+def _values(parts: Decomposition, packed: Tensor) -> dict[str, Tensor]:
+    """The values of all pieces as kernels read them."""
+    return {name: compact(x) for name, x in values_of(parts, compact(packed), "A").items()}
+
+
+def _tasks(work: int, rows: int) -> tuple[int, bool]:
+    threads = torch.get_num_threads()
+    parallel = work >= PARALLEL and threads > 1
+    return (min(TASKS_OF_A_THREAD * threads, max(rows, 1)) if parallel else 1), parallel
+
+
+@kept
+def _token_tasks(tokens: int, tasks: int, dtype: torch.dtype) -> Tensor:
+    return (torch.arange(tasks + 1) * tokens // tasks).to(dtype)
+
+
+def _result_type(parts: Decomposition, x: Tensor) -> torch.dtype:
+    """What kernels store: what several pieces add up in a half type would be rounded after each."""
+    wide = WIDE.get(type_name(x.dtype))
+    return x.dtype if wide is None or len(parts.pieces) == 1 else wide
+
+
+def _masked(parts: Decomposition, x: Tensor) -> bool:
+    """Whether padding has to be skipped: it would be multiplied by what is infinite or no number."""
+    if not any(piece.padding and piece.spec.kind != "ell" for piece in parts.pieces):
+        return False
+    return not bool(x.sum(dtype=WIDE.get(type_name(x.dtype), x.dtype)).isfinite())
+
+
+def _plain(y: Tensor, rows: int, batched: bool, dtype: torch.dtype) -> Tensor:
+    y = y.to(dtype)
+    if y.shape[1] != rows:
+        y = y[:, :rows].contiguous()
+    return y if batched else y[0]

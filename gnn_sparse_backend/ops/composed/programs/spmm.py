@@ -1,0 +1,51 @@
+"""Y = A X for a composed matrix A: task after task of rows, tile after tile of columns, piece after piece.
+
+    for each task, matrix of the batch and tile of columns:
+        for each piece:
+            for each row (of blocks): S = 0, or what the piece before left;  S += A X;  Y = S
+
+Pieces are passes over the rows of one task, so that what one leaves is in the cache when the next goes on from it, and
+no two tasks write a row.
+"""
+
+from __future__ import annotations
+
+from ....compiler.language.builder import ProgramBuilder
+from ....compiler.language.expr import as_expr, cast, minimum
+from ....compiler.language.program import Program
+from ...message.programs.operands import ACCUMULATOR
+from .rules import ComposedSpec, composed
+
+
+def spmm(spec: ComposedSpec) -> Program:
+    """The program.
+
+    Parameters: (num_tasks, m, n, batch, features, column_tiles, then those of the pieces, with row_ptr (first row of
+    each task) among the index arrays; X (batch, n, features), Y (batch, m, features), and the values of the pieces
+    (batch, ...)). m and n are multiples of the sides of blocks. The last tile begins so that it ends with the features,
+    of which there are as many as in a tile at least: what it has in common with the one before is computed twice.
+    """
+    p = ProgramBuilder("composed_spmm")
+    tasks, m, n, nnz, batch, features, tiles = p.sizes(
+        "num_tasks", "m", "n", "nnz", "batch", "features", "column_tiles"
+    )
+    wide, index = ACCUMULATOR[spec.dtype], spec.index_dtype
+    T = p.dense_fixed("T", tasks)
+    I = p.dense_variable("I", T, (m, m), "row_ptr", index)
+    J = p.sparse_variable("J", I, (n, nnz), ("indptr", "indices"), index)
+    Z, Q, N = p.dense_fixed("Z", batch), p.dense_fixed("Q", tiles), p.dense_fixed("N", n)
+    K, C = p.dense_fixed("K", features), p.dense_fixed("C", spec.tile)
+    A = p.buffer("A", (Z, T, I, J), spec.dtype)
+    X = p.buffer("X", (Z, N, K), spec.dtype)
+    Y = p.buffer("Y", (Z, T, I, K), spec.result)
+    with p.iterate("tasks", (T, Z, Q), "SSS") as (t, z, q):
+        first = minimum(q * spec.tile, as_expr(features) - spec.tile)
+        with p.iterate("rows", (I,), "S") as (i,):
+            S = p.local("S", (C,), wide)
+            with p.iterate("sum", (J, C), "RS") as (j, c):
+                with p.init():
+                    S[c] = 0.0
+                S[c] = S[c] + cast(wide, A[z, t, i, j]) * cast(wide, X[z, j, first + c])
+            with p.iterate("out", (C,), "S", ("k",)) as (c,):
+                Y[z, t, i, first + c] = cast(spec.result, S[c])
+    return composed(p.finish(), spec, "tasks", "A", "T")

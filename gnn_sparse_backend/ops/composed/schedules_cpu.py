@@ -1,0 +1,129 @@
+"""Kernels of products of composed matrices for the CPU: how many accumulators stay in registers, and the schedule."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from ...compiler.cache.bounded import kept
+from ...compiler.cache.kernel import Kernel
+from ...compiler.codegen import Target, host_target
+from ...compiler.compile import compile_program
+from ...compiler.language.program import Program
+from ...compiler.schedules.cpu import CpuSchedule
+from ...compiler.transforms.dense_axes.tile import tile_axis
+from ...planner.cpu.tiling import register_tiles
+from ..message.programs.operands import ACCUMULATOR
+from .programs.linear import linear
+from .programs.rules import BLOCKS, ComposedSpec, name_of
+from .programs.sddmm import by_terms, sddmm
+from .programs.spmm import spmm
+
+NamedKernel: TypeAlias = tuple[Kernel, tuple[str, ...]]
+"""A kernel, and the names of its parameters."""
+
+_BYTES = {"float64": 8, "float32": 4}
+VECTORS = 2
+"""Of a row of accumulators that blocks have in registers."""
+TILE_VECTORS = 8
+"""Of the columns that all pieces go through together."""
+
+
+def lanes_of(dtype: str, target: Target | None = None) -> int:
+    """Sums of a vector."""
+    return max(1, (target or host_target()).vector_bytes // _BYTES[ACCUMULATOR[dtype]])
+
+
+def column_tile(features: int, dtype: str) -> int:
+    """Columns that are accumulated together: the widest tile of those that compute fewest columns twice."""
+    lanes = lanes_of(dtype)
+    if features < 2 * lanes:
+        return features
+    tiles = [vectors * lanes for vectors in (TILE_VECTORS, 4, 2) if vectors * lanes <= features]
+    return min(tiles, key=lambda tile: (-(-features // tile) * tile, -tile))
+
+
+def rows_together(target: Target, most: int, wide: bool = False) -> int:
+    """Rows of a block whose accumulators fill the registers: half of them, or all but what a product loads."""
+    registers = 32 if target.vector_bytes >= 64 else 16
+    rows = (registers - 4) // VECTORS if wide else registers // 2 // VECTORS
+    return min(rows, most)
+
+
+@kept
+def spmm_kernel(spec: ComposedSpec, parallel: bool) -> NamedKernel:
+    """The kernel of `programs.spmm`."""
+    return _compiled(*scheduled_spmm(spec, parallel, host_target()))
+
+
+def scheduled_spmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[Program, CpuSchedule]:
+    """The program and its schedule: of a block several rows at a time, and of any other piece one."""
+    program, together = spmm(spec), []
+    lanes = lanes_of(spec.dtype, target)
+    for number, piece in enumerate(spec.pieces):
+        rows = f"rows_{name_of(number)}"
+        if piece.block[0] > 1 and not spec.masked:
+            tiles = tuple((width,) for width in _cut(spec.tile, VECTORS * lanes))
+            count = rows_together(target, piece.block[0])
+            if count > 1:
+                together.append((rows, count))
+        else:
+            tiles = register_tiles(spec.tile, _BYTES[ACCUMULATOR[spec.dtype]], target)
+        program = tile_axis(program, "C", tiles, rows)
+    return program, CpuSchedule(parallel=parallel, together=tuple(together))
+
+
+@kept
+def linear_kernel(spec: ComposedSpec, parallel: bool) -> NamedKernel:
+    """The kernel of `programs.linear`."""
+    return _compiled(*scheduled_linear(spec, parallel, host_target()))
+
+
+def scheduled_linear(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[Program, CpuSchedule]:
+    """The program and its schedule: several tokens at a time."""
+    program, together = linear(spec), []
+    if spec.masked:
+        return program, CpuSchedule(parallel=parallel)
+    for number, piece in enumerate(spec.pieces):
+        name = name_of(number)
+        widths = _cut(piece.block[0], VECTORS * lanes_of(spec.dtype, target))
+        program = tile_axis(program, f"II_{name}", tuple((width,) for width in widths), f"rows_{name}")
+        together.append((f"each_{name}", rows_together(target, TOKENS_TOGETHER, wide=True)))
+    return program, CpuSchedule(parallel=parallel, together=tuple(together))
+
+
+TOKENS_TOGETHER = 16
+"""Most tokens that a vector of weights meets in registers."""
+
+
+@kept
+def sddmm_kernel(spec: ComposedSpec, parallel: bool) -> NamedKernel:
+    """The kernel of `programs.sddmm`."""
+    return _compiled(*scheduled_sddmm(spec, parallel, host_target()))
+
+
+def scheduled_sddmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[Program, CpuSchedule]:
+    """The program and its schedule: of a block several columns at a time."""
+    program, together = sddmm(spec), []
+    if by_terms(spec):
+        (piece,), name = spec.pieces, name_of(0)
+        elements = f"elements_{name}"
+        widths = _cut(piece.block[0], VECTORS * lanes_of(spec.dtype, target))
+        program = tile_axis(program, f"II_{name}", tuple((width,) for width in widths), elements)
+        count = rows_together(target, piece.block[1], wide=True)
+        if count > 1:
+            together.append((elements, count))
+    return program, CpuSchedule(parallel=parallel, together=tuple(together))
+
+
+def takes_blocks(spec: ComposedSpec) -> bool:
+    """Whether `programs.linear` has vectors for all pieces."""
+    return all(piece.kind in BLOCKS and piece.block[0] % lanes_of(spec.dtype) == 0 for piece in spec.pieces)
+
+
+def _compiled(program: Program, schedule: CpuSchedule) -> NamedKernel:
+    return compile_program(program, schedule, host_target()), program.parameter_names
+
+
+def _cut(width: int, part: int) -> tuple[int, ...]:
+    full, rest = divmod(width, part)
+    return (part,) * full + ((rest,) if rest else ())

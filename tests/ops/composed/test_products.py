@@ -1,0 +1,185 @@
+"""Products of matrices in several formats: values, gradients of both orders, types, padding and its infinities."""
+
+import functools
+
+import pytest
+import torch
+
+import gnn_sparse_backend as gsb
+from gnn_sparse_backend.formats import decompose
+
+FORMATS = (
+    ["csr"],
+    ["bsr(4)"],
+    ["bsr(8)", "csr"],
+    ["bsr(16, 8)", "bsr(2)", "ell(2)", "csr"],
+    ["dbsr(8)"],
+    ["dbsr(4, 3)", "dia", "csr"],
+    ["dbsr(4)", "dbsr(2)"],
+    ["sr_bcrs(4, 2)", "csr"],
+    ["sr_bcrs(3, 2)"],
+    ["dia"],
+    ["ell(5)", "dia"],
+)
+every_format = pytest.mark.parametrize("formats", FORMATS, ids=" + ".join)
+TOLERANCE = {
+    torch.float64: {"atol": 1e-10, "rtol": 1e-10},
+    torch.float32: {"atol": 1e-4, "rtol": 1e-4},
+    torch.float16: {"atol": 2e-2, "rtol": 2e-2},
+    torch.bfloat16: {"atol": 2e-1, "rtol": 2e-2},
+}
+
+
+def matrix(m, n, density=0.3, seed=0):
+    """A full corner, scattered non-zeros, and rows without any."""
+    rng = torch.Generator().manual_seed(seed)
+    found = torch.randn(m, n, dtype=torch.float64, generator=rng) * (torch.rand(m, n, generator=rng) < density)
+    found[: m // 2, : n // 2] = torch.randn(m // 2, n // 2, dtype=torch.float64, generator=rng)
+    found[m - m // 4 :] = 0
+    return found
+
+
+def randn(*shape, seed=1, dtype=torch.float64):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def close(got, want, dtype):
+    assert got.dtype == dtype
+    torch.testing.assert_close(got.double(), want, **TOLERANCE[dtype], equal_nan=True)
+
+
+@every_format
+@pytest.mark.parametrize(
+    "dtype, m, n, width",
+    [
+        (torch.float32, 29, 23, 70),
+        (torch.float32, 40, 17, 1),
+        (torch.float64, 7, 9, 5),
+        (torch.bfloat16, 32, 16, 20),
+        (torch.float16, 32, 24, 33),
+    ],
+)
+def test_values(formats, dtype, m, n, width):
+    parts = decompose(matrix(m, n), formats)
+    values = parts.values_of(matrix(m, n)).to(dtype)
+    dense = parts.to_dense(values.double())
+    x, tokens, u = randn(n, width, dtype=dtype), randn(3, width, n, dtype=dtype), randn(m, width, dtype=dtype)
+    close(gsb.composed_spmm(parts, values, x), dense @ x.double(), dtype)
+    close(gsb.composed_linear(parts, values, tokens), tokens.double() @ dense.T, dtype)
+    close(gsb.composed_sddmm(parts, u, x), parts.values_of(u.double() @ x.double().T), dtype)
+
+
+@every_format
+def test_gradients_of_both_orders(formats):
+    parts = decompose(matrix(9, 7, 0.5), formats)
+    values = parts.values_of(matrix(9, 7, 0.5)).requires_grad_()
+    x, tokens, u = (randn(*shape).requires_grad_() for shape in ((7, 3), (3, 7), (9, 3)))
+    for product, operands in (
+        (gsb.composed_spmm, (values, x)),
+        (gsb.composed_linear, (values, tokens)),
+        (gsb.composed_sddmm, (u, x)),
+    ):
+        assert torch.autograd.gradcheck(functools.partial(product, parts), operands)
+        assert torch.autograd.gradgradcheck(functools.partial(product, parts), operands)
+
+
+@every_format
+@pytest.mark.parametrize("special", [float("inf"), float("nan")])
+def test_infinities_stay_with_their_non_zeros(formats, special):
+    dense = matrix(29, 23)
+    parts = decompose(dense, formats)
+    values = parts.values_of(dense)
+    x = randn(23, 6)
+    x[11] = special
+    want = torch.stack([row[row != 0] @ x[row != 0] for row in dense])
+    close(gsb.composed_spmm(parts, values, x), want, torch.float64)
+    close(gsb.composed_linear(parts, values, x.T), want.T, torch.float64)
+
+
+@every_format
+def test_batches(formats):
+    dense = matrix(29, 23)
+    parts = decompose(dense, formats)
+    one = parts.values_of(dense)
+    several = torch.stack([one, 2 * one, -one]).requires_grad_()
+    x, u = randn(3, 23, 5).requires_grad_(), randn(3, 29, 5)
+    y = gsb.composed_spmm(parts, several, x)
+    want = parts.to_dense(several) @ x
+    close(y, want, torch.float64)
+    cotangent = randn(3, 29, 5, seed=4)
+    for got, expected in zip(
+        torch.autograd.grad(y, (several, x), cotangent), torch.autograd.grad(want, (several, x), cotangent)
+    ):
+        close(got, expected, torch.float64)
+    close(gsb.composed_spmm(parts, one, x), dense @ x, torch.float64)
+    close(gsb.composed_spmm(parts, several, x[0]), parts.to_dense(several) @ x[0], torch.float64)
+    close(gsb.composed_sddmm(parts, u, x), parts.values_of(u @ x.transpose(1, 2)), torch.float64)
+
+
+def test_packed_values_get_no_gradient_at_padding():
+    dense = matrix(29, 23)
+    parts = decompose(dense, ["bsr(4)", "dia"])
+    packed = parts.pack(parts.values_of(dense)).requires_grad_()
+    gsb.composed_linear(parts, packed, randn(6, 23), packed=True).square().sum().backward()
+    assert parts.padding and not packed.grad[~parts.mask].any() and packed.grad[parts.mask].any()
+
+
+def test_graphs_keep_their_decompositions_and_the_order_of_their_edges():
+    row, column = torch.tensor([[3, 0, 1, 0, 3, 3], [1, 2, 0, 2, 0, 1]])
+    graph = gsb.Graph.from_coo(row, column, (4, 3))
+    weight, x = randn(6), randn(3, 4)
+    want = gsb.spmm(graph, x, weight)
+    for formats in FORMATS:
+        parts = decompose(graph, formats)
+        assert decompose(graph, formats) is parts
+        close(gsb.composed_spmm(parts, weight, x), want, torch.float64)
+    assert "Decomposition(" in str(gsb.memory(graph))
+    graph.release()
+    assert decompose(graph, FORMATS[-1]) is not parts
+
+
+def test_no_rows_columns_features_or_non_zeros():
+    for m, n, width in ((0, 3, 2), (3, 0, 2), (3, 4, 0), (3, 4, 2)):
+        for formats in (["bsr(2)", "csr"], ["dbsr(2)"], ["dia"]):
+            parts = decompose(torch.zeros(m, n), formats)
+            values = torch.zeros(0)
+            assert torch.equal(gsb.composed_spmm(parts, values, torch.ones(n, width)), torch.zeros(m, width))
+            assert torch.equal(gsb.composed_linear(parts, values, torch.ones(width, n)), torch.zeros(width, m))
+            assert gsb.composed_sddmm(parts, torch.ones(m, width), torch.ones(n, width)).shape == (0,)
+
+
+def test_errors_quote_what_does_not_fit():
+    parts = decompose(matrix(6, 5), ["bsr(2)", "csr"])
+    values, x = torch.ones(parts.nnz), torch.ones(5, 3)
+    for wrong, words in (
+        (lambda: gsb.composed_spmm(matrix(6, 5), values, x), "expected a Decomposition .*, got Tensor"),
+        (lambda: gsb.composed_spmm(parts, values, x.T), r"x must be \(5, features\) .*, got \(3, 5\)"),
+        (lambda: gsb.composed_spmm(parts, values[:-1], x), rf"must end in nnz = {parts.nnz}, got \({parts.nnz - 1},\)"),
+        (lambda: gsb.composed_spmm(parts, values.int(), x), "values"),
+        (lambda: gsb.composed_linear(parts, values, x), r"x must be \(\.\.\., 5\), got \(5, 3\)"),
+        (lambda: gsb.composed_linear(parts, values[None], x.T), r"values must be \(nnz,\)"),
+        (lambda: gsb.composed_sddmm(parts, x, x), r"u must be \(\.\.\., 6, features\), got \(5, 3\)"),
+        (lambda: gsb.composed_sddmm(parts, torch.ones(6, 2), x), "must have the same features"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=words):
+            wrong()
+
+
+def test_traced_programs():
+    dense = matrix(9, 7, 0.5)
+    parts = decompose(dense, ["bsr(4)", "csr"])
+    packed = parts.pack(parts.values_of(dense)).requires_grad_()
+    x = randn(5, 7).requires_grad_()
+
+    def layer(packed, x):
+        return gsb.composed_linear(parts, packed, x, packed=True).sin()
+
+    want = layer(packed, x)
+    got = torch.compile(layer, fullgraph=True, backend="aot_eager")(packed, x)
+    close(got, want, torch.float64)
+    for one, other in zip(*(torch.autograd.grad(y.square().sum(), (packed, x)) for y in (got, want))):
+        close(one, other, torch.float64)
+    *arguments, transposed = parts.made_of
+    torch.library.opcheck(torch.ops.gsb.composed_spmm.default, (*arguments, packed, x, True, transposed))
+    torch.library.opcheck(torch.ops.gsb.composed_sddmm.default, (*arguments, randn(5, 9), x, True, transposed))
+    torch.library.opcheck(torch.ops.gsb.composed_repack.default, (*arguments, packed, transposed))
