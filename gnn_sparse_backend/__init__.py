@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from .structures.relational.graph import RelGraph as RelGraph
     from .structures.reordering.reorder import reorder as reorder
     from .structures.segments import Segments as Segments
+    from .tuning.tune_format import tune_format as tune_format
 
 _HOMES = {
     "Graph": "gnn_sparse_backend.structures.graph",
@@ -101,6 +102,7 @@ _HOMES = {
     "enabled": "gnn_sparse_backend.integrations",
     "status": "gnn_sparse_backend.integrations",
     "compile": "gnn_sparse_backend.integrations.traced",
+    "tune_format": "gnn_sparse_backend.tuning.tune_format",
     "precompile": "gnn_sparse_backend.integrations.core.planning",
     "explain": "gnn_sparse_backend.integrations.core.planning",
 }

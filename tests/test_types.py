@@ -47,6 +47,7 @@ reveal_type(gsb.rgms(rel, {"user": x}, {"likes": w}))  # dict[str, Tensor]
 pairs = gsb.KernelMap.from_pairs(x, x, x, (3, 3))
 reveal_type(gsb.sparse_conv(x, x, pairs))  # Tensor
 parts = gsb.formats.decompose(graph, ["bsr(2)", "csr"])
+reveal_type(gsb.tune_format(graph, 16))  # FormatChoice
 reveal_type(gsb.composed_spmm(parts, w, x))  # Tensor
 reveal_type(gsb.composed_linear(parts, w, x))  # Tensor
 reveal_type(gsb.composed_sddmm(parts, x, x))  # Tensor

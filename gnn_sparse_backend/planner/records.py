@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
+from .composed import ComposedPlan
 from .cost import DEFAULT_UNITS
 from .cuda import cost as cuda_cost
 from .cuda.plan import CudaPlan
@@ -14,11 +15,12 @@ from .plan import Plan
 from .problem import STORED, CudaProblem, Problem
 
 _CHOICES = {
+    ComposedPlan: {},
     Plan: {"balance": ("nonzeros", "rows"), "reduction": ("sequential", "simd", "scattered")},
     CudaPlan: {"balance": ("teams",), "reduction": ("sequential", "simd")},
 }
 # Texts, and what is yes or no; the other fields of plans and problems are counts.
-_TEXTS, _FLAGS = ("kind", "dtype", "arch"), ("cached", "buckets", "segments", "blocks")
+_TEXTS, _FLAGS = ("kind", "dtype", "arch", "formats"), ("cached", "buckets", "segments", "blocks")
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,8 @@ def _problem(content: object) -> Problem:
 
 
 def _plan(content: object) -> Plan:
-    of = _class_of(content, Plan, CudaPlan)
+    composed = isinstance(content, dict) and "formats" in content
+    of: Any = ComposedPlan if composed else _class_of(content, Plan, CudaPlan)
     content = _fields("a plan", content, {field.name for field in fields(of)})
     choices = _CHOICES[of]
     for name, value in content.items():
@@ -172,7 +175,8 @@ def _plan(content: object) -> Plan:
             _count(name, value, 1 if name in ("groups", "partitions") else 0)
         elif value not in choices[name]:
             raise ValueError(f"the {name} of a plan is {value!r:.80}, not one of {', '.join(choices[name])}")
-    return of(**content)
+    made: Plan = of(**content)
+    return made
 
 
 _Written = TypeVar("_Written", Problem, Plan)

@@ -287,6 +287,10 @@ def explain(d: Drawn) -> dict:
     return dict(graph=d.graph(), op=d.pick("sum", "weighted_mean", "dot"), features=d.pick(8, 3), dtype="float32")
 
 
+def tune_format(d: Drawn) -> dict:
+    return dict(matrix=d.graph(), features=d.pick(8, 3), dtype=d.pick(torch.float32, "float64"), budget=0.0)
+
+
 def precompile(d: Drawn) -> dict:
     given = dict(features=d.pick(3, [3]), ops=d.pick("sum", None), budget=d.pick("10ms", 0.01), dtype="float32")
     return dict(data=d.graph(), **given, backward=False, progress=False)
@@ -355,6 +359,7 @@ FUNCTIONS: dict[str, tuple[Callable, Callable, Callable | None]] = {
     **{f"masks.{make.__name__}": (make, getattr(gsb.masks, make.__name__), oracle) for make, oracle in masks.MAKERS},
     "explain": (explain, gsb.explain, None),
     "precompile": (precompile, gsb.precompile, None),
+    "tune_format": (tune_format, gsb.tune_format, None),
 }
 
 

@@ -29,11 +29,11 @@ def unit_of(parts: Decomposition) -> int:
 
 
 def formats_of(parts: Decomposition) -> tuple[FormatSpec, ...]:
-    """The formats that kernels have for the pieces. The first of several pieces begins all rows, as the others go on
-    from it, so that it visits rows of blocks without a block.
+    """The formats that kernels have for the pieces. The first one begins all rows, as the others go on from it, so that
+    it visits rows of blocks without a block.
     """
     first, *rest = (piece.spec for piece in parts.pieces)
-    if rest and first.kind == "dbsr":
+    if first.kind == "dbsr":
         first = FormatSpec("bsr", first.numbers)
     return first, *rest
 
@@ -133,15 +133,3 @@ def _ptr(cuts: Tensor | None, height: int) -> dict[str, Tensor]:
 def _extended(indptr: Tensor, rows: int) -> Tensor:
     """Offsets with so many more rows, which are empty."""
     return torch.cat([indptr, indptr[-1:].expand(rows)]) if rows else indptr
-
-
-@fact
-def absent_rows(parts: Decomposition) -> Tensor | None:
-    """Rows that no piece visits, in int64: those of no stored block. None where all are visited."""
-    piece = parts.pieces[0]
-    if formats_of(parts)[0].kind != "dbsr":
-        return None
-    height, rows = piece.spec.block[0], parts.padded_shape[0]
-    there = torch.zeros(rows // height, dtype=torch.bool, device=parts.device)
-    there[piece.format.rows.long()] = True
-    return ((~there).nonzero() * height + torch.arange(height, device=parts.device)).reshape(-1)

@@ -17,7 +17,7 @@ from ...runtime.layout import compact
 from ...runtime.memory import empty
 from ...runtime.type_names import type_name
 from ..core.ran import Launch, in_threads
-from .arguments import absent_rows, formats_of, structure_of, values_of
+from .arguments import formats_of, structure_of, values_of
 from .programs.rules import ComposedSpec
 from .programs.sddmm import by_terms
 from .schedules_cpu import NamedKernel, column_tile, lanes_of, linear_kernel, sddmm_kernel, spmm_kernel, takes_blocks
@@ -65,9 +65,6 @@ def run_spmm(parts: Decomposition, packed: Tensor, x: Tensor) -> Tensor:
     masked = _masked(parts, x)
     spec = ComposedSpec(formats_of(parts), *types, tile, masked)
     tasks, parallel = _tasks(parts.num_slots * features * batch, rows)
-    absent = absent_rows(parts)
-    if absent is not None:
-        y.index_fill_(1, absent, 0)
     given = {
         "num_tasks": tasks,
         "m": rows,
@@ -94,9 +91,6 @@ def run_linear(parts: Decomposition, packed: Tensor, x: Tensor) -> Tensor:
         return run_spmm(parts, packed, x.t()).t().contiguous()
     y = empty(x, tokens, rows, dtype=result)
     x = compact(pad(x, (0, columns - x.shape[1])) if columns != x.shape[1] else x)
-    absent = absent_rows(parts)
-    if absent is not None:
-        y.index_fill_(1, absent, 0)
     work = parts.num_slots * tokens
     parallel = work >= PARALLEL and torch.get_num_threads() > 1
     tasks = min(TASKS_OF_A_THREAD * torch.get_num_threads(), -(-tokens // 6)) if parallel else 1

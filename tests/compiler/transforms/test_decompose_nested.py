@@ -11,9 +11,9 @@ from gnn_sparse_backend.compiler.language.builder import ProgramBuilder
 from gnn_sparse_backend.compiler.language.expr import cast, maximum
 from gnn_sparse_backend.compiler.language.interpret import interpret
 from gnn_sparse_backend.compiler.transforms import decompose_format, split_parts
-from gnn_sparse_backend.compiler.transforms.block_rules import bsr_rule, sr_bcrs_rule
+from gnn_sparse_backend.compiler.transforms.block_rules import bsr_rule, dbsr_rule, dia_rule, sr_bcrs_rule
 from gnn_sparse_backend.compiler.transforms.format_rules import csr_rule, ell_rule, hyb_bucket_rule
-from gnn_sparse_backend.formats import BsrFormat, EllFormat, HybFormat, SrBcrsFormat
+from gnn_sparse_backend.formats import BsrFormat, DbsrFormat, DiaFormat, EllFormat, HybFormat, SrBcrsFormat
 from gnn_sparse_backend.ops.attention.programs.attention import AttentionSpec, Attribute, attention
 from gnn_sparse_backend.ops.message.programs.message import parse
 from gnn_sparse_backend.ops.message.programs.operands import Operand
@@ -95,8 +95,22 @@ def in_listed_blocks(program, csr, values):
     return [sr_bcrs_rule(program, (4, 2))], found
 
 
+def in_stored_blocks(program, csr, values):
+    form = DbsrFormat.from_csr(*csr, (M, N), (2, 4))
+    found = {"stored_dbsr": len(form.rows), "nb_dbsr": 3, "nnzb_dbsr": form.num_blocks, "Rows_dbsr": form.rows}
+    found |= {"indptr_dbsr": form.indptr, "indices_dbsr": form.indices}
+    found |= {"A_dbsr": form.pad_values(values), "mask_dbsr": form.mask}
+    return [dbsr_rule(program, (2, 4))], found
+
+
+def in_diagonals(program, csr, values):
+    form = DiaFormat.from_csr(*csr, (M, N))
+    found = {"diagonals_dia": form.num_diagonals, "Offsets_dia": form.offsets}
+    return [dia_rule(program)], found | {"A_dia": form.pad_values(values), "mask_dia": form.mask}
+
+
 @pytest.mark.parametrize("special", [False, True], ids=["finite", "special"])
-@pytest.mark.parametrize("into", [in_buckets, in_slots, in_blocks, in_listed_blocks])
+@pytest.mark.parametrize("into", [in_buckets, in_slots, in_blocks, in_listed_blocks, in_stored_blocks, in_diagonals])
 def test_rows_that_no_other_part_has(into, special):
     """Blocks reach beyond the last row; rows without non-zeros are in no bucket, and are left alone."""
     indptr, indices, values = structure(8)
@@ -108,6 +122,8 @@ def test_rows_that_no_other_part_has(into, special):
     want = expected(indptr, indices, values, (M, N), b) / np.maximum(degrees, 1)[:, None]
     if into is in_buckets:
         want[degrees == 0] = np.nan
+    if into is in_stored_blocks:
+        want[np.repeat(np.add.reduceat(degrees, range(0, M, 2)) == 0, 2)[:M]] = np.nan
     check(run(done, common(indptr, b) | found)["C"], want)
 
 

@@ -1,0 +1,57 @@
+"""Which formats a matrix is multiplied in: by the cost model, by measurements, and by what was measured before."""
+
+import pytest
+import torch
+
+import gnn_sparse_backend as gsb
+from gnn_sparse_backend.planner.database import PlanDatabase, database
+
+
+@pytest.fixture(autouse=True)
+def own_database(tmp_path):
+    with database.using(PlanDatabase(tmp_path / "plans.json")):
+        yield
+
+
+def blocks(side, share, shape=(256, 128)):
+    rng = torch.Generator().manual_seed(0)
+    mask = torch.rand(shape[0] // side, shape[1] // side, generator=rng) < share
+    return torch.randn(shape, generator=rng) * mask.repeat_interleave(side, 0).repeat_interleave(side, 1)
+
+
+@pytest.mark.parametrize(
+    "matrix, formats",
+    [
+        (blocks(32, 0.1), ("bsr(32)",)),
+        (blocks(1, 0.05), ("csr",)),
+        (blocks(1, 0.9), ("dense",)),
+    ],
+    ids=["blocks", "scattered", "full"],
+)
+def test_the_cost_model_decides_at_once(matrix, formats):
+    choice = gsb.tune_format(matrix, 64, budget=0)
+    assert (choice.formats, choice.source, choice.dense) == (formats, "predicted", formats == ("dense",))
+    assert all(row.measured is None for row in choice.rows) and {row.formats for row in choice.rows} >= {"dense", "csr"}
+    assert "predicted, µs" in str(choice)
+
+
+def test_what_was_measured_is_known_to_later_processes(tmp_path):
+    matrix = blocks(32, 0.1)
+    measured = gsb.tune_format(matrix, 32, budget=0.01)
+    assert measured.source == "measured" and measured.rows[0].measured is not None
+    with database.using(PlanDatabase(tmp_path / "plans.json")):
+        known = gsb.tune_format(matrix, 32, budget=0)
+        assert (known.source, known.formats) == ("known", measured.formats)
+        assert {row.formats: row.measured for row in known.rows} == {r.formats: r.measured for r in measured.rows}
+        assert gsb.tune_format(matrix, 33, budget=0).source == "predicted"
+        assert gsb.tune_format(matrix, 32, budget=0, tokens=True).source == "predicted"
+
+
+def test_errors_quote_what_they_got():
+    for wrong, words in (
+        (lambda: gsb.tune_format(torch.eye(3), 0), "features must be a whole number of at least 1, got 0"),
+        (lambda: gsb.tune_format(torch.eye(3), 2, budget=-1), "budget must be seconds, at least 0, got -1"),
+        (lambda: gsb.tune_format([1], 2), "expected a gsb.Graph, a torch tensor or a SciPy sparse matrix, got list"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=words):
+            wrong()
