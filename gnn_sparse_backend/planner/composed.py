@@ -11,12 +11,12 @@ DENSE = "dense"
 """The matrix as it is, with its zeros, by PyTorch's product."""
 
 # Nanoseconds of one thread for a multiplication of a value with a feature, in float32: of dense matrices, of blocks by
-# the shorter side that registers see, and of single non-zeros. Measured on two machines with AVX2 and AVX-512 (3,072 x
-# 768 by 512); only their ratios decide.
+# their shorter side, and of single non-zeros. From an EPYC with AVX2 (3,072 x 768 by 512), which was shared; those of
+# blocks below 8 are guesses.
 DENSE_NS = 0.026
 BLOCK_NS = ((32, 0.036), (16, 0.042), (8, 0.044), (4, 0.060), (2, 0.075))
 SINGLE_NS = 0.075
-# A row of results is stored once for each piece, and a kernel is called.
+# A row of results is stored once for each piece, and a kernel is called: guesses.
 STORE_NS, CALL_NS = 0.25, 8_000.0
 
 
