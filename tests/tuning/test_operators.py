@@ -34,10 +34,13 @@ def numbers(below: int, count: int, seed: int) -> torch.Tensor:
 def structures():
     """Structures of their own: edges in no order, so much work that threads share it."""
     row, col, relation = numbers(ROWS, EDGES, 0), numbers(COLUMNS, EDGES, 1), numbers(RELATIONS, EDGES, 2)
+    each = torch.arange(COLUMNS)
     return {
         gsb.Graph: gsb.Graph.from_coo(row, col, (ROWS, COLUMNS)),
         gsb.RelGraph: gsb.RelGraph.from_triples(col, row, relation, (ROWS, COLUMNS), RELATIONS),
         gsb.Segments: gsb.Segments.from_index(relation, RELATIONS),
+        gsb.KernelMap: gsb.KernelMap.from_pairs(each.repeat(8), each.repeat(8), torch.arange(9) * COLUMNS, (ROWS, COLUMNS)),
+        gsb.masks.Mask: gsb.masks.band(ROWS, 20, 20, block=32),
     }
 
 
@@ -147,7 +150,8 @@ def test_without_precompile_the_same_calls_compile(structures):
 def test_every_operator_can_be_called_at_its_widths(name, structures):
     """Shapes fit the call, in the widths of the tests above. Those that are measured are called in other tests."""
     operator = PREPARED[name]
-    width = {"heads": 5, "F": 9, "F_out": (9, 10), "blocks": (10, 15, 5), "bases": (9, 10, 2)}[operator.width[-1]]
+    width = {"heads": 5, "F": 9, "D": 9, "F_out": (9, 10), "C_out": (9, 10), "Dv": (9, 10)}.get(operator.width[-1])
+    width = width or {"blocks": (10, 15, 5), "groups": (10, 15, 5), "bases": (9, 10, 2)}[operator.width[-1]]
     (width,) = operator.widths((3, 11) if len(operator.width) == 2 and operator.on is gsb.Graph else width)
     step = Step("", operator, structures[operator.on], width, torch.float32, True)
     step.run()

@@ -27,7 +27,7 @@ from .derived import FUNCTIONS, LAYERS, kept
 from .gather import lazy_gather
 from .host import HOST
 from .scripting import overloads_of_originals, scriptable, scriptable_method
-from .tracing import between_programs
+from .tracing import always, between_programs
 
 _patches: Patches | None = None
 _replaced: dict[Callable, Callable] = {}  # PyG's by ours
@@ -41,17 +41,14 @@ def activate() -> None:
     _patches = patches = Patches()
     patches.set(MessagePassing, "_index_select_safe", lazy_gather(MessagePassing._index_select_safe))
     patches.set(MessagePassing, "__call__", layers.watched_call)
-    product = HOST.admit(EdgeIndex.matmul, "matmul.{reduce}", matmul.matmul)
-    patches.set(EdgeIndex, "matmul", between_programs(product, EdgeIndex.matmul, lambda *args, **kwargs: True))
-    patches.set(HeteroConv, "forward", HOST.admit(HeteroConv.forward, "rgms", hetero_conv.forward))
+    patches.set(EdgeIndex, "matmul", _ours(EdgeIndex.matmul, "matmul.{reduce}", matmul.matmul, always))
+    patches.set(HeteroConv, "forward", _ours(HeteroConv.forward, "rgms", hetero_conv.forward))
     for layer, operator, run, breaks in (
-        (HeteroLinear, "gather_mm", typed_linear.forward, False),
-        (RGCNConv, "rgms", relational.forward_of(RGCNConv), True),
-        (FastRGCNConv, "rgms", relational.forward_of(FastRGCNConv), False),
+        (HeteroLinear, "gather_mm", typed_linear.forward, None),
+        (RGCNConv, "rgms", relational.forward_of(RGCNConv), always),
+        (FastRGCNConv, "rgms", relational.forward_of(FastRGCNConv), None),
     ):
-        ours = HOST.admit(layer.forward, operator, run)
-        if breaks:
-            ours = between_programs(ours, layer.forward, lambda *args, **kwargs: True)
+        ours = _ours(layer.forward, operator, run, breaks)
         patches.set(layer, "forward", scriptable_method(ours, layer.forward))
     compiler = torch.jit._script
     if hasattr(compiler, "_get_overloads"):
@@ -59,21 +56,26 @@ def activate() -> None:
     utils = torch_geometric.utils
     of_layers = {original: scriptable(kept(original), original) for original in FUNCTIONS}
     of_all = {
-        original: scriptable(HOST.admit(original, operator, run), original)
-        for original, operator, run in (
-            (utils.spmm, "spmm.{reduce}", matmul.pyg_spmm),
-            (utils.scatter, "scatter.{reduce}", scatter.scatter_beside(utils.scatter)),
-            (utils.segment, "segment.{reduce}", scatter.segment),
-            (utils.softmax, "softmax", scatter.softmax_beside(utils.softmax)),
+        original: scriptable(_ours(original, operator, run, breaks), original)
+        for original, operator, run, breaks in (
+            (utils.spmm, "spmm.{reduce}", matmul.pyg_spmm, matmul.is_sparse),
+            (utils.scatter, "scatter.{reduce}", scatter.scatter_beside(utils.scatter), None),
+            (utils.segment, "segment.{reduce}", scatter.segment, None),
+            (utils.softmax, "softmax", scatter.softmax_beside(utils.softmax), None),
         )
     }
-    of_all[utils.spmm] = between_programs(of_all[utils.spmm], utils.spmm, matmul.is_sparse)
     ours = of_layers | of_all
     _replaced.update((function, original) for original, function in ours.items())
     for module, name, original in _globals_among(ours):
         if original in of_all or module.__name__.startswith(LAYERS):
             patches.set(module, name, ours[original])
     install(HOST.name)
+
+
+def _ours(original: Callable, operator: str, run: Callable, breaks: Callable[..., bool] | None = None) -> Callable:
+    """``original``, but ``run`` where that is ours; between two programs where a traced one ``breaks`` at it."""
+    ours = HOST.admit(original, operator, run)
+    return ours if breaks is None else between_programs(ours, original, breaks)
 
 
 def deactivate() -> None:

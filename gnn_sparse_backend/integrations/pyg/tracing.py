@@ -30,6 +30,11 @@ def between_programs(ours: Callable, original: Callable, breaks: Callable[..., b
     return asking
 
 
+def always(*args, **kwargs) -> bool:
+    """``breaks`` of what PyTorch never traces."""
+    return True
+
+
 @torch.compiler.assume_constant_result
 def traces_unknown_sizes() -> bool:
     """Whether such calls are traced after all: where one program is wanted, or exported."""
