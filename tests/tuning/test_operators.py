@@ -39,7 +39,9 @@ def structures():
         gsb.Graph: gsb.Graph.from_coo(row, col, (ROWS, COLUMNS)),
         gsb.RelGraph: gsb.RelGraph.from_triples(col, row, relation, (ROWS, COLUMNS), RELATIONS),
         gsb.Segments: gsb.Segments.from_index(relation, RELATIONS),
-        gsb.KernelMap: gsb.KernelMap.from_pairs(each.repeat(8), each.repeat(8), torch.arange(9) * COLUMNS, (ROWS, COLUMNS)),
+        gsb.KernelMap: gsb.KernelMap.from_pairs(
+            each.repeat(8), each.repeat(8), torch.arange(9) * COLUMNS, (ROWS, COLUMNS)
+        ),
         gsb.masks.Mask: gsb.masks.band(ROWS, 20, 20, block=32),
     }
 
@@ -212,7 +214,8 @@ def test_what_is_measured_and_what_is_not_in_one_call(structures):
 
 def test_without_a_word_each_structure_has_its_own_operator(structures):
     report = gsb.precompile(list(structures.values()), 4, budget=0, progress=False)
-    assert [row.op for row in report.rows] == ["sum", "sum backward", "rgms and backward", "segment_mm and backward"]
+    others = [f"{name} and backward" for name in ("rgms", "segment_mm", "sparse_conv", "sparse_attention")]
+    assert [row.op for row in report.rows] == ["sum", "sum backward", *others]
     assert {row.state for row in report.rows} == {"not reached"} and not report.complete
 
 

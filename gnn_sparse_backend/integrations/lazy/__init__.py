@@ -24,7 +24,7 @@ may be tracing or transforming the operations: ``refuse`` says.
 from .ends import End, Host
 from .handlers import keep
 from .modes import transformed
-from .orders import deferred, waiting
+from .orders import deferred, known_size, waiting
 from .recipes import gather as gather_now
 from .recipes import gathered
 from .reductions import reduced, refuse, refuse_features, softmaxed
@@ -41,6 +41,7 @@ __all__ = [
     "gather",
     "gather_now",
     "keep",
+    "known_size",
     "materialise",
     "name_of",
     "of_rows",

@@ -26,7 +26,11 @@ NAME = "torch.compile"
 """What calls are counted under that belong to no framework."""
 
 _SOURCES = sorted(path for room in (".", "../lazy") for path in (Path(__file__).parent / room).glob("*.py"))
-_SETTINGS = ("pre_grad_custom_pass", "post_grad_custom_pre_pass")
+_PASSES: dict[str, Callable[[Graph, str], Any]] = {
+    "pre_grad_custom_pass": put_operators,
+    "post_grad_custom_pre_pass": lambda graph, name: keep_row_sums(graph),
+}
+"""By setting of Inductor, what ours does to a graph for the framework of a name."""
 _installed: dict[str, _Pass] = {}
 _names: list[str] = []
 
@@ -42,10 +46,7 @@ class _Pass(CustomGraphPass):
     def __call__(self, graph: Graph) -> None:
         if self.before is not None:
             self.before(graph)
-        if self.setting == _SETTINGS[0]:
-            put_operators(graph, self.name)
-        else:
-            keep_row_sums(graph)
+        _PASSES[self.setting](graph, self.name)
 
     def uuid(self) -> Any | None:
         """The content of what decides about the graph; None, so that nothing is kept, where the other pass has none."""
@@ -85,7 +86,7 @@ def uninstall(name: str = NAME) -> None:
 
 def _put() -> None:
     name = next((each for each in reversed(_names) if each != NAME), NAME)
-    for setting in _SETTINGS:
+    for setting in _PASSES:
         present, ours = getattr(inductor, setting), _installed.get(setting)
         if ours is None or present is ours:  # a pass that was put there since stays
             _installed[setting] = _Pass(setting, name, present if ours is None else ours.before)

@@ -17,7 +17,7 @@ def _count(arguments: tuple, operands) -> None:
 
 COUNTED = StructureKind(
     ("str counted",),
-    lambda structure: Traced(("dropout",), kind=COUNTED.name),
+    lambda structure: Traced(("dropout",), kind=COUNTED),
     _count,
     sizes=lambda arguments, operands: ("",),  # calls are counted once, in the forward pass
     name="_counted",

@@ -71,7 +71,7 @@ def _shapes(arguments: tuple) -> tuple:
 
 
 def _lengths(arguments: tuple, dtype: torch.dtype) -> Tensor:
-    uncounted = Traced((*arguments[:-1], ""), kind=EDGES.name)
+    uncounted = Traced((*arguments[:-1], ""), kind=EDGES)
     return IN_DEGREES(uncounted, (arguments[0],), (dtype,))
 
 

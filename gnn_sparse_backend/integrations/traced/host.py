@@ -48,7 +48,7 @@ class TracedHost(Host):
         if type(rows) is SegmentsEnd:
             index = rows.pointers.index
             arguments = self.tape.symbol(index.node), index.row, rows.count, self.name, ""
-            return Traced(arguments, kind=SEGMENTS.name, lengths=SEGMENTS.lengths)
+            return Traced(arguments, kind=SEGMENTS)
         first = self.tape.symbol(rows.index.node)
         if columns is None:
             second, row, sizes, wraps = None, -1, (rows.size, rows.size), rows.wraps
@@ -56,7 +56,7 @@ class TracedHost(Host):
             second, row = self.tape.symbol(columns.index.node), columns.index.row
             sizes, wraps = (rows.size, columns.size), rows.wraps or columns.wraps
         arguments = (first, second, rows.index.row, row, *sizes, wraps, self.name, "")
-        return Traced(arguments, kind=EDGES.name, lengths=EDGES.lengths)
+        return Traced(arguments, kind=EDGES)
 
     def either(self, first: IndexEnd, second: IndexEnd) -> tuple[Traced | Refusal, bool]:
         return self.graph(first, second), True

@@ -13,6 +13,7 @@ from torch.nn import functional
 from ...structures.checks import FLOATING
 from .symbols import KNOWN
 
+DIVISIONS = frozenset(("truediv", "div", "true_divide", "divide"))
 WHOLE = -1
 """In the place of the number of a row: the index is a vector."""
 
@@ -74,9 +75,17 @@ def arguments(node: Node, *names: str) -> list:
 
 def index_of(node, dim: int = 0) -> Index | None:
     """The vector of int64 that a node is, or is a view of along ``dim`` with dimensions of no extent beside it."""
-    while (known := known_tensor(node)) is not None and known.dtype is torch.int64:
+    known = known_tensor(node)
+    found = vector_of(node, dim) if known is not None and known.dtype is torch.int64 else None
+    return None if found is None else _row(found)
+
+
+def vector_of(node, dim: int = 0) -> Node | None:
+    """The vector that a node is, or is a view of along ``dim`` with dimensions of no extent beside it."""
+    dtype = getattr(known_tensor(node), "dtype", None)
+    while (known := known_tensor(node)) is not None and known.dtype is dtype:
         if known.dim() == 1 and not (_is_view(node) and _same_vector(node)):
-            return _row(node)
+            return node
         if not _is_view(node) or known.dim() <= dim:
             return None
         source = known_tensor(node.args[0])

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch.fx import Node
 
-from .matching import Gather, Index, arguments, filled_with, gather_of, known_tensor, name_of, scatter_of
+from .matching import DIVISIONS, Gather, Index, arguments, filled_with, gather_of, known_tensor, name_of, scatter_of
 from .pointers import Pointers, differences_of, segments_of
 
 
@@ -23,7 +23,7 @@ def softmax_of(node: Node) -> Softmax | None:
     """The softmax over edges, written out, whose last division a node is: ``exp(s - max[index]) / (sum + eps)[index]``
     with the maximum and the sum over the rows that ``index`` gives.
     """
-    if name_of(node) not in ("truediv", "div", "true_divide") or len(node.args) != 2:
+    if name_of(node) not in DIVISIONS or len(node.args) != 2:
         return None
     top, below = node.args
     if not isinstance(below, Node) or (gather := _spread_of(below)) is None or name_of(top) != "exp":

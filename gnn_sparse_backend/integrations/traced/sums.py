@@ -12,6 +12,7 @@ from torch.fx import Graph
 
 from ...ops.core.library import register
 from ...ops.core.operator import Operator
+from ..lazy import known_size
 
 LEAST = 1 << 16
 """Elements from which reading them once is worth a call that Inductor cannot fuse with others."""
@@ -35,11 +36,5 @@ def keep_row_sums(graph: Graph) -> None:
         known = x.meta.get("val")
         if not isinstance(known, Tensor) or known.dim() != 2 or [*dims] != [0] or node.kwargs:
             continue
-        if known.device.type == "cpu" and known.is_floating_point() and _hint(known) >= LEAST:
+        if known.device.type == "cpu" and known.is_floating_point() and (known_size(known.numel()) or 0) >= LEAST:
             node.target, node.args = torch.ops.gsb.row_sums.default, (x, bool(keepdim and keepdim[0]))
-
-
-def _hint(known: Tensor) -> int:
-    """The number of elements; of a tensor of open sizes, of the first call."""
-    sizes = [size.node.hint if isinstance(size, torch.SymInt) else size for size in known.shape]
-    return 0 if None in sizes else sizes[0] * sizes[1]

@@ -40,7 +40,7 @@ def register_for(operator: Operator, kind: StructureKind) -> None:
 
 def call_library(operator: Operator, structure: Traced, operands: Operands, attributes: Attributes) -> Any:
     """A call of ``torch.ops.gsb``: the first result, or all of them where the user's results are several."""
-    return _libraries[operator.name, structure.kind].call(structure, operands, attributes)
+    return _libraries[operator.name, structure.name].call(structure, operands, attributes)
 
 
 class _Library:
@@ -142,7 +142,7 @@ class _Library:
         saved = ctx.saved_tensors  # once: a checkpointed region unpacks each tensor a single time
         given = tuple(size if x is None else x for x, size in zip(saved[:count], ctx.structure))
         saved = saved[count:]
-        structure = Traced(self.kind.sizes(given, saved), ctx.transposed, self.kind.name, self.kind.lengths)
+        structure = Traced(self.kind.sizes(given, saved), ctx.transposed, self.kind)
         _, needed, _ = self.apart(ctx.needs_input_grad)
         needed = needed if of.given is None else of.given(ctx.attributes, needed)
         found = of.gradients(structure, ctx.attributes, saved, ctx.memo, tuple(bool(x) for x in needed), *cotangents)

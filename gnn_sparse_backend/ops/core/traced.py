@@ -25,22 +25,24 @@ class Traced:
     """What stands for a structure where a program is traced: the arguments of the schema, and whether it is the
     transpose that is meant.
 
-    kind, lengths: of how it enters ``torch.library``, where that is not as the operator says (`StructureKind.name` and
-    ``lengths``).
+    kind: how it enters ``torch.library``, where that is not as the operator says.
     """
 
-    def __init__(
-        self,
-        arguments: tuple[Any, ...],
-        transposed: bool = False,
-        kind: str = "",
-        lengths: Callable[[tuple, torch.dtype], Tensor] = lambda arguments, dtype: arguments[0].diff().to(dtype),
-    ):
-        self.arguments, self.transposed, self.kind, self.lengths = arguments, transposed, kind, lengths
+    def __init__(self, arguments: tuple[Any, ...], transposed: bool = False, kind: StructureKind | None = None):
+        self.arguments, self.transposed, self.kind = arguments, transposed, kind
+
+    @property
+    def name(self) -> str:
+        """`StructureKind.name`."""
+        return "" if self.kind is None else self.kind.name
 
     def transpose(self) -> Traced:
         """What stands for the structure with every edge reversed."""
-        return Traced(self.arguments, not self.transposed, self.kind, self.lengths)
+        return Traced(self.arguments, not self.transposed, self.kind)
+
+
+def _lengths(arguments: tuple, dtype: torch.dtype) -> Tensor:
+    return arguments[0].diff().to(dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +63,7 @@ class StructureKind:
     sizes: Callable[[tuple, Any], tuple] = lambda arguments, operands: arguments
     name: str = ""
     shapes: Callable[[tuple], tuple] = lambda arguments: arguments
-    lengths: Callable[[tuple, torch.dtype], Tensor] = lambda arguments, dtype: arguments[0].diff().to(dtype)
+    lengths: Callable[[tuple, torch.dtype], Tensor] = _lengths
 
 
 def traced_graph(graph: Graph) -> Traced:
@@ -106,4 +108,5 @@ REL_GRAPH = StructureKind((*_TRIPLES, *_SIZES), traced_rel_graph, _rel_graph, ho
 
 def inverse_lengths(structure: Traced, dtype: torch.dtype) -> Tensor:
     """(rows,) 1 / max(number of edges into each row, 1) of a graph that is not transposed."""
-    return structure.lengths(structure.arguments, dtype).clamp(min=1).reciprocal()
+    lengths = _lengths if structure.kind is None else structure.kind.lengths
+    return lengths(structure.arguments, dtype).clamp(min=1).reciprocal()

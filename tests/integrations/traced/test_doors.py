@@ -11,7 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch_geometric.nn import GraphSAGE
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.integrations.traced.doors import _SETTINGS, _Pass
+from gnn_sparse_backend.integrations.traced.doors import _PASSES, _Pass
 from gnn_sparse_backend.integrations.traced.sums import keep_row_sums
 
 NODES, EDGES, WIDTH = 29, 170, 8
@@ -27,12 +27,12 @@ def ours() -> int:
 
 
 def test_the_pass_is_there_while_pyg_is_enabled():
-    before = [getattr(inductor, setting) for setting in _SETTINGS]
+    before = [getattr(inductor, setting) for setting in _PASSES]
     gsb.enable("pyg")
-    assert all(isinstance(getattr(inductor, setting), _Pass) for setting in _SETTINGS)
+    assert all(isinstance(getattr(inductor, setting), _Pass) for setting in _PASSES)
     gsb.enable("pyg")
     gsb.disable("pyg")
-    assert [getattr(inductor, setting) for setting in _SETTINGS] == before
+    assert [getattr(inductor, setting) for setting in _PASSES] == before
     gsb.disable("pyg")
 
 
@@ -61,7 +61,7 @@ def test_a_pass_that_was_put_there_since_stays():
 
 
 def test_caches_tell_programs_apart():
-    first, second = (partial(_Pass, setting) for setting in _SETTINGS)
+    first, second = (partial(_Pass, setting) for setting in _PASSES)
     assert first("pyg", None).uuid() == first("pyg", None).uuid() != first("other", None).uuid()
     assert first("pyg", first("other", None)).uuid() != first("pyg", None).uuid() != second("pyg", None).uuid()
 
