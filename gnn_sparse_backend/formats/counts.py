@@ -45,6 +45,13 @@ def numbered_runs(keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return begins.cumsum(0) - 1, position - first, begins.sum()
 
 
+def at_places(places: Tensor, values: Tensor | None = None) -> Tensor:
+    """(n,) the n values where ``places``, a permutation, puts each; of their numbers, its inverse."""
+    if values is None:
+        values = torch.arange(places.numel(), dtype=places.dtype, device=places.device)
+    return torch.empty_like(values).index_copy_(0, places, values)
+
+
 def numbers_of(chosen: Tensor, count: int) -> Tensor:
     """(count,) the numbers of the entries that are true, of which there are so many; int64, ascending."""
     # the k-th is where there are k + 1 of them
@@ -62,5 +69,4 @@ def distinct(keys: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
     numbers, _, found = numbered_runs(ordered)
     if count is None:
         (count,) = read(found)
-    which = torch.empty_like(numbers).index_copy_(0, order, numbers)
-    return ordered.index_select(0, starts_of(numbers, count)[:-1]), which
+    return ordered.index_select(0, starts_of(numbers, count)[:-1]), at_places(order, numbers)

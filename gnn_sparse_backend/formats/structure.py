@@ -98,10 +98,14 @@ def row_of_position(indptr, nnz, dtype=None):
 
 def positions_of_rows(indptr, rows):
     """(indptr of these rows one after the other, CSR position of each of their non-zeros), in the type of indptr."""
-    lengths = indptr.diff()[rows]
+    return runs_of(indptr[:-1][rows], indptr.diff()[rows])
+
+
+def runs_of(first, lengths):
+    """(where each run begins and the last one ends, the numbers first, first + 1, ... of one run after the other)."""
     taken = torch.cat([lengths.new_zeros(1), lengths.cumsum(0, dtype=lengths.dtype)])
-    positions = torch.repeat_interleave(indptr[:-1][rows] - taken[:-1], lengths)
-    return taken, positions + torch.arange(positions.numel(), dtype=indptr.dtype, device=indptr.device)
+    numbers = torch.repeat_interleave(first - taken[:-1], lengths)
+    return taken, numbers + torch.arange(numbers.numel(), dtype=first.dtype, device=first.device)
 
 
 def check_integer(name, value, minimum=1):

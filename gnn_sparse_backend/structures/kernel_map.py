@@ -15,7 +15,7 @@ from .build import index_dtype
 from .checks import IndexArray, as_index_vector, check_ranges, check_same_device, check_shape, read
 from .derived import Derived, Keeper, Keeps
 from .graph import Graph
-from .immutable import Immutable
+from .immutable import Immutable, Live
 from .relational.graph import RelGraph
 
 _set = object.__setattr__
@@ -127,7 +127,7 @@ class KernelMap(Immutable, Keeps):
             ("_reverse", None),
         ):
             _set(self, name, value)
-        _live[_key(inputs, outputs, indptr, shape)] = self
+        _LIVE.add(self, (inputs, outputs, indptr), self.shape)
         return self
 
     @classmethod
@@ -227,18 +227,12 @@ class NeighbourTable(Derived[Tensor]):
         return table
 
 
-_live: weakref.WeakValueDictionary[tuple, KernelMap] = weakref.WeakValueDictionary()
-
-
-def _key(inputs: Tensor, outputs: Tensor, indptr: Tensor, shape: tuple[int, int]) -> tuple:
-    # an address identifies an array only while its owner is alive, and every map in the table holds its arrays
-    addresses = inputs.data_ptr(), outputs.data_ptr(), indptr.data_ptr()
-    return *addresses, inputs.numel(), indptr.numel(), inputs.dtype, tuple(shape)
+_LIVE: Live[KernelMap] = Live()
 
 
 def find_live(inputs: Tensor, outputs: Tensor, indptr: Tensor, num_outputs: int, num_inputs: int) -> KernelMap | None:
     """The live map that owns these arrays."""
-    return _live.get(_key(inputs, outputs, indptr, (num_outputs, num_inputs)))
+    return _LIVE.find((inputs, outputs, indptr), (num_outputs, num_inputs))
 
 
 def _check_once(name: str, offset: Tensor, rows: Tensor, count: int) -> Tensor:

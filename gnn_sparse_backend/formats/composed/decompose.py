@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..base import SparseFormat
 from ..bsr import BsrFormat
-from ..counts import distinct, prefix_sums
+from ..counts import at_places, distinct, prefix_sums
 from ..csr import CsrFormat
 from ..dbsr import DbsrFormat
 from ..dia import DiaFormat
@@ -117,19 +117,14 @@ def _one_side(
 ) -> Decomposition:
     rows = row_of_position(indptr, indices.numel(), torch.int64)
     columns = indices.long()
-    coordinate: Tensor | None = edge_ids
+    which: Tensor | None = None  # the coordinate of each position, where these repeat or do not ascend
     keys = rows * max(shape[1], 1) + columns
     if keys.numel() and not bool((keys[1:] > keys[:-1]).all()):
         ordered, which = distinct(keys)
         rows, columns = ordered // max(shape[1], 1), ordered % max(shape[1], 1)
         indptr = prefix_sums(torch.bincount(rows, minlength=shape[0])).to(indptr.dtype)
         indices = columns.to(indices.dtype)
-        coordinate = which
-        if edge_ids is not None:
-            coordinate = torch.empty_like(which).index_copy_(0, edge_ids.long(), which)
-    elif edge_ids is not None:
-        which = torch.arange(keys.numel(), device=keys.device)
-        coordinate = torch.empty_like(which).index_copy_(0, edge_ids.long(), which)
+    coordinate = which if edge_ids is None else at_places(edge_ids.long(), which)
     shares: list[tuple[FormatSpec, Tensor]] = []
     left = torch.arange(rows.numel(), device=rows.device)
     for spec in specs[:-1]:
@@ -148,8 +143,7 @@ def _one_side(
         slots, stored = values_of_piece(spec, form, padded_rows)
         pieces.append(Piece(spec, form, positions, slots, stored, start))
         start += pieces[-1].num_slots
-    parts = Decomposition((indptr, indices, coordinate), shape, specs, fill, tuple(pieces))
-    return parts
+    return Decomposition((indptr, indices, coordinate), shape, specs, fill, tuple(pieces))
 
 
 def _in_format(spec: FormatSpec, indptr: Tensor, indices: Tensor, shape: tuple[int, int]) -> SparseFormat:
@@ -172,14 +166,14 @@ def transposed(parts: Decomposition) -> Decomposition:
     """The transpose, decomposed by the same rule into the formats of the transpose; both keep each other."""
 
     def compute() -> Decomposition:
-        rows, count = parts.rows(), parts.indices.numel()
+        rows = parts.rows()
         order = torch.sort(parts.indices.long() * max(parts.shape[0], 1) + rows).indices
         indptr = prefix_sums(torch.bincount(parts.indices.long(), minlength=parts.shape[1])).to(parts.indptr.dtype)
         indices = rows.index_select(0, order).to(parts.indices.dtype)
         specs = tuple(spec.transposed() for spec in parts.formats)
         shape = parts.shape[1], parts.shape[0]
         found = _one_side(indptr, indices, None, shape, specs, parts.fill)
-        coordinate = torch.empty_like(order).index_copy_(0, order, torch.arange(count, device=order.device))
+        coordinate = at_places(order)
         if parts.coordinate is not None:
             coordinate = coordinate.index_select(0, parts.coordinate.long())
         arrays = found.indptr, found.indices, coordinate
@@ -198,8 +192,7 @@ def repacking(parts: Decomposition) -> Tensor:
         other = transposed(parts)
         order = other.facts.get("order")
         if order is None:  # the other was there first
-            mine = parts.facts["order"]
-            order = torch.empty_like(mine).index_copy_(0, mine, torch.arange(mine.numel(), device=mine.device))
+            order = at_places(parts.facts["order"])
         source = torch.cat([parts.place.index_select(0, order), parts.place.new_full((1,), parts.num_slots)])
         return source.index_select(0, other.inverse)
 

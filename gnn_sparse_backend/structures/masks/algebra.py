@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from ...formats.counts import prefix_sums
+from ...formats.structure import positions_of_rows
 from .blocks import NONE, Blocks, check_blocks, distinct, paired, settled, with_uniform
 
 
@@ -117,12 +119,13 @@ def pairs(blocks: Blocks, head: int) -> tuple[Tensor, Tensor]:
     of_head = (blocks.lines // rows == head).nonzero().view(-1)
     row, column, tile = blocks.lines[of_head] % rows, blocks.columns[of_head], blocks.tile[of_head]
     uniform = with_uniform(blocks.tiles).flatten(1)
-    counts = uniform.sum(1)
-    begin, place = counts.cumsum(0) - counts, uniform.nonzero()[:, 1]
-    lengths = counts[tile]
-    within = torch.repeat_interleave(lengths)
-    at = place[begin[tile][within] + torch.arange(len(within)) - (lengths.cumsum(0) - lengths)[within]]
-    query, key = row[within] * side + at // side, column[within] * side + at % side
+    begin, place = prefix_sums(uniform.sum(1)), uniform.nonzero()[:, 1]
+    tile = torch.where(tile < 0, tile + len(uniform), tile)
+    at = place[positions_of_rows(begin, tile)[1]]
+    query, key = (
+        each.repeat_interleave(begin.diff()[tile]) * side + within
+        for each, within in ((row, at // side), (column, at % side))
+    )
     order = torch.argsort(query * blocks.shape[1] + key)
     return query[order], key[order]
 

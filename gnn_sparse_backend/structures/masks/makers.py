@@ -8,7 +8,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from ...formats.structure import row_of_position
+from ...formats.structure import row_of_position, runs_of
 from ..checks import as_index_vector, check_range
 from ..graph import Graph
 from . import algebra
@@ -114,9 +114,8 @@ def butterfly(n: Sizes, block: int = SIDE) -> Mask:
     begin, end = (-(-at.clamp(max=square) * columns // square) for at in (other, other + 1))
     lengths = (end - begin).view(-1)
     check_blocks(int(lengths.sum()), "butterfly")
-    which = torch.repeat_interleave(lengths)
-    column = begin.view(-1)[which] + torch.arange(len(which)) - (lengths.cumsum(0) - lengths)[which]
-    return _whole(shape, 1, block, row.repeat_interleave(len(steps))[which], column)
+    column = runs_of(begin.view(-1), lengths)[1]
+    return _whole(shape, 1, block, row.repeat_interleave(len(steps)).repeat_interleave(lengths), column)
 
 
 def blocks(matrix: Tensor, block: int = SIDE, *, shape: Sizes | None = None) -> Mask:

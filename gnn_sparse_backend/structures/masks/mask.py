@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ...formats.counts import prefix_sums
 from ..derived import Keeper, Keeps, fact
 from ..graph import Graph
-from ..immutable import Immutable
+from ..immutable import Immutable, Live
 from . import algebra
 from .blocks import Blocks
 from .padding import Padding
@@ -78,7 +78,7 @@ class Mask(Immutable, Keeps):
             ("facts", {} if facts is None else facts),
         ):
             _set(self, name, value)
-        _live[_key(*arrays, padding)] = self
+        _LIVE.add(self, (*arrays, padding), self.shape, heads)
         return self
 
     @classmethod
@@ -86,8 +86,12 @@ class Mask(Immutable, Keeps):
         """Of blocks that are in the one form for them (`settled`)."""
         with torch.inference_mode(False):  # made now, kept for a backward pass later
             counts = torch.bincount(blocks.lines, minlength=blocks.heads * blocks.grid[0])
-            indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-            arrays = indptr.int(), blocks.columns.int(), blocks.tile.int(), blocks.tiles.contiguous().clone()
+            arrays = (
+                prefix_sums(counts).int(),
+                blocks.columns.int(),
+                blocks.tile.int(),
+                blocks.tiles.contiguous().clone(),
+            )
         return cls._make(blocks.shape, blocks.heads, blocks.block, arrays, padding)
 
     @property
@@ -272,18 +276,12 @@ def fingerprint(mask: Mask) -> str:
     return digest.hexdigest()
 
 
-_live: weakref.WeakValueDictionary[tuple, Mask] = weakref.WeakValueDictionary()
-
-
-def _key(*arrays: Tensor | None) -> tuple:
-    # an address identifies an array only while its owner is alive, and every mask in the table holds its arrays
-    return tuple(None if array is None else (array.data_ptr(), tuple(array.shape)) for array in arrays)
+_LIVE: Live[Mask] = Live()
 
 
 def find_live(arrays: tuple[Tensor | None, ...], shape: tuple[int, int], heads: int) -> Mask | None:
     """The live mask that owns these arrays, its padding the last of them."""
-    found = _live.get(_key(*arrays))
-    return found if found is not None and (found.shape, found.heads) == (tuple(shape), heads) else None
+    return _LIVE.find(arrays, tuple(shape), heads)
 
 
 def shared_padding(what: str, masks: list[Mask]) -> Tensor | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,7 @@ from ..build import csr_to_coo, index_dtype
 from ..checks import IndexArray, as_index_vector, check_count, check_ranges, check_same_device, check_shape
 from ..derived import Derived, Keeper, Keeps, fact
 from ..graph import Graph
-from ..immutable import Immutable
+from ..immutable import Immutable, Live
 from ..sources import edge_index_arrays
 from . import sources as rel_sources
 from .sides import Chooser, Ends, RelationSplit, Side
@@ -213,13 +212,13 @@ class RelGraph(Immutable, Keeps):
             _set(self, name, value)
         ends = Ends(destination, source, relation, *shape, num_relations)
         _set(self, "_sides", (Side(ends, False), Side(ends, True)))
-        _live[_key(source, destination, relation, shape, num_relations)] = self
+        _LIVE.add(self, (source, destination, relation), tuple(shape), num_relations)
         return self
 
     @classmethod
     def _of_arrays(cls, source: Tensor, destination: Tensor, relation: Tensor, shape, num_relations: int) -> RelGraph:
         """The live graph that owns these arrays, or a new one of them, checked."""
-        found = _live.get(_key(source, destination, relation, shape, num_relations))
+        found = find_live(source, destination, relation, *reversed(shape), num_relations)
         return cls.from_triples(source, destination, relation, shape, num_relations) if found is None else found
 
     @property
@@ -302,20 +301,14 @@ class OfRelations(Derived[RelGraph]):
 MOST_CALLS = 256
 """Signatures of calls that a graph remembers."""
 _set = object.__setattr__
-_live: weakref.WeakValueDictionary[tuple, RelGraph] = weakref.WeakValueDictionary()
-
-
-def _key(source: Tensor, destination: Tensor, relation: Tensor, shape, num_relations: int) -> tuple:
-    # an address identifies an array only while its owner is alive, and every graph in the table holds its arrays
-    addresses = source.data_ptr(), destination.data_ptr(), relation.data_ptr()
-    return (*addresses, source.numel(), source.dtype, tuple(shape), num_relations)
+_LIVE: Live[RelGraph] = Live()
 
 
 def find_live(
     source, destination, relation, num_sources: int, num_destinations: int, num_relations: int
 ) -> RelGraph | None:
     """The live graph that owns these arrays."""
-    return _live.get(_key(source, destination, relation, (num_destinations, num_sources), num_relations))
+    return _LIVE.find((source, destination, relation), (num_destinations, num_sources), num_relations)
 
 
 @torch.compiler.disable

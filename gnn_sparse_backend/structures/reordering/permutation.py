@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-import torch
 from torch import Tensor
 
+from ...formats.counts import at_places
 from ..checks import check_integers, check_range, plain_tensor
 
 
@@ -24,8 +24,7 @@ class Permutation:
     @cached_property
     def places(self) -> Tensor:
         """(n,) int64: the place of each node, the inverse of ``order``."""
-        order = self.order
-        return torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=order.device))
+        return at_places(self.order)
 
     def apply(self, x: Tensor, dim: int = 0) -> Tensor:
         """What belongs to the nodes (features, labels, masks) in the new order. ``x`` has n entries along ``dim``."""
