@@ -26,7 +26,7 @@ ROOMS = {
     "structures": _BELOW_STRUCTURES,
     "ops": _BELOW_STRUCTURES | {"log", "structures"},
     "tuning": _BELOW_STRUCTURES | {"ops", "structures"},
-    "nn": {"compiler", "ops", "planner", "runtime", "structures"},
+    "nn": {"compiler", "formats", "ops", "planner", "runtime", "structures"},
     "integrations": _BELOW_STRUCTURES | _SETTINGS | {"nn", "ops", "structures", "tuning"},
     "cli": _BELOW_STRUCTURES | _SETTINGS | {"", "ops", "structures", "tuning"},
     "__main__": {"cli"},

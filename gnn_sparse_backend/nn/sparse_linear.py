@@ -9,6 +9,8 @@ from torch import Tensor
 from torch.nn import Linear, Module, Parameter
 from torch.nn import functional as F
 
+from ..formats.counts import prefix_sums
+from ..formats.structure import row_of_position
 from ..ops.message.api.spmm import spmm
 from ..planner.cpu.pruned import pruned_gain
 from ..structures.graph import Graph
@@ -53,8 +55,7 @@ class SparseLinear(Module):
         self.in_features, self.out_features = in_features, len(indptr) - 1
         matrix = Graph.from_csr(indptr, indices, (self.out_features, in_features))
         self.nnz = matrix.num_edges
-        rows = torch.repeat_interleave(torch.arange(self.out_features, device=indptr.device), matrix.indptr.diff())
-        places = rows * in_features + matrix.indices
+        places = row_of_position(matrix.indptr, self.nnz, torch.int64) * in_features + matrix.indices
         if places.unique().numel() != self.nnz:
             raise ValueError("SparseLinear: an element of the matrix is named twice; name each once")
         pays = pruned_gain(in_features, self.out_features, self.nnz) > 1
@@ -80,22 +81,16 @@ class SparseLinear(Module):
         """
         if not isinstance(linear, Linear):
             raise TypeError(f"SparseLinear.from_dense: a torch.nn.Linear is wanted, got {type(linear).__name__}")
-        weight, pruned = linear.weight.detach(), getattr(linear, "weight_mask", None)
-        if isinstance(pruned, Tensor):
-            weight = getattr(linear, "weight_orig", weight).detach()
-            mask = pruned if mask is None else mask
-        kept = weight != 0 if mask is None else _checked(mask, weight)
+        weight, kept = kept_of(linear, mask)
         _, columns = kept.nonzero(as_tuple=True)
-        indptr = torch.zeros(len(weight) + 1, dtype=torch.int64, device=weight.device)
-        indptr[1:] = kept.sum(1).cumsum(0)
         bias = linear.bias
-        narrow = indptr.to(torch.int32), columns.to(torch.int32)
+        narrow = prefix_sums(kept.sum(1)).to(torch.int32), columns.to(torch.int32)
         layer = cls(*narrow, weight.shape[1], bias=bias is not None, format=format, dtype=weight.dtype)
         with torch.no_grad():
             layer._keep(weight)
             if bias is not None:
                 layer.bias.copy_(bias)
-        layer.values.requires_grad_(linear.weight.requires_grad or isinstance(pruned, Tensor))
+        layer.values.requires_grad_(weight.requires_grad)
         return layer.train(linear.training)
 
     def to_dense(self) -> Linear:
@@ -218,6 +213,15 @@ class SparseLinear(Module):
         super()._load_from_state_dict(given, prefix, *rest)
         if weight is None:
             missing.append(key)
+
+
+def kept_of(linear: Linear, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The weight of a layer, before what ``torch.nn.utils.prune`` does to it, and which of its elements are kept."""
+    weight = linear.weight
+    if isinstance(pruned := getattr(linear, "weight_mask", None), Tensor):
+        weight = getattr(linear, "weight_orig", weight)
+        mask = pruned if mask is None else mask
+    return weight, weight.detach() != 0 if mask is None else _checked(mask, weight)
 
 
 def _checked(mask: Tensor, weight: Tensor) -> Tensor:

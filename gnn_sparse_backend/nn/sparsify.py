@@ -11,7 +11,7 @@ from torch.nn import Linear, Module, TransformerEncoderLayer
 
 from ..planner.cpu.pruned import pruned_gain
 from ..runtime.text import render
-from .sparse_linear import SparseLinear
+from .sparse_linear import SparseLinear, kept_of
 
 
 @dataclass(frozen=True)
@@ -92,14 +92,15 @@ def sparsify(
     made: dict[int, SparseLinear] = {}
     decisions = []
     for name, layer in layers.items():
-        found = made.get(id(layer)) or SparseLinear.from_dense(layer, masks.get(name), format="csr")
-        gain = pruned_gain(layer.in_features, layer.out_features, found.nnz)
+        shape, nnz = (layer.out_features, layer.in_features), int(kept_of(layer, masks.get(name))[1].sum())
+        gain = pruned_gain(layer.in_features, layer.out_features, nnz)
         reason = _against(name, layer, gain, at_least, owners, only)
         if not reason:
-            made[id(layer)] = found
-            _put(model, name, found)
-        shape = layer.out_features, layer.in_features
-        decisions.append(Decision(name, shape, found.density, gain, None if reason else found.format, reason))
+            if id(layer) not in made:
+                made[id(layer)] = SparseLinear.from_dense(layer, masks.get(name), format="csr")
+            _put(model, name, made[id(layer)])
+        density = nnz / max(shape[0] * shape[1], 1)
+        decisions.append(Decision(name, shape, density, gain, None if reason else "csr", reason))
     return Sparsified(tuple(decisions))
 
 

@@ -35,9 +35,11 @@ class PieceCount:
     slots: int
 
 
-def problem_of(shape: tuple[int, int], nnz: int, features: int, dtype: str, threads: int) -> Problem:
-    """What is remembered of a product of a composed matrix."""
-    return Problem("composed", *shape, nnz, features, dtype, threads)
+def problem_of(
+    shape: tuple[int, int], nnz: int, features: int, dtype: str, threads: int, tokens: bool = False
+) -> Problem:
+    """What is remembered of a product of a composed matrix; with ``tokens`` of ``composed_linear``'s."""
+    return Problem("composed_linear" if tokens else "composed", *shape, nnz, features, dtype, threads)
 
 
 def predicted(problem: Problem, pieces: Sequence[PieceCount] | None) -> float:

@@ -96,8 +96,7 @@ def tune_format(
     dtype = check_dtype(dtype)
     given = (matrix.indptr, matrix.indices, None, matrix.shape) if hasattr(matrix, "decomposed") else csr_of(matrix)
     indptr, indices, _, shape = given
-    problem = problem_of(shape, indices.numel(), features, type_name(dtype), torch.get_num_threads())
-    problem = problem if not tokens else _of_tokens(problem)
+    problem = problem_of(shape, indices.numel(), features, type_name(dtype), torch.get_num_threads(), tokens)
 
     def fingerprint() -> str:
         return content_hash(indptr, indices, None, shape)
@@ -122,10 +121,6 @@ def tune_format(
     else:
         rows.sort(key=lambda row: row.predicted)
     return FormatChoice(tuple(rows[0].formats.split(" + ")), source, tuple(rows))
-
-
-def _of_tokens(problem: Problem) -> Problem:
-    return Problem("composed_linear", *(getattr(problem, name) for name in problem.__slots__[1:]))
 
 
 def _parts(given: Any, words: str) -> Decomposition | None:
