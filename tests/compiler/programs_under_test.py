@@ -6,6 +6,7 @@ import numpy as np
 
 from gnn_sparse_backend.compiler.library import products, reductions, relational
 from gnn_sparse_backend.compiler.transforms import (
+    block_rules,
     decompose_format,
     group_axis,
     remove_copies,
@@ -53,7 +54,7 @@ def _types(found, rng):
 def _decomposed(index_dtype):
     program = products.csr_spmm(3, index_dtype=index_dtype)
     rules = [
-        formats.bsr_rule(program, 2, index_dtype=index_dtype),
+        block_rules.bsr_rule(program, 2, index_dtype=index_dtype),
         formats.ell_rule(program, 2, index_dtype=index_dtype),
     ]
     return decompose_format(program, rules)

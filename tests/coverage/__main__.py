@@ -1,7 +1,7 @@
-"""``python -m tests.coverage``: the tables of the layers of both frameworks (`tests.coverage.report`)."""
+"""``python -m tests.coverage``: the tables of the layers of both frameworks (`tests.coverage.tables`)."""
 
 import sys
 
-from tests.coverage.report import main
+from tests.coverage.tables import main
 
 sys.exit(main())

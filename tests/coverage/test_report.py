@@ -10,7 +10,8 @@ import torch
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.integrations.core.counters import fallback, ours
 from tests.coverage import report as coverage
-from tests.coverage.report import Bound, Case, Outcome, Row, compare, cotangents, features, pages, run_case, shortfall
+from tests.coverage.report import Bound, Case, Outcome, compare, cotangents, features, run_case, shortfall
+from tests.coverage.tables import FOLDER, Row, main, pages
 
 VALUES = features(4, 3)
 OUTCOME = Outcome((VALUES,), {"w": VALUES, "unused": None}, {"mean": VALUES, "steps": torch.tensor(3)})
@@ -150,7 +151,7 @@ def test_every_case_is_on_one_page_of_the_documentation(framework):
     paged = [case.name for cases in zoo.PAGES.values() for case in cases]
     assert paged == [case.name for case in zoo.CASES] and len(set(paged)) == len(paged)
     for page, cases in zoo.PAGES.items():
-        text = (coverage.FOLDER / f"{framework}-{page}.md").read_text()
+        text = (FOLDER / f"{framework}-{page}.md").read_text()
         named = re.findall(r"^\| (.*?) \| [\d,]+ \| ", text, re.MULTILINE)
         assert named == [case.name.replace("|", "\\|") for case in cases]
 
@@ -170,5 +171,5 @@ def test_the_backend_is_as_before_after_a_pair():
 )
 def test_bad_options(arguments, words, capsys):
     with pytest.raises(SystemExit) as error:
-        coverage.main(arguments)
+        main(arguments)
     assert error.value.code == 2 and words in capsys.readouterr().err

@@ -7,46 +7,7 @@ import torch
 from torch.nn import functional
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.integrations.lazy import orders
-
-NODES, EDGES = 23, 140
-
-
-def counted() -> dict[str, int]:
-    calls = gsb.status().to_dict()["calls"].get("torch.compile", {})
-    return {name: found["ours"] for name, found in calls.items() if found["ours"]}
-
-
-def edges(seed: int = 0, count: int = EDGES) -> torch.Tensor:
-    found = torch.randint(NODES - 2, (2, count), generator=torch.Generator().manual_seed(seed))  # two isolated nodes
-    return found
-
-
-def features(*shape: int, seed: int = 1, dtype=torch.float64) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
-
-
-def check(program, *operands: torch.Tensor, tolerance: float = 1e-12, **kwargs) -> dict[str, int]:
-    """The program compiled gives what it gives, and the same gradients; what ran here."""
-    outcomes = []
-    for function in (program, gsb.compile(program, backend="aot_eager", **kwargs)):
-        given = [x.detach().clone().requires_grad_(x.is_floating_point()) for x in operands]
-        result = function(*given)
-        cotangent = features(*result.shape, seed=9).to(result.dtype)
-        wanted = [x for x in given if x.requires_grad]
-        outcomes.append([result, *torch.autograd.grad(result, wanted, cotangent, allow_unused=True)])
-    for ours, theirs in zip(outcomes[1], outcomes[0]):
-        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
-    return counted()
-
-
-def expanded(index: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    return index.view(-1, *(1,) * (x.dim() - 1)).expand_as(x)
-
-
-def into(x: torch.Tensor, size: int) -> torch.Tensor:
-    return x.new_zeros(size, *x.shape[1:])
-
+from tests.integrations.traced.programs import EDGES, NODES, check, counted, edges, expanded, features, into
 
 GATHERS = {
     "index_select": lambda x, index: torch.index_select(x, 0, index),
@@ -133,81 +94,6 @@ def test_few_edges_and_features(nodes, count, width):
         return into(m, nodes).scatter_add_(0, expanded(index[1], m), m)
 
     assert check(program, features(nodes, width), edges(count=count)) == {"copy.sum": 1}
-
-
-def test_degrees_and_means():
-    def program(x, index):
-        m = x.index_select(0, index[0])
-        count = m.new_zeros(NODES)
-        count.scatter_add_(0, index[1], m.new_ones(m.shape[0]))
-        out = into(m, NODES).scatter_add_(0, expanded(index[1], m), m)
-        return out / count.clamp(min=1).view(-1, 1).expand_as(out)
-
-    assert check(program, features(NODES, 6), edges()) == {"copy.mean": 1}
-
-
-@pytest.mark.parametrize("divisor", ["raw", "of others", "of 2", "each"])
-def test_other_divisors_are_no_means(divisor):
-    def program(x, index):
-        m = x.index_select(0, index[0])
-        count = m.new_zeros(NODES).scatter_add_(0, index[0 if divisor == "of others" else 1], m.new_ones(m.shape[0]))
-        out = into(m, NODES).scatter_add_(0, expanded(index[1], m), m)
-        if divisor == "each":  # a number for each feature, of a square matrix
-            return out[:, : x.shape[1]] / count[: x.shape[1]].clamp(min=1)
-        return out / (count + 1 if divisor == "raw" else count.clamp(min=2 if divisor == "of 2" else 1)).view(-1, 1)
-
-    assert check(program, features(NODES, 6), edges()) == {"copy.sum": 1, "in_degrees": 1}
-
-
-def test_sums_that_are_written_to_later():
-    def program(x, index):
-        for _ in range(2):
-            m = x.index_select(0, index[0])
-            x = into(m, NODES).scatter_add_(0, expanded(index[1], m), m)
-            x.mul_(0.5).add_(1.0)
-            x.clamp_(-2.0, 2.0)
-        return x
-
-    assert check(program, features(NODES, 6), edges()) == {"copy.sum": 2}
-
-
-@pytest.mark.parametrize("dim", [1, -2])
-@pytest.mark.parametrize("reduce", ["sum", "mean", "amax"])
-def test_nodes_along_another_dimension(dim, reduce):
-    def program(x, index):
-        m = x.index_select(dim, index[0])
-        by = index[1].view(1, -1, 1).expand_as(m)
-        return x.new_zeros(3, NODES, 4).scatter_reduce(dim, by, m, reduce, include_self=False)
-
-    found = check(program, features(3, NODES, 4), edges())
-    found.pop("in_degrees", None)
-    assert found == {"edge_map": 1, f"scatter.{'max' if reduce == 'amax' else 'sum'}": 1}
-
-
-@pytest.mark.parametrize("reduce", ["sum", "mean"])
-@pytest.mark.parametrize("wide_out", [2, 64])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_a_linear_map_goes_where_it_costs_less(reduce, wide_out, weighted, monkeypatch):
-    ran = []
-    aggregate = orders.total
-    monkeypatch.setattr(
-        orders, "total", lambda message, *rest: (ran.append(message.inner), aggregate(message, *rest))[1]
-    )
-
-    def program(x, w, matrix, bias, index):
-        m = x.index_select(0, index[0])
-        m = m * w if weighted else m
-        out = into(m, NODES).scatter_reduce_(0, expanded(index[1], m), m, reduce, include_self=False)
-        return functional.linear(out, matrix, bias)
-
-    operands = (
-        features(NODES, 16),
-        features(EDGES, 1, seed=4),
-        features(wide_out, 16, seed=2),
-        features(wide_out, seed=3),
-    )
-    found = check(program, *operands, edges())
-    assert found == {f"{'mul' if weighted else 'copy'}.{reduce}": 1} and ran == [(min(wide_out, 16),)]
 
 
 def test_sums_are_added_to_what_is_there():

@@ -10,7 +10,7 @@ from torch_geometric.nn import SoftmaxAggregation, SumAggregation
 from torch_geometric.utils import segment, softmax
 
 import gnn_sparse_backend as gsb
-from tests.integrations.traced.test_rules import check, counted, features
+from tests.integrations.traced.programs import check, counted, features
 
 POINTERS = torch.tensor([0, 3, 3, 9, 20, 20])  # two of the segments are empty
 ROWS = 20
