@@ -228,7 +228,8 @@ def test_choosing_is_cheap_and_runs_nothing(plans, two_threads, monkeypatch):
         begin = time.thread_time()
         plan_of(graph, "sum:column", 128, torch.float32)
         taken.append(time.thread_time() - begin)
-    assert np.quantile(taken, 0.25) < 250e-6  # well below 100 on an idle core
+    # a twentieth of what a sum over such a batch takes on these machines, at their slowest
+    assert np.quantile(taken, 0.25) < 500e-6
 
 
 def test_a_graph_asks_once_and_any_edge_order_has_its_plan(plans, two_threads):
