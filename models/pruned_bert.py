@@ -29,11 +29,11 @@ from models import cli
 
 QUICK = {
     "width": 64,
-    "layers": 2,
+    "layers": 1,
     "length": 16,
     "steps": 150,
-    "prune_steps": 100,
-    "tune_steps": 30,
+    "prune_steps": 80,
+    "tune_steps": 20,
     "block": 16,
     "density": 0.2,
     "lr": 3e-3,

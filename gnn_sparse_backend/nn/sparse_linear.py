@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
@@ -34,6 +35,7 @@ class SparseLinear(Module):
 
     indptr: Tensor
     indices: Tensor
+    _saved: weakref.ref[Tensor] | None = None
 
     def __init__(
         self,
@@ -187,7 +189,19 @@ class SparseLinear(Module):
     def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         destination.pop(prefix + "values", None)
-        destination[prefix + "weight"] = self.weight if keep_vars else self.weight.detach().clone()
+        destination[prefix + "weight"] = self.weight if keep_vars else self._saved_weight(destination)
+
+    def _saved_weight(self, destination: dict) -> Tensor:
+        """A copy of the weight; one for all places that this layer has in a model, as a dense layer would save it."""
+        saved = None if self._saved is None else self._saved()
+        if saved is None or not any(x is saved for x in destination.values()):
+            saved = self.weight.detach().clone()
+            self._saved = weakref.ref(saved)
+        return saved
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What was saved belongs to who saved it."""
+        return {name: x for name, x in super().__getstate__().items() if name != "_saved"}
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: Any) -> None:
         _, _, missing, _, errors = rest

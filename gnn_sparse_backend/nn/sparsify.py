@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.table import Table
 from torch import Tensor
-from torch.nn import Linear, Module, TransformerEncoderLayer
+from torch.nn import Linear, Module, TransformerEncoder, TransformerEncoderLayer
 
 from ..planner.cpu.pruned import pruned_gain
 from ..runtime.text import render
@@ -136,6 +136,7 @@ def _put(model: Module, name: str, layer: Module) -> None:
     setattr(parent, own, layer)
     if isinstance(parent, TransformerEncoderLayer):
         _choose_path(parent)
+    _choose_nesting(model)
 
 
 def _choose_path(layer: TransformerEncoderLayer) -> None:
@@ -144,3 +145,13 @@ def _choose_path(layer: TransformerEncoderLayer) -> None:
     if not hasattr(layer, "_dense_path"):
         layer._dense_path = layer.activation_relu_or_gelu
     layer.activation_relu_or_gelu = 0 if sparse else layer._dense_path
+
+
+def _choose_nesting(model: Module) -> None:
+    """PyTorch's encoders drop padded keys in inference by nested tensors, which sparse layers do not take."""
+    for encoder in model.modules():
+        if isinstance(encoder, TransformerEncoder):
+            sparse = any(isinstance(each, SparseLinear) for each in encoder.modules())
+            if not hasattr(encoder, "_dense_nesting"):
+                encoder._dense_nesting = encoder.use_nested_tensor
+            encoder.use_nested_tensor = encoder._dense_nesting and not sparse
