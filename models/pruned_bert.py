@@ -33,7 +33,7 @@ QUICK = {
     "length": 16,
     "steps": 150,
     "prune_steps": 80,
-    "tune_steps": 20,
+    "tune_steps": 50,
     "block": 16,
     "density": 0.2,
     "lr": 3e-3,

@@ -155,5 +155,5 @@ def test_quick(call, tmp_path):
     assert status == 0 and "pruned, sparse layers" in said
     runs = {run["name"]: run for run in json.loads((tmp_path / "pruned_bert.json").read_text())["runs"]}
     accuracy = {name: run["accuracies"][-1][1] for name, run in runs.items()}
-    assert accuracy["dense"] > 0.95 and accuracy["sparse"] > 0.85
+    assert accuracy["dense"] > 0.95 and accuracy["sparse"] > 0.8
     assert runs["sparse"]["densities"][-1] < 0.21
