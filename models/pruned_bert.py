@@ -37,6 +37,7 @@ QUICK = {
     "block": 16,
     "density": 0.2,
     "lr": 3e-3,
+    "at_least": 0.0,  # so small ones do not pay
     "rounds": 3,
     "layer_tokens": 0,
 }
@@ -100,6 +101,13 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--structure", choices=("blocks", "single"), default="blocks", help=f"what is pruned {own}")
     parser.add_argument("--block", type=int, default=32, help=f"side of a block {own}")
     parser.add_argument("--criterion", choices=("magnitude", "movement"), default="magnitude", help=own)
+    parser.add_argument(
+        "--at-least",
+        type=float,
+        default=1.05,
+        metavar="TIMES",
+        help=f"faster, as predicted, is what becomes sparse {own}",
+    )
     parser.add_argument("--lr", type=float, default=1e-3, help=own)
     parser.add_argument("--seed", type=int, default=0, help=own)
     parser.add_argument("--rounds", type=int, default=9, help=f"of the comparison of times {own}")

@@ -86,7 +86,7 @@ def of_layer(tokens: int, density: float, block: int, rounds: int, sizes=BERT, s
         with torch.no_grad():
             layer.weight.mul_(masks[name])
     sparse.load_state_dict(dense.state_dict())
-    gsb.nn.sparsify(sparse, masks=masks)
+    gsb.nn.sparsify(sparse, masks=masks, at_least=0)
     x = torch.randn(max(tokens // 128, 1), min(tokens, 128), sizes[0], generator=torch.Generator().manual_seed(seed))
     return compare({"dense": dense, "sparse": sparse}, lambda layer: layer(x).square().mean(), rounds)
 

@@ -33,8 +33,10 @@ LOOK = 50
 class Config:
     """steps: before pruning; prune_steps: while the density falls, every ``every`` steps; tune_steps: after it.
 
-    density: share of the layers' weights that is left. block: side of a block of the structure ``"blocks"``. rounds: of
-    the comparison of times. layer_tokens: on which one layer of BERT's size is measured, 0: none is.
+    density: share of the layers' weights that is left. block: side of a block of the structure ``"blocks"``.
+
+    at_least: how many times faster a layer is predicted to be that becomes sparse. rounds: of the comparison of times.
+    layer_tokens: on which one layer of BERT's size is measured, 0: none is.
     """
 
     width: int = 768
@@ -53,6 +55,7 @@ class Config:
     criterion: str = "magnitude"
     lr: float = 1e-3
     seed: int = 0
+    at_least: float = 1.05
     rounds: int = 9
     layer_tokens: int = 512
 
@@ -170,7 +173,7 @@ def train(config: Config, pruned: dict | None = None, on_step: Callable[[Run], N
         _take(model, pruned)
     masked, sparse = (_masked(copy.deepcopy(model)) for _ in range(2))
     arms = {"dense": dense, "masked": masked, "sparse": sparse}  # what stays dense in the last one keeps its mask
-    decisions = gsb.nn.sparsify(sparse, only=lambda name, layer: name.startswith("layers."))
+    decisions = gsb.nn.sparsify(sparse, at_least=config.at_least, only=lambda name, layer: name.startswith("layers."))
     for name in ("masked", "sparse"):
         part(name, arms[name], after, config.tune_steps)
     costs = measure.compare(arms, lambda model: _forward(model, _drawn(config, after)), config.rounds)

@@ -17,7 +17,19 @@ from tests.models.test_scripts import call
 
 __all__ = ["call"]
 pytestmark = pytest.mark.usefixtures("one_thread")
-SMALL = dict(width=32, heads=2, inner=64, layers=1, length=8, batch=4, block=8, density=0.1, rounds=1, layer_tokens=0)
+SMALL = dict(
+    at_least=0.0,
+    width=32,
+    heads=2,
+    inner=64,
+    layers=1,
+    length=8,
+    batch=4,
+    block=8,
+    density=0.1,
+    rounds=1,
+    layer_tokens=0,
+)
 STEPS = dict(steps=4, prune_steps=6, tune_steps=3, every=2)
 TINY = [f"--{name.replace('_', '-')}={value}" for name, value in {**SMALL, **STEPS}.items()]
 

@@ -35,7 +35,7 @@ def test_safetensors_hold_the_dense_state(tmp_path):
     files = pytest.importorskip("safetensors.torch")
     dense = zeroed(Sequential(Linear(30, 40), GELU(), Linear(40, 30)))
     sparse, again = copy.deepcopy(dense), copy.deepcopy(dense)
-    sparsify(sparse)
+    sparsify(sparse, at_least=0)
     with torch.no_grad():
         sparse[0].values.mul_(3.0)
     files.save_model(sparse, str(tmp_path / "sparse"))
@@ -53,7 +53,7 @@ def test_safetensors_of_one_layer_in_two_places(tmp_path):
     layer = zeroed(Linear(30, 30))
     dense = Sequential(layer, GELU(), layer)
     sparse = copy.deepcopy(dense)
-    assert len(sparsify(sparse).replaced) == 2 and sparse[0] is sparse[2]
+    assert len(sparsify(sparse, at_least=0).replaced) == 2 and sparse[0] is sparse[2]
     with torch.no_grad():
         sparse[0].values.mul_(3.0)
     files.save_model(sparse, str(tmp_path / "sparse"))
@@ -69,7 +69,7 @@ def test_safetensors_of_one_layer_in_two_places(tmp_path):
 def test_weights_shared_with_an_embedding_stay_shared():
     model = Sequential(Embedding(40, 30), zeroed(Linear(30, 30)), zeroed(Linear(30, 40)))
     model[0].weight = model[2].weight
-    assert sparsify(model).replaced == ("1",) and model[0].weight is model[2].weight
+    assert sparsify(model, at_least=0).replaced == ("1",) and model[0].weight is model[2].weight
     densify(model)
     assert model[0].weight is model[2].weight
 
@@ -190,7 +190,7 @@ def test_an_encoder_layer_of_pytorch_is_the_same(mode, training, norm_first):
     """In evaluation PyTorch has fused layers that read dense weights, in inference others."""
     dense = zeroed(EncoderLayer(16, 2, 64, dropout=0.0, batch_first=True, norm_first=norm_first)).train(training)
     sparse = copy.deepcopy(dense)
-    assert sparsify(sparse).replaced == ("linear1", "linear2")
+    assert sparsify(sparse, at_least=0).replaced == ("linear1", "linear2")
     x = torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(0))
     with mode():
         torch.testing.assert_close(sparse(x), dense(x), rtol=1e-5, atol=1e-5)
@@ -204,7 +204,7 @@ def test_an_encoder_of_pytorch_with_padding_is_the_same(mode):
     """In inference it drops padded keys by nested tensors, of which sparse layers know nothing."""
     dense = TransformerEncoder(zeroed(EncoderLayer(16, 2, 64, batch_first=True)), 2).eval()
     sparse, padding = copy.deepcopy(dense), torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
-    sparsify(sparse, only=lambda name, layer: name.startswith("layers.1"))
+    sparsify(sparse, at_least=0, only=lambda name, layer: name.startswith("layers.1"))
     assert [type(each.linear1) for each in sparse.layers] == [Linear, SparseLinear]
     x = torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(0))
     with mode():
