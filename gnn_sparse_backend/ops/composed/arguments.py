@@ -48,8 +48,8 @@ def _pieces(parts: Decomposition, some: Some) -> list[Piece]:
 
 @fact
 def row_tasks(parts: Decomposition, tasks: int, some: Some = None) -> Tensor:
-    """(tasks + 1,) the first row of each task, of tasks of about equally many values, or
-    one for each unit, if there are to be as many.
+    """(tasks + 1,) the first row of each task, of tasks of about equally many values, or one for each
+    unit, if there are to be as many.
     """
     rows, unit = parts.padded_shape[0], unit_of(parts, some)
     if tasks == rows // unit:

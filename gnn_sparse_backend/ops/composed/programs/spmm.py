@@ -21,9 +21,10 @@ def spmm(spec: ComposedSpec) -> Program:
     """The program.
 
     Parameters: (num_tasks, m, n, batch, features, column_tiles, [grid,] then those of the pieces, with row_ptr (first
-    row of each task) among the index arrays; X (batch, n, features), Y (batch, m, features), and the values of the pieces
-    (batch, ...)). m and n are multiples of the sides of blocks. The last tile begins so that it ends with the features,
-    of which there are as many as in a tile at least: what it has in common with the one before is computed twice.
+    row of each task) among the index arrays; X (batch, n, features), Y (batch, m, features), and the values of the
+    pieces (batch, ...)). m and n are multiples of the sides of blocks. The last tile begins so that it ends with the
+    features, of which there are as many as in a tile at least: what it has in common with the one before is computed
+    twice.
     """
     p = ProgramBuilder("composed_spmm")
     tasks, m, n, nnz, batch, features, tiles = p.sizes(
