@@ -96,6 +96,11 @@ def tune_format(
     dtype = check_dtype(dtype)
     given = (matrix.indptr, matrix.indices, None, matrix.shape) if hasattr(matrix, "decomposed") else csr_of(matrix)
     indptr, indices, _, shape = given
+    if indices.device.type != "cpu":
+        raise ValueError(
+            f"tune_format: it measures products on the CPU alone, and the matrix is on {indices.device}; name "
+            "formats to gsb.formats.decompose, whose products run there"
+        )
     problem = problem_of(shape, indices.numel(), features, type_name(dtype), torch.get_num_threads(), tokens)
 
     def fingerprint() -> str:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ...formats.composed.decomposition import Decomposition
+from ...runtime import devices
 from ..core.operands import check_dense, common_type, is_plain
 from .operators import SDDMM, SPMM, Composed, traced_parts
 
@@ -123,7 +124,7 @@ def _check_types(what: str, parts: Decomposition, x: Tensor) -> None:
     if x.device != parts.device:
         raise ValueError(f"{what}: the structure is on {parts.device} and an operand on {x.device}")
     if x.device.type != "cpu":
-        raise ValueError(f"{what}: there are kernels for the CPU alone, and the operands are on {x.device}")
+        devices.check_kernels(what, x.device)
 
 
 def _structure(parts: Decomposition, *operands: Tensor) -> Any:

@@ -23,38 +23,50 @@ ROW_COST = 2.0
 """What a row costs beside its values."""
 
 
-def unit_of(parts: Decomposition) -> int:
+Some = tuple[int, ...] | None
+"""Numbers of the pieces that a kernel has; None: of all."""
+
+
+def unit_of(parts: Decomposition, some: Some = None) -> int:
     """Rows that tasks are cut between: whole blocks of all pieces."""
-    return math.lcm(*(piece.spec.grid[0] for piece in parts.pieces))
+    return math.lcm(*(piece.spec.grid[0] for piece in _pieces(parts, some)))
 
 
-def formats_of(parts: Decomposition) -> tuple[FormatSpec, ...]:
+def formats_of(parts: Decomposition, some: Some = None) -> tuple[FormatSpec, ...]:
     """The formats that kernels have for the pieces. The first one begins all rows, as the others go on from it, so that
     it visits rows of blocks without a block.
     """
-    first, *rest = (piece.spec for piece in parts.pieces)
+    first, *rest = (piece.spec for piece in _pieces(parts, some))
     if first.kind == "dbsr":
         first = FormatSpec("bsr", first.numbers)
     return first, *rest
 
 
+def _pieces(parts: Decomposition, some: Some) -> list[Piece]:
+    return list(parts.pieces) if some is None else [parts.pieces[number] for number in some]
+
+
 @fact
-def row_tasks(parts: Decomposition, tasks: int) -> Tensor:
-    """(tasks + 1,) the first row of each task, of tasks of about equally many values."""
-    rows, unit = parts.padded_shape[0], unit_of(parts)
+def row_tasks(parts: Decomposition, tasks: int, some: Some = None) -> Tensor:
+    """(tasks + 1,) the first row of each task, of tasks of about equally many values, or one for each
+    unit, if there are to be as many.
+    """
+    rows, unit = parts.padded_shape[0], unit_of(parts, some)
+    if tasks == rows // unit:
+        return torch.arange(0, rows + 1, unit, dtype=parts.indptr.dtype, device=parts.device)
     ends = torch.arange(0, rows + 1, unit, device=parts.device).clamp(max=parts.shape[0])
     cuts = balanced_row_groups(parts.indptr.index_select(0, ends), tasks, ROW_COST * unit, 1.0)
     return (cuts * unit).to(parts.indptr.dtype)
 
 
 @fact
-def structure_of(parts: Decomposition, tasks: int, masked: bool) -> dict[str, Any]:
-    """Sizes and index arrays of all pieces by the names of the parameters, for so many tasks; 0: for a program without
+def structure_of(parts: Decomposition, tasks: int, masked: bool, some: Some = None) -> dict[str, Any]:
+    """Sizes and index arrays of the pieces by the names of the parameters, for so many tasks; 0: for a program without
     tasks of rows.
     """
-    cuts = row_tasks(parts, tasks) if tasks else None
+    cuts = row_tasks(parts, tasks, some) if tasks else None
     given: dict[str, Any] = {} if cuts is None else {"row_ptr": cuts}
-    for number, (piece, spec) in enumerate(zip(parts.pieces, formats_of(parts))):
+    for number, (piece, spec) in enumerate(zip(_pieces(parts, some), formats_of(parts, some))):
         own = _of_piece(parts, piece, spec, cuts, masked)
         if masked and piece.spec.kind not in ("csr", "ell"):
             own["mask"] = _mask(parts, piece)
@@ -67,12 +79,13 @@ def _mask(parts: Decomposition, piece: Piece) -> Tensor:
     return mask.reshape(piece.stored)
 
 
-def values_of(parts: Decomposition, packed: Tensor, what: str) -> dict[str, Tensor]:
-    """The values of all pieces, (batch, num_slots) or (num_slots,), by the names of the parameters."""
-    ends = [(piece.start, piece.start + piece.num_slots) for piece in parts.pieces]
+def values_of(parts: Decomposition, packed: Tensor, what: str, some: Some = None) -> dict[str, Tensor]:
+    """The values of the pieces, (batch, num_slots) or (num_slots,), by the names of the parameters."""
     return {
-        f"{what}_{name_of(number)}": packed[..., first:last].unflatten(-1, piece.stored)
-        for number, (piece, (first, last)) in enumerate(zip(parts.pieces, ends))
+        f"{what}_{name_of(number)}": packed[..., piece.start : piece.start + piece.num_slots].unflatten(
+            -1, piece.stored
+        )
+        for number, piece in enumerate(_pieces(parts, some))
     }
 
 
@@ -95,7 +108,9 @@ def _of_piece(
             return given | {"Rows": form.rows.to(dtype)}
         firsts = cuts // form.block[0]
         starts = torch.searchsorted(form.rows.to(dtype), firsts).to(dtype)
-        task = torch.searchsorted(starts[1:], torch.arange(form.rows.numel(), dtype=dtype), right=True)
+        task = torch.searchsorted(
+            starts[1:], torch.arange(form.rows.numel(), dtype=dtype, device=starts.device), right=True
+        )
         return given | {"ptr": starts, "listed": (form.rows - firsts.index_select(0, task)).to(dtype)}
     if isinstance(form, SrBcrsFormat):
         columns = form.indices if masked else form.indices.clamp(min=0)

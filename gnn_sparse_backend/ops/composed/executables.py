@@ -55,11 +55,11 @@ def run_spmm(parts: Decomposition, packed: Tensor, x: Tensor) -> Tensor:
     values, x = (packed, x) if batched else (packed[None], x[None])
     batch, features = x.shape[0], x.shape[2]
     rows, columns = parts.padded_shape
-    result = _result_type(parts, x)
+    result = result_type(parts, x)
     y = empty(x, batch, rows, features, dtype=result)
     if not y.numel():
-        return _plain(y, parts.shape[0], batched, x.dtype)
-    x = compact(pad(x, (0, 0, 0, columns - x.shape[1])) if columns != x.shape[1] else x)
+        return plain(y, parts.shape[0], batched, x.dtype)
+    x = compact(padded_rows(x, columns, 1))
     types = type_name(x.dtype), type_name(result), type_name(parts.indptr.dtype)
     tile = column_tile(features, types[0])
     masked = _masked(parts, x)
@@ -77,20 +77,20 @@ def run_spmm(parts: Decomposition, packed: Tensor, x: Tensor) -> Tensor:
     }
     launch = _launch(spmm_kernel, spec, parallel)
     launch.run(given, structure_of(parts, tasks, masked), _values(parts, values))
-    return _plain(y, parts.shape[0], batched, x.dtype)
+    return plain(y, parts.shape[0], batched, x.dtype)
 
 
 def run_linear(parts: Decomposition, packed: Tensor, x: Tensor) -> Tensor:
     """(num_slots,) and (tokens, n) to (tokens, m)."""
     tokens, (rows, columns) = x.shape[0], parts.padded_shape
-    result = _result_type(parts, x)
+    result = result_type(parts, x)
     types = type_name(x.dtype), type_name(result), type_name(parts.indptr.dtype)
     masked = _masked(parts, x)
     spec = ComposedSpec(formats_of(parts), *types, 1, masked)
     if masked or not takes_blocks(spec) or not tokens:
         return run_spmm(parts, packed, x.t()).t().contiguous()
     y = empty(x, tokens, rows, dtype=result)
-    x = compact(pad(x, (0, columns - x.shape[1])) if columns != x.shape[1] else x)
+    x = compact(padded_rows(x, columns, 1))
     work = parts.num_slots * tokens
     parallel = work >= PARALLEL and torch.get_num_threads() > 1
     tasks = min(TASKS_OF_A_THREAD * torch.get_num_threads(), -(-tokens // 6)) if parallel else 1
@@ -123,7 +123,7 @@ def run_sddmm(parts: Decomposition, u: Tensor, v: Tensor, tokens: bool) -> Tenso
     rows, columns = parts.padded_shape
     packed = empty(u, batch, parts.num_slots)
     if parts.num_slots and batch:
-        operands = _Operands(u, v, rows, columns)
+        operands = Operands(u, v, rows, columns)
         types = type_name(u.dtype), type_name(u.dtype), type_name(parts.indptr.dtype)
         tasks, parallel = _tasks(parts.num_slots * terms * batch, rows)
         structure, outputs = structure_of(parts, tasks, False), values_of(parts, packed, "O")
@@ -134,15 +134,12 @@ def run_sddmm(parts: Decomposition, u: Tensor, v: Tensor, tokens: bool) -> Tenso
     return packed if batched else packed[0]
 
 
-class _Operands:
+class Operands:
     """Both operands of a product at the non-zeros, row by row or term by term, each made where it is first needed."""
 
     def __init__(self, u: Tensor, v: Tensor, rows: int, columns: int) -> None:
         self.shape = u.shape[0], u.shape[2]
-        self.given = tuple(
-            pad(x, (0, 0, 0, length - x.shape[1])) if length != x.shape[1] else x
-            for x, length in ((u, rows), (v, columns))
-        )
+        self.given = tuple(padded_rows(x, length, 1) for x, length in ((u, rows), (v, columns)))
         self.made: dict[bool, tuple[Tensor, ...]] = {}
 
     def __call__(self, terms_first: bool) -> tuple[Tensor, ...]:
@@ -155,7 +152,7 @@ class _Operands:
 def _one_piece(
     piece: FormatSpec,
     number: int,
-    operands: _Operands,
+    operands: Operands,
     types: tuple[str, str, str],
     shared: tuple[int, bool],
     structure: Mapping[str, Any],
@@ -186,6 +183,12 @@ def _one_piece(
         values.copy_(into)
 
 
+def padded_rows(x: Tensor, length: int, dim: int) -> Tensor:
+    """x with zeros up to that length in a dimension."""
+    missing = length - x.shape[dim]
+    return pad(x, (0, 0) * (x.dim() - 1 - dim) + (0, missing)) if missing else x
+
+
 def _values(parts: Decomposition, packed: Tensor) -> dict[str, Tensor]:
     """The values of all pieces as kernels read them."""
     return {name: compact(x) for name, x in values_of(parts, compact(packed), "A").items()}
@@ -202,7 +205,7 @@ def _token_tasks(tokens: int, tasks: int, dtype: torch.dtype) -> Tensor:
     return (torch.arange(tasks + 1) * tokens // tasks).to(dtype)
 
 
-def _result_type(parts: Decomposition, x: Tensor) -> torch.dtype:
+def result_type(parts: Decomposition, x: Tensor) -> torch.dtype:
     """What kernels store: what several pieces add up in a half type would be rounded after each."""
     wide = WIDE.get(type_name(x.dtype))
     return x.dtype if wide is None or len(parts.pieces) == 1 else wide
@@ -215,7 +218,7 @@ def _masked(parts: Decomposition, x: Tensor) -> bool:
     return not bool(x.sum(dtype=WIDE.get(type_name(x.dtype), x.dtype)).isfinite())
 
 
-def _plain(y: Tensor, rows: int, batched: bool, dtype: torch.dtype) -> Tensor:
+def plain(y: Tensor, rows: int, batched: bool, dtype: torch.dtype) -> Tensor:
     y = y.to(dtype)
     if y.shape[1] != rows:
         y = y[:, :rows].contiguous()

@@ -19,11 +19,13 @@ from torch import Tensor
 from ...formats.composed.decompose import SEPARATOR, repacking, transposed
 from ...formats.composed.decomposition import Decomposition
 from ...formats.composed.spec import parse_formats
+from ...runtime import devices
 from ...structures.graph import Graph
 from ..core.library import register
 from ..core.operands import check_dense
 from ..core.operator import Operator
 from ..core.traced import StructureKind, Traced
+from . import executables_cuda as on_gpu
 from .executables import run_linear, run_sddmm, run_spmm
 
 
@@ -70,10 +72,16 @@ PARTS = StructureKind(
 def _run_spmm(composed: Composed, operands: Any, attributes: Any) -> Tensor:
     packed, x = operands
     (tokens,) = attributes
+    arch = devices.arch_of(x.device)
+    if arch:
+        return on_gpu.run_spmm(composed.parts, packed, x, arch, tokens)
     return run_linear(composed.parts, packed, x) if tokens else run_spmm(composed.parts, packed, x)
 
 
 def _run_sddmm(composed: Composed, operands: Any, attributes: Any) -> Tensor:
+    arch = devices.arch_of(operands[0].device)
+    if arch:
+        return on_gpu.run_sddmm(composed.parts, *operands, *attributes, arch)
     return run_sddmm(composed.parts, *operands, *attributes)
 
 

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from ...runtime.devices import check_kernels
 from ...structures.masks import Mask
 from ..core.operands import autocasts, check_dense, check_traced, check_written_out, is_plain
 from .dropout import new_seed
@@ -132,11 +133,7 @@ def _operands(name: str, mask: Mask, operands: dict[str, Tensor]) -> tuple[Tenso
         if x.device != mask.device and not x.is_meta:
             raise ValueError(f"{name}: {label} is on {x.device} but the mask is on {mask.device}; move one of them")
     if mask.device.type != "cpu":
-        raise NotImplementedError(
-            f"{name}: runs on the CPU, got operands on {mask.device}; use "
-            "torch.nn.functional.scaled_dot_product_attention with mask.to_dense(), or gsb.attention on "
-            "mask.graph(head)"
-        )
+        check_kernels(name, mask.device)
     if is_plain(*operands.values()):
         for label, x in operands.items():
             check_written_out(name, label, x)

@@ -42,6 +42,25 @@ def value_order(mask: Mask, transposed: bool) -> Tensor:
     return torch.arange(mask.num_blocks, dtype=torch.int32, device=mask.device)
 
 
+def check_blocks(mask: Mask, groups: int, lines: int) -> None:
+    """Raises ValueError where int32 does not count the blocks of all groups."""
+    if groups * max(mask.num_blocks, lines) > 2**31 - 1:
+        raise ValueError(
+            f"{mask} has too many blocks for {groups} groups of heads and sequences; give fewer sequences at a time"
+        )
+
+
+def _ends(mask: Mask, groups: int) -> Tensor:
+    per_line = mask.indptr.diff()
+    return torch.cat([per_line.new_zeros(1), per_line.repeat(groups)]).cumsum(0)
+
+
+@fact
+def item_ends(mask: Mask, groups: int) -> Tensor:
+    """Where the blocks of each line of a mask begin, counted over so many groups of heads and sequences."""
+    return _ends(mask, groups).int()
+
+
 class Tasks(NamedTuple):
     """Items of equal cost for each task, where the blocks of each item begin, counted over all items, and where those
     of each line of the mask do.
@@ -59,13 +78,8 @@ def tasks_of(mask: Mask, groups: int, count: int, parts: int = 0) -> Tasks:
     """So many tasks over groups of the mask's lines. parts: a task has whole heads, or so many parts of one; 0: any
     lines.
     """
-    per_line = mask.indptr.diff()
-    lines = per_line.numel()
-    if groups * max(mask.num_blocks, lines) > 2**31 - 1:
-        raise ValueError(
-            f"{mask} has too many blocks for {groups} groups of heads and sequences; give fewer sequences at a time"
-        )
-    ends = torch.cat([per_line.new_zeros(1), per_line.repeat(groups)]).cumsum(0)
+    check_blocks(mask, groups, mask.indptr.numel() - 1)
+    ends = _ends(mask, groups)
     # a row of blocks has a cost of its own
     cost = (ends + torch.arange(ends.numel(), device=ends.device)).double()
     may_end = torch.arange(ends.numel(), device=ends.device)

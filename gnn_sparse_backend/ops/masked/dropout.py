@@ -38,8 +38,9 @@ def _mixed(x: Tensor) -> Tensor:
 def kept_blocks(mask: Mask, seed: Tensor, planes: tuple[int, ...], lines: Tensor, probability: float) -> Tensor:
     """(batch, heads / heads of the mask, num_blocks, block, block) bool: the same of the pairs of each block."""
     batch, heads = planes
-    groups, block = batch * heads // mask.heads, torch.arange(mask.block)
-    plane = torch.arange(groups)[:, None] * mask.heads + (lines // mask.block_rows)[None]
+    device = mask.device
+    groups, block, seed = batch * heads // mask.heads, torch.arange(mask.block, device=device), seed.to(device)
+    plane = torch.arange(groups, device=device)[:, None] * mask.heads + (lines // mask.block_rows)[None]
     query = (lines % mask.block_rows)[:, None] * mask.block + block
     key = mask.indices.long()[:, None] * mask.block + block
     row = _mixed(_mixed(plane * PLANE + seed[0])[:, :, None] + query * QUERY)

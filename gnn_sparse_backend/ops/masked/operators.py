@@ -16,10 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...runtime import devices
 from ...structures.masks import Mask
 from ..core.library import register
 from ..core.operator import Operator
 from ..core.traced import Traced
+from . import executables_cuda as on_gpu
 from .composed import composed_gradients
 from .executables_cpu import Dropout, attend, attend_backward, dots, sums, wide
 from .traced import MASK
@@ -36,7 +38,9 @@ def _run(mask: Mask, operands, attributes) -> Tensor:
 def _both(mask: Mask, operands, attributes) -> tuple[Tensor, Tensor]:
     q, k, v, seed = operands
     scale, probability = attributes
-    return attend(mask, q, k, v, scale, _dropout(seed, probability))
+    given = mask, q, k, v, scale, _dropout(seed, probability)
+    arch = devices.arch_of(q.device)
+    return on_gpu.attend(*given, arch) if arch else attend(*given)
 
 
 def _record(mask: Mask, operands, attributes, needed):
@@ -54,7 +58,19 @@ def _gradients(structure, attributes, saved, memo, needed, grad: Tensor, *of_lse
 def _run_backward(mask: Mask, operands, attributes) -> tuple[Tensor, ...]:
     q, k, v, seed, out, lse, grad = operands
     scale, probability = attributes
-    return attend_backward(mask, (q, k, v), out, lse, grad, scale, _dropout(seed, probability))
+    given = mask, (q, k, v), out, lse, grad, scale, _dropout(seed, probability)
+    arch = devices.arch_of(q.device)
+    return on_gpu.attend_backward(*given, arch) if arch else attend_backward(*given)
+
+
+def _run_dots(mask: Mask, operands, attributes) -> Tensor:
+    arch = devices.arch_of(operands[0].device)
+    return on_gpu.dots(mask, *operands, arch) if arch else dots(mask, *operands)
+
+
+def _run_sums(mask: Mask, operands, attributes) -> Tensor:
+    arch = devices.arch_of(operands[1].device)
+    return on_gpu.sums(mask, *operands, *attributes, arch) if arch else sums(mask, *operands, *attributes)
 
 
 def _gradients_of_dots(structure, attributes, saved, memo, needed, grad: Tensor) -> list[Tensor | None]:
@@ -169,7 +185,7 @@ BACKWARD = register(
 DOTS = register(
     Operator(
         "masked_sddmm",
-        lambda mask, operands, attributes: dots(mask, *operands),
+        _run_dots,
         _gradients_of_dots,
         structure=MASK,
         operands="Tensor a, Tensor b",
@@ -180,7 +196,7 @@ DOTS = register(
 SUMS = register(
     Operator(
         "masked_spmm",
-        lambda mask, operands, attributes: sums(mask, *operands, *attributes),
+        _run_sums,
         _gradients_of_sums,
         structure=MASK,
         operands="Tensor values, Tensor b",

@@ -21,7 +21,8 @@ class ComposedSpec:
     """What is static in a product of a composed matrix and a dense one.
 
     pieces: formats, in order. dtype: of values and operands. result: of the results. tile: columns that are accumulated
-    together. masked: padding is skipped, as operands that may be infinite want it, and not multiplied as zeros.
+    together. masked: padding is skipped, as operands that may be infinite want it, and not multiplied as zeros. grid:
+    matrices of the batch and tiles of columns are a dimension of a GPU's grid.
     """
 
     pieces: tuple[FormatSpec, ...]
@@ -30,6 +31,7 @@ class ComposedSpec:
     index_dtype: str = "int32"
     tile: int = 1
     masked: bool = False
+    grid: bool = False
 
 
 def name_of(number: int) -> str:

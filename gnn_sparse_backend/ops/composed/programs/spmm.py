@@ -20,10 +20,11 @@ from .rules import ComposedSpec, composed
 def spmm(spec: ComposedSpec) -> Program:
     """The program.
 
-    Parameters: (num_tasks, m, n, batch, features, column_tiles, then those of the pieces, with row_ptr (first row of
-    each task) among the index arrays; X (batch, n, features), Y (batch, m, features), and the values of the pieces
-    (batch, ...)). m and n are multiples of the sides of blocks. The last tile begins so that it ends with the features,
-    of which there are as many as in a tile at least: what it has in common with the one before is computed twice.
+    Parameters: (num_tasks, m, n, batch, features, column_tiles, [grid,] then those of the pieces, with row_ptr (first
+    row of each task) among the index arrays; X (batch, n, features), Y (batch, m, features), and the values of the
+    pieces (batch, ...)). m and n are multiples of the sides of blocks. The last tile begins so that it ends with the
+    features, of which there are as many as in a tile at least: what it has in common with the one before is computed
+    twice.
     """
     p = ProgramBuilder("composed_spmm")
     tasks, m, n, nnz, batch, features, tiles = p.sizes(
@@ -34,11 +35,15 @@ def spmm(spec: ComposedSpec) -> Program:
     I = p.dense_variable("I", T, (m, m), "row_ptr", index)
     J = p.sparse_variable("J", I, (n, nnz), ("indptr", "indices"), index)
     Z, Q, N = p.dense_fixed("Z", batch), p.dense_fixed("Q", tiles), p.dense_fixed("N", n)
+    # as one axis, of batch * column_tiles elements
+    B = p.dense_fixed("B_grid", p.size("grid")) if spec.grid else None
     K, C = p.dense_fixed("K", features), p.dense_fixed("C", spec.tile)
     A = p.buffer("A", (Z, T, I, J), spec.dtype)
     X = p.buffer("X", (Z, N, K), spec.dtype)
     Y = p.buffer("Y", (Z, T, I, K), spec.result)
-    with p.iterate("tasks", (T, Z, Q), "SSS") as (t, z, q):
+    axes, names = ((T, Z, Q), ("t", "z", "q")) if B is None else ((T, B), ("t", "b"))
+    with p.iterate("tasks", axes, "S" * len(axes), names) as (t, *rest):
+        z, q = rest if B is None else (rest[0] // as_expr(tiles), rest[0] % as_expr(tiles))
         first = minimum(q * spec.tile, as_expr(features) - spec.tile)
         with p.iterate("rows", (I,), "S") as (i,):
             S = p.local("S", (C,), wide)

@@ -55,8 +55,8 @@ class Random:
                 self._word(own, c, item, row, not self.keys)
             with self.b.each(f"{name}_vectors", spec.line // spec.lanes) as v:
                 with self.b.lanes(f"{name}_pair") as c:
-                    pair[c] = _low(own[c] * self.words[v * spec.lanes + c] // MIDDLE)
-                    _mix(pair, c)
+                    pair[c] = low(own[c] * self.words[v * spec.lanes + c] // MIDDLE)
+                    mix(pair, c)
                 # a loop of its own: TVM makes one number of a buffer that a single vector loop stands around
                 with self.b.lanes(f"{name}_write") as c:
                     kept = pair[c] >= self.Least[0]
@@ -65,19 +65,19 @@ class Random:
     def _word(self, to: BufferHandle, at: Expr, item: Item, row: Expr, key: bool) -> None:
         """The word of a query or a key."""
         if key:
-            to[at] = _low(row * KEY + self.Seed[1])
+            to[at] = low(row * KEY + self.Seed[1])
         else:
-            to[at] = _low(item.plane * PLANE + self.Seed[0])
-            _mix(to, at)
-            to[at] = _low(to[at] + row * QUERY)
-        _mix(to, at)
+            to[at] = low(item.plane * PLANE + self.Seed[0])
+            mix(to, at)
+            to[at] = low(to[at] + row * QUERY)
+        mix(to, at)
 
 
-def _low(x: Expr) -> Expr:
+def low(x: Expr) -> Expr:
     """The low bits of a number of 63: a word."""
     return x % WORDS
 
 
-def _mix(words: BufferHandle, at: Expr) -> None:
+def mix(words: BufferHandle, at: Expr) -> None:
     for added in ADDED:
-        words[at] = _low(words[at] * words[at] // MIDDLE + added)
+        words[at] = low(words[at] * words[at] // MIDDLE + added)

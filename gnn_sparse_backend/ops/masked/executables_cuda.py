@@ -1,0 +1,162 @@
+"""Attention and products on the blocks of a mask on a GPU: no autograd, operands already validated.
+
+A call on a mask that was used before waits for nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...runtime.layout import compact
+from ...runtime.type_names import type_name
+from ...structures.derived import fact
+from ...structures.masks import Mask
+from ..core.ran import Launch
+from .arrays import check_blocks, item_ends
+from .dropout import least_word
+from .executables_cpu import Dropout, wide, without_padding
+from .schedules_cuda import spec_of, team_kernel
+
+
+def attend(
+    mask: Mask, q: Tensor, k: Tensor, v: Tensor, scale: float, dropout: Dropout | None, arch: str
+) -> tuple[Tensor, Tensor]:
+    """As `executables_cpu.attend`."""
+    shape = q.shape[:3]
+    out, lse = q.new_empty(*shape, v.shape[3]), q.new_empty(shape, dtype=wide(q.dtype))
+    if not lse.numel() or not v.shape[3] or not k.shape[2]:
+        return out.zero_(), lse.fill_(torch.inf)
+    q, k, v = _rows(_some(q)), _rows(_some(k)), _rows(v)
+    given = {"Q": q, "KX": k, "V": v, "Out": out.view(-1, out.shape[3]), "Lse": lse.view(-1)}
+    widths = q.shape[1], v.shape[1]
+    _run("forward", mask, shape[:2], widths, given | _scalars(q, scale, dropout), arch, dropout is not None)
+    return out, lse
+
+
+def attend_backward(
+    mask: Mask,
+    operands: tuple[Tensor, Tensor, Tensor],
+    out: Tensor,
+    lse: Tensor,
+    g: Tensor,
+    scale: float,
+    dropout: Dropout | None,
+    arch: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As `executables_cpu.attend_backward`."""
+    dq, dk, dv = (x.new_empty(x.shape) for x in operands)
+    if not out.numel() or not dk.shape[2]:
+        return dq.zero_(), dk.zero_(), dv.zero_()
+    q, k, v = _rows(_some(operands[0])), _rows(_some(operands[1])), _rows(operands[2])
+    acc, planes, widths = wide(q.dtype), out.shape[:2], (q.shape[1], v.shape[1])
+    delta = torch.einsum("bhnd,bhnd->bhn", g.to(acc), out.to(acc)).reshape(-1)
+    given = {"Q": q, "KX": k, "V": v, "GX": _rows(g), "Lse": lse.reshape(-1), "Delta": delta}
+    given |= _scalars(q, scale, dropout)
+    to_q, to_k = (x if x.shape[3] else x.new_empty(*x.shape[:3], 1) for x in (dq, dk))
+    results = {"DQ": to_q.view(q.shape), "DK": to_k.view(k.shape), "DV": dv.view(v.shape)}
+    _run("backward_queries", mask, planes, widths, given | results, arch, dropout is not None)
+    _run("backward_keys", mask, planes, widths, given | results, arch, dropout is not None)
+    return dq, dk, dv
+
+
+def dots(mask: Mask, a: Tensor, b: Tensor, arch: str) -> Tensor:
+    """As `executables_cpu.dots`."""
+    batch, heads, _, width = a.shape
+    out = a.new_zeros(batch, heads // mask.heads, mask.num_blocks, mask.block, mask.block)
+    if out.numel() and width:
+        given = {"A": _rows(a), "B": _rows(b)} | _values(out, mask)
+        _run("dots", without_padding(mask), (batch, heads), (width, 1), given, arch)
+    return out
+
+
+def sums(mask: Mask, values: Tensor, b: Tensor, transposed: bool, arch: str) -> Tensor:
+    """As `executables_cpu.sums`."""
+    batch, heads, _, width = b.shape
+    out = b.new_empty(batch, heads, mask.shape[1 if transposed else 0], width)
+    if not out.numel() or not values.numel():
+        return out.zero_()
+    given: dict[str, Any] = {"B": _rows(b), "Out": out.view(-1, width)} | _values(compact(values), mask)
+    if transposed:
+        given["Order"] = mask.transposed_order
+    make = "sums_transposed" if transposed else "sums"
+    _run(make, without_padding(mask), (batch, heads), (1, width), given, arch)
+    return out
+
+
+def _run(
+    make: str,
+    mask: Mask,
+    planes: tuple[int, ...],
+    widths: tuple[int, int],
+    given: dict[str, Any],
+    arch: str,
+    dropout: bool = False,
+) -> None:
+    (batch, heads), (queries, keys) = planes, mask.shape
+    of_keys = make in ("backward_keys", "sums_transposed")
+    own = mask.transposed() if of_keys else mask
+    groups, lines = batch * heads // mask.heads, own.indptr.numel() - 1
+    check_blocks(mask, groups, lines)
+    dtype = next(x for x in given.values() if isinstance(x, Tensor)).dtype
+    spec = spec_of(mask.block, widths, type_name(dtype), mask.padding is not None, dropout)
+    tiles = some_tiles(own)
+    rows, cols = (keys, queries) if of_keys else (queries, keys)
+    known = {
+        "num_items": groups * lines,
+        "num_item_blocks": groups * mask.num_blocks,
+        "num_blocks": mask.num_blocks,
+        "num_tiles": tiles.shape[0],
+        "lines": lines,
+        "block_rows": own.block_rows,
+        "mask_heads": mask.heads,
+        "heads": heads,
+        "rows": rows,
+        "cols": cols,
+        "num_rows": batch * heads * rows,
+        "num_cols": batch * heads * cols,
+        "block_ptr": item_ends(own, groups),
+        "First": own.indptr[:-1],
+        "Indices": own.indices,
+        "Tile": own.tile,
+        "Tiles": tiles,
+    }
+    if mask.padding is not None:
+        padding = mask.padding.to(torch.uint8).expand(batch, -1).reshape(-1)
+        known |= {"padded": padding.numel(), "Padding": padding}
+    known |= given
+    kernel, names = team_kernel(make, spec, arch)
+    Launch(kernel, f"{make}, teams of {spec.lanes} lanes on {arch}")(*(known[name] for name in names))
+
+
+@fact
+def some_tiles(mask: Mask) -> Tensor:
+    """The tiles of a mask, one at least."""
+    return mask.tiles if mask.tiles.shape[0] else mask.tiles.new_zeros(1, mask.block, mask.block)
+
+
+def _values(values: Tensor, mask: Mask) -> dict[str, Any]:
+    flat = values.view(-1, mask.block, mask.block)
+    return {"value_rows": flat.shape[0], "Values": flat}
+
+
+def _scalars(like: Tensor, scale: float, dropout: Dropout | None) -> dict[str, Tensor]:
+    acc, device = wide(like.dtype), like.device
+    found = {"Scale": torch.full((1,), scale, dtype=acc, device=device)}
+    if dropout is not None:
+        least = torch.full((1,), least_word(dropout.probability), dtype=torch.int64, device=device)
+        factor = torch.full((1,), 1.0 / (1.0 - dropout.probability), dtype=acc, device=device)
+        found |= {"Seed": dropout.seed.to(device, non_blocking=True), "Least": least, "Factor": factor}
+    return found
+
+
+def _some(x: Tensor) -> Tensor:
+    """x with one feature, a zero, in the place of none: so scores are 0."""
+    return x if x.shape[3] else x.new_zeros((*x.shape[:3], 1))
+
+
+def _rows(x: Tensor) -> Tensor:
+    """(batch * heads * length, width)."""
+    return compact(x).view(-1, x.shape[3])
