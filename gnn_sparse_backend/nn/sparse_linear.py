@@ -15,6 +15,7 @@ from ..formats.composed.spec import EXAMPLES, parse_formats
 from ..formats.counts import prefix_sums
 from ..formats.structure import row_of_position
 from ..ops.composed.api import composed_linear
+from ..ops.core.operands import is_plain
 from ..ops.message.api.spmm import spmm
 from ..planner.composed import DENSE
 from ..structures.graph import Graph
@@ -154,14 +155,14 @@ class SparseLinear(Module):
             return F.linear(x, self._trained(values), bias)
         if x.dtype is not values.dtype:
             raise TypeError(f"SparseLinear: x is {x.dtype}, and the weights are {values.dtype}; give both one type")
+        rows = x.reshape(-1, self.in_features)
         if isinstance(self._matrix, Decomposition):
-            y = composed_linear(self._matrix, values, x, packed=True)
-            return y if bias is None else y + bias
-        by_columns = x.reshape(-1, self.in_features).t()
-        if bias is not None:  # one more column of the matrix, on which x is 1
-            by_columns = torch.cat([by_columns, by_columns.new_ones(1, by_columns.shape[1])])
-            values = torch.cat([values, bias])
-        return spmm(self._matrix, by_columns, values).t().view(*x.shape[:-1], self.out_features)
+            y = composed_linear(self._matrix, values, rows, packed=True)
+            y = y if bias is None else _plus(y, bias)
+        else:
+            y = spmm(self._matrix, rows.t(), values)
+            y = (y if bias is None else _plus(y, bias[:, None])).t()
+        return y.view(*x.shape[:-1], self.out_features)
 
     def extra_repr(self) -> str:
         """For ``print``."""
@@ -174,21 +175,11 @@ class SparseLinear(Module):
         """The matrix as the product takes it."""
         if self.format == DENSE:
             return None
+        matrix = Graph.from_csr(self.indptr, self.indices, (self.out_features, self.in_features))
         if self.format == CSR:
-            return self._with_bias()
-        # kept by the graph, which compiled programs find by its arrays, as long as this lives
-        self._graph = Graph.from_csr(self.indptr, self.indices, (self.out_features, self.in_features))
-        return decompose(self._graph, self.format.split(SEPARATOR))
-
-    def _with_bias(self) -> Graph:
-        """The matrix with the bias for a last column, behind all other weights."""
-        shape = (self.out_features, self.in_features)
-        if self.bias is None:
-            return Graph.from_csr(self.indptr, self.indices, shape)
-        rows = torch.div(self._places, max(self.in_features, 1), rounding_mode="floor").to(self.indices.dtype)
-        each = torch.arange(self.out_features, dtype=rows.dtype, device=rows.device)
-        columns = torch.cat([self.indices, torch.full_like(each, self.in_features)])
-        return Graph.from_coo(torch.cat([rows, each]), columns, (shape[0], shape[1] + 1))
+            return matrix
+        self._graph = matrix  # keeps the decomposition, which compiled programs find by the graph's arrays
+        return decompose(matrix, self.format.split(SEPARATOR))
 
     def _trained(self, values: Tensor) -> Tensor:
         """The values of the format ``"dense"``, of which those that were pruned have no gradient."""
@@ -244,6 +235,11 @@ class SparseLinear(Module):
         super()._load_from_state_dict(given, prefix, *rest)
         if weight is None:
             missing.append(key)
+
+
+def _plus(y: Tensor, bias: Tensor) -> Tensor:
+    """The sum, in the place of a fresh ``y`` if it may be: another tensor of that size costs more than adding."""
+    return y.add_(bias) if is_plain(y, bias) and not y._is_view() else y + bias
 
 
 def _checked_format(format: object) -> str:
