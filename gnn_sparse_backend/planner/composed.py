@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import pow
 
 from ..compiler.codegen import host_target
 from .problem import Problem
@@ -77,4 +77,4 @@ def _rate(side: int, problem: Problem) -> float:
     for least, rate in BLOCK_NS:
         if side >= least:
             return rate * (HALF_BLOCKS if problem.dtype in _HALF_FEATURE else 1.0)
-    return SINGLE_NS * sqrt(sqrt(max(1.0, problem.cols / max(problem.rows, 1))))
+    return SINGLE_NS * pow(max(1.0, problem.cols / max(problem.rows, 1)), 0.4)
