@@ -10,13 +10,19 @@ from torch import Tensor
 from torch.nn import Linear, Module, Parameter
 from torch.nn import functional as F
 
+from ..formats.composed.decompose import SEPARATOR, decompose
+from ..formats.composed.decomposition import Decomposition
+from ..formats.composed.spec import EXAMPLES, parse_formats
 from ..formats.counts import prefix_sums
 from ..formats.structure import row_of_position
+from ..ops.composed.api import composed_linear
+from ..ops.core.operands import is_plain
 from ..ops.message.api.spmm import spmm
-from ..planner.cpu.pruned import pruned_gain
+from ..planner.composed import DENSE
 from ..structures.graph import Graph
+from .weight_format import weight_format
 
-FORMATS = ("auto", "csr", "dense")
+CSR = "csr"
 
 
 class SparseLinear(Module):
@@ -26,11 +32,14 @@ class SparseLinear(Module):
     loads what the other has saved.
 
     Attributes:
-        values: (nnz,) the weights that are kept, row by row, as a parameter; in the format ``"dense"`` (out_features,
-            in_features), with zeros between them.
+        values: the weights that are kept, as a parameter. In the format ``"csr"`` (nnz,), row by row; in ``"dense"``
+            (out_features, in_features), with zeros between them; in formats of blocks packed, as kernels read them
+            (``gsb.formats.Decomposition.pack``). That saves moving them twice in every step. The gradient of what
+            pads a block is 0, so that every optimiser that leaves a zero without a gradient alone leaves padding 0;
+            who writes into ``values`` by other means sets ``weight`` through the state dict.
         bias: (out_features,), or None.
         in_features, out_features, nnz: int.
-        format: ``"csr"`` or ``"dense"``.
+        format: ``"csr"``, ``"dense"``, or the words of formats such as ``"bsr(32)"`` or ``"bsr(32) + csr"``.
     """
 
     indptr: Tensor
@@ -52,23 +61,27 @@ class SparseLinear(Module):
         Raises TypeError or ValueError where these are no CSR structure without duplicates, or the format is unknown.
         """
         super().__init__()
-        if format not in FORMATS:
-            raise ValueError(f"SparseLinear: format must be one of {', '.join(map(repr, FORMATS))}, got {format!r}")
+        format = _checked_format(format)
         self.in_features, self.out_features = in_features, len(indptr) - 1
         matrix = Graph.from_csr(indptr, indices, (self.out_features, in_features))
         self.nnz = matrix.num_edges
         places = row_of_position(matrix.indptr, self.nnz, torch.int64) * in_features + matrix.indices
         if places.unique().numel() != self.nnz:
             raise ValueError("SparseLinear: an element of the matrix is named twice; name each once")
-        pays = pruned_gain(in_features, self.out_features, self.nnz) > 1
-        self.format = ("csr" if pays else "dense") if format == "auto" else format
+        self.format = weight_format(matrix, dtype or torch.get_default_dtype()).best if format == "auto" else format
         self.register_buffer("indptr", matrix.indptr, persistent=False)
         self.register_buffer("indices", matrix.indices, persistent=False)
         self.register_buffer("_places", places, persistent=False)
-        shape = (self.out_features, in_features) if self.format == "dense" else (self.nnz,)
-        self.values = Parameter(torch.zeros(shape, dtype=dtype, device=indptr.device))
-        self.bias = Parameter(torch.zeros(self.out_features, dtype=dtype, device=indptr.device)) if bias else None
-        self._matrix = self._with_bias()
+        new = {"dtype": dtype, "device": indptr.device}
+        self.register_parameter("values", None)  # before the bias
+        self.bias = Parameter(torch.zeros(self.out_features, **new)) if bias else None
+        self._matrix = self._structure()
+        shape: tuple[int, ...] = (self.nnz,)
+        if isinstance(self._matrix, Decomposition):
+            shape = (self._matrix.num_slots,)
+        elif self.format == DENSE:
+            shape = (self.out_features, in_features)
+        self.values = Parameter(torch.zeros(shape, **new))
 
     @classmethod
     def from_dense(cls, linear: Linear, mask: Tensor | None = None, format: str = "auto") -> SparseLinear:
@@ -77,17 +90,20 @@ class SparseLinear(Module):
         Args:
             linear: a layer; one that ``torch.nn.utils.prune`` works on is taken with its mask.
             mask: (out_features, in_features), True where a weight is kept; by default where it is not zero.
-            format: ``"csr"``, ``"dense"``, or ``"auto"`` for the one that is predicted to be faster.
+            format: ``"csr"``, ``"dense"``, the words of formats as ``gsb.formats.decompose`` takes them, with ``" + "``
+                between several (``"bsr(32)"``, ``"bsr(32) + csr"``), or ``"auto"``: blocks of 32, 16 or 8, CSR or
+                dense, whichever is predicted to be fastest on many rows. What ``gsb.tune_format(weight, 512, dtype,
+                tokens=True)`` has measured of this structure counts before predictions.
 
         Raises TypeError or ValueError for anything else, which is quoted.
         """
         if not isinstance(linear, Linear):
             raise TypeError(f"SparseLinear.from_dense: a torch.nn.Linear is wanted, got {type(linear).__name__}")
         weight, kept = kept_of(linear, mask)
-        _, columns = kept.nonzero(as_tuple=True)
-        bias = linear.bias
-        narrow = prefix_sums(kept.sum(1)).to(torch.int32), columns.to(torch.int32)
-        layer = cls(*narrow, weight.shape[1], bias=bias is not None, format=format, dtype=weight.dtype)
+        matrix, bias = matrix_of(kept), linear.bias
+        layer = cls(
+            matrix.indptr, matrix.indices, weight.shape[1], bias=bias is not None, format=format, dtype=weight.dtype
+        )
         with torch.no_grad():
             layer._keep(weight)
             if bias is not None:
@@ -113,10 +129,11 @@ class SparseLinear(Module):
     @property
     def weight(self) -> Tensor:
         """(out_features, in_features) the matrix with its zeros, made anew from ``values``, with their gradient."""
-        if self.format == "dense":
+        if self.format == DENSE:
             return self._trained(self.values)
-        flat = self.values.new_zeros(self.out_features * self.in_features)
-        return flat.index_copy(0, self._places, self.values).view(self.out_features, self.in_features)
+        values = self._matrix.unpack(self.values) if isinstance(self._matrix, Decomposition) else self.values
+        flat = values.new_zeros(self.out_features * self.in_features)
+        return flat.index_copy(0, self._places, values).view(self.out_features, self.in_features)
 
     @property
     def density(self) -> float:
@@ -136,15 +153,18 @@ class SparseLinear(Module):
         if torch.is_autocast_enabled(x.device.type) and x.dtype is not torch.float64:
             dtype = torch.get_autocast_dtype(x.device.type)
             x, values, bias = x.to(dtype), values.to(dtype), None if bias is None else bias.to(dtype)
-        if self.format == "dense":
+        if self.format == DENSE:
             return F.linear(x, self._trained(values), bias)
         if x.dtype is not values.dtype:
             raise TypeError(f"SparseLinear: x is {x.dtype}, and the weights are {values.dtype}; give both one type")
-        by_columns = x.reshape(-1, self.in_features).t()
-        if bias is not None:  # one more column of the matrix, on which x is 1
-            by_columns = torch.cat([by_columns, by_columns.new_ones(1, by_columns.shape[1])])
-            values = torch.cat([values, bias])
-        return spmm(self._matrix, by_columns, values).t().view(*x.shape[:-1], self.out_features)
+        rows = x.reshape(-1, self.in_features)
+        if isinstance(self._matrix, Decomposition):
+            y = composed_linear(self._matrix, values, rows, packed=True)
+            y = y if bias is None else _plus(y, bias)
+        else:
+            y = spmm(self._matrix, rows.t(), values)
+            y = (y if bias is None else _plus(y, bias[:, None])).t()
+        return y.view(*x.shape[:-1], self.out_features)
 
     def extra_repr(self) -> str:
         """For ``print``."""
@@ -153,15 +173,15 @@ class SparseLinear(Module):
             f"nnz={self.nnz} ({self.density:.1%}), format={self.format!r}"
         )
 
-    def _with_bias(self) -> Graph:
-        """The matrix as the product takes it, with the bias for a last column, behind all other weights."""
-        shape = (self.out_features, self.in_features)
-        if self.bias is None:
-            return Graph.from_csr(self.indptr, self.indices, shape)
-        rows = torch.div(self._places, max(self.in_features, 1), rounding_mode="floor").to(self.indices.dtype)
-        each = torch.arange(self.out_features, dtype=rows.dtype, device=rows.device)
-        columns = torch.cat([self.indices, torch.full_like(each, self.in_features)])
-        return Graph.from_coo(torch.cat([rows, each]), columns, (shape[0], shape[1] + 1))
+    def _structure(self) -> Graph | Decomposition | None:
+        """The matrix as the product takes it."""
+        if self.format == DENSE:
+            return None
+        matrix = Graph.from_csr(self.indptr, self.indices, (self.out_features, self.in_features))
+        if self.format == CSR:
+            return matrix
+        self._graph = matrix  # keeps the decomposition, which compiled programs find by the graph's arrays
+        return decompose(matrix, self.format.split(SEPARATOR))
 
     def _trained(self, values: Tensor) -> Tensor:
         """The values of the format ``"dense"``, of which those that were pruned have no gradient."""
@@ -173,9 +193,11 @@ class SparseLinear(Module):
     def _keep(self, weight: Tensor) -> None:
         """Take the values from a dense matrix."""
         kept = weight.reshape(-1)[self._places].to(self.values.dtype)
-        if self.format == "dense":
+        if self.format == DENSE:
             self.values.zero_()
             self.values.view(-1)[self._places] = kept
+        elif isinstance(self._matrix, Decomposition):
+            self.values.copy_(self._matrix.pack(kept))
         else:
             self.values.copy_(kept)
 
@@ -183,7 +205,7 @@ class SparseLinear(Module):
         before = self.indices.device
         super()._apply(fn, recurse)
         if self.indices.device != before:
-            self._matrix = self._with_bias()
+            self._matrix = self._structure()
         return self
 
     def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
@@ -227,6 +249,30 @@ class SparseLinear(Module):
         super()._load_from_state_dict(given, prefix, *rest)
         if weight is None:
             missing.append(key)
+
+
+def _plus(y: Tensor, bias: Tensor) -> Tensor:
+    """The sum, in the place of a fresh ``y`` if it may be: another tensor of that size costs more than adding."""
+    return y.add_(bias) if is_plain(y, bias) and not y._is_view() else y + bias
+
+
+def _checked_format(format: object) -> str:
+    """``"auto"``, ``"dense"``, or formats in words as their parser would write them."""
+    if format in ("auto", DENSE):
+        return str(format)
+    try:
+        return SEPARATOR.join(map(str, parse_formats(format.split("+"))))  # type: ignore[attr-defined]
+    except (AttributeError, ValueError) as error:
+        raise ValueError(
+            f"SparseLinear: format must be 'auto', 'dense' or formats such as {EXAMPLES}, with '+' between several, "
+            f"got {format!r}"
+        ) from error
+
+
+def matrix_of(kept: Tensor) -> Graph:
+    """The structure of the elements that are True."""
+    indptr, columns = prefix_sums(kept.sum(1)), kept.nonzero(as_tuple=True)[1]
+    return Graph.from_csr(indptr.to(torch.int32), columns.to(torch.int32), tuple(kept.shape))
 
 
 def kept_of(linear: Linear, mask: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -9,9 +9,9 @@ from rich.table import Table
 from torch import Tensor
 from torch.nn import Linear, Module, TransformerEncoder, TransformerEncoderLayer
 
-from ..planner.cpu.pruned import pruned_gain
 from ..runtime.text import render
-from .sparse_linear import SparseLinear, kept_of
+from .sparse_linear import SparseLinear, kept_of, matrix_of
+from .weight_format import weight_format
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,8 @@ class Decision:
     """What became of one layer.
 
     name: in the model. shape: (out_features, in_features). density: share of its weights that are not zero. predicted:
-    how many times faster a sparse product is on many rows. format: what it has now, None where it was left as it is,
-    for the ``reason``.
+    how many times faster the best sparse product is on many rows, as predicted or measured (``gsb.tune_format``).
+    format: what it has now, None where it was left as it is, for the ``reason``.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Sparsified:
 
     def __str__(self) -> str:
         table = Table(title=f"{len(self.replaced)} of {len(self.decisions)} layers are sparse", title_justify="left")
-        for heading in ("layer", "out x in", "non-zeros", "predicted", "", "reason"):
+        for heading in ("layer", "out x in", "non-zeros", "predicted", "format", "reason"):
             table.add_column(heading, justify="right" if heading in ("non-zeros", "predicted") else "left")
         for each in self.decisions:
             size = f"{each.shape[0]:,} x {each.shape[1]:,}"
@@ -92,15 +92,15 @@ def sparsify(
     made: dict[int, SparseLinear] = {}
     decisions = []
     for name, layer in layers.items():
-        shape, nnz = (layer.out_features, layer.in_features), int(kept_of(layer, masks.get(name))[1].sum())
-        gain = pruned_gain(layer.in_features, layer.out_features, nnz)
-        reason = _against(name, layer, gain, at_least, owners, only)
+        matrix = matrix_of(kept_of(layer, masks.get(name))[1])
+        found = weight_format(matrix, layer.weight.dtype)
+        reason = _against(name, layer, found.gain, at_least, owners, only)
         if not reason:
             if id(layer) not in made:
-                made[id(layer)] = SparseLinear.from_dense(layer, masks.get(name), format="csr")
+                made[id(layer)] = SparseLinear.from_dense(layer, masks.get(name), format=found.sparse)
             _put(model, name, made[id(layer)])
-        density = nnz / max(shape[0] * shape[1], 1)
-        decisions.append(Decision(name, shape, density, gain, None if reason else "csr", reason))
+        density = matrix.num_edges / max(matrix.shape[0] * matrix.shape[1], 1)
+        decisions.append(Decision(name, matrix.shape, density, found.gain, None if reason else found.sparse, reason))
     return Sparsified(tuple(decisions))
 
 

@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 from torch.nn import Linear
 from torch.nn.utils import prune
 
+import gnn_sparse_backend as gsb
 from gnn_sparse_backend.nn import SparseLinear
+from gnn_sparse_backend.nn.weight_format import TOKENS, weight_format
+from gnn_sparse_backend.planner.composed import ComposedPlan, problem_of
+from gnn_sparse_backend.planner.database import PlanDatabase, database
+from gnn_sparse_backend.structures.facts import content_hash
 
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}
 
@@ -37,7 +42,7 @@ def drawn(*shape, dtype=torch.float64, seed=1):
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("format", ["csr", "dense"])
+@pytest.mark.parametrize("format", ["csr", "dense", "bsr(8)", "dbsr(2) + csr"])
 @pytest.mark.parametrize("lead", [(), (1,), (9,), (2, 3), (0,), (2, 0, 3)])
 def test_values_and_gradients_are_those_of_the_dense_layer(dtype, bias, format, lead):
     dense = pruned(bias=bias, dtype=dtype)
@@ -52,19 +57,31 @@ def test_values_and_gradients_are_those_of_the_dense_layer(dtype, bias, format, 
         if theirs is not None:
             torch.testing.assert_close(ours, theirs, rtol=TOLERANCES[dtype], atol=TOLERANCES[dtype])
     kept = dense.weight != 0
-    expected = dense.weight.grad[kept] if format == "csr" else dense.weight.grad * kept
-    torch.testing.assert_close(sparse.values.grad, expected, rtol=TOLERANCES[dtype], atol=TOLERANCES[dtype])
+    found, expected = sparse.values.grad, dense.weight.grad * kept
+    if format != "dense":
+        expected = expected[kept]
+    if "bsr" in format:
+        assert not found[~sparse._matrix.mask].any()
+        found = sparse._matrix.unpack(found)
+    torch.testing.assert_close(found, expected, rtol=TOLERANCES[dtype], atol=TOLERANCES[dtype])
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 20), st.floats(0, 1), st.booleans())
-def test_any_shape(in_features, out_features, rows, density, bias):
+@given(
+    st.integers(1, 40),
+    st.integers(1, 40),
+    st.integers(0, 20),
+    st.floats(0, 1),
+    st.booleans(),
+    st.sampled_from(["csr", "bsr(8)"]),
+)
+def test_any_shape(in_features, out_features, rows, density, bias, format):
     dense = pruned(in_features, out_features, density, bias)
     x = drawn(rows, 2 * in_features)[:, ::2]
-    torch.testing.assert_close(SparseLinear.from_dense(dense, format="csr")(x), dense(x), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(SparseLinear.from_dense(dense, format=format)(x), dense(x), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("format", ["csr", "dense"])
+@pytest.mark.parametrize("format", ["csr", "dense", "bsr(2)"])
 def test_gradients_of_any_order(format):
     sparse = SparseLinear.from_dense(pruned(), format=format)
     x = drawn(3, 7).requires_grad_()
@@ -73,33 +90,43 @@ def test_gradients_of_any_order(format):
         return torch.func.functional_call(sparse, {"values": values, "bias": bias}, (x,))
 
     operands = x, sparse.values.detach().requires_grad_(), sparse.bias.detach().requires_grad_()
-    if format == "csr":
+    if format == "bsr(2)":  # what pads has no gradient, whatever its difference quotient is
+
+        def of_kept(x, kept, bias):
+            return run(x, sparse._matrix.pack(kept), bias)
+
+        kept = sparse._matrix.unpack(operands[1].detach()).requires_grad_()
+        operands = operands[0], kept, operands[2]
+        assert torch.autograd.gradcheck(of_kept, operands) and torch.autograd.gradgradcheck(of_kept, operands)
+    elif format == "csr":
         assert torch.autograd.gradcheck(run, operands) and torch.autograd.gradgradcheck(run, operands)
     else:  # a pruned element has no gradient, whatever its difference quotient is
         assert torch.autograd.gradcheck(lambda x, bias: run(x, sparse.values, bias), operands[::2])
 
 
-def test_not_finite_inputs_meet_their_weights_alone():
+@pytest.mark.parametrize("format", ["csr", "bsr(2)"])
+def test_not_finite_inputs_meet_their_weights_alone(format):
     dense = pruned()
     for value in (torch.inf, torch.nan):
         x = drawn(4, 7)
         x[1, 2] = value
-        y = SparseLinear.from_dense(dense, format="csr")(x)
+        y = SparseLinear.from_dense(dense, format=format)(x)
         meets = dense.weight[:, 2] != 0
         assert torch.equal(y[1].isfinite(), ~meets) and y[[0, 2, 3]].isfinite().all()
 
 
-def test_state_dicts_go_both_ways():
-    dense, sparse = pruned(seed=3), SparseLinear.from_dense(pruned(seed=3))
+@pytest.mark.parametrize("format", ["auto", "bsr(2)"])
+def test_state_dicts_go_both_ways(format):
+    dense, sparse = pruned(seed=3), SparseLinear.from_dense(pruned(seed=3), format=format)
     with torch.no_grad():
         sparse.values.mul_(2.0)
     state = sparse.state_dict()
     assert list(state) == ["bias", "weight"] and all(x.is_contiguous() for x in state.values())
     dense.load_state_dict(state)
     assert torch.equal(dense.weight, sparse.weight)
-    other = SparseLinear.from_dense(pruned(seed=3))
+    other = SparseLinear.from_dense(pruned(seed=3), format="csr")
     other.load_state_dict(state)
-    assert torch.equal(other.values, sparse.values)
+    assert torch.equal(other.weight, sparse.weight)
     file = io.BytesIO()
     torch.save(state, file)
     file.seek(0)
@@ -137,8 +164,9 @@ def test_a_mask_says_what_is_kept():
     assert sparse.nnz == 3 and torch.equal(sparse.weight, linear.weight * mask)
 
 
-def test_copies_and_types():
-    sparse = SparseLinear.from_dense(pruned())
+@pytest.mark.parametrize("format", ["csr", "bsr(2)"])
+def test_copies_and_types(format):
+    sparse = SparseLinear.from_dense(pruned(), format=format)
     x = drawn(3, 7)
     for other in (copy.deepcopy(sparse), pickle.loads(pickle.dumps(sparse))):
         assert torch.equal(other(x), sparse(x))
@@ -147,16 +175,17 @@ def test_copies_and_types():
         sparse(x.float())
 
 
-def test_autocast_gives_the_type_of_a_dense_layer():
+@pytest.mark.parametrize("format", ["csr", "bsr(2)"])
+def test_autocast_gives_the_type_of_a_dense_layer(format):
     dense = pruned(dtype=torch.float32)
     x = drawn(3, 7, dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
-        expected, found = dense(x), SparseLinear.from_dense(dense)(x)
+        expected, found = dense(x), SparseLinear.from_dense(dense, format=format)(x)
     assert found.dtype is expected.dtype
     torch.testing.assert_close(found.float(), expected.float(), rtol=3e-2, atol=3e-2)
 
 
-@pytest.mark.parametrize("format", ["csr", "dense"])
+@pytest.mark.parametrize("format", ["csr", "dense", "bsr(2)"])
 def test_compiled_whole(format):
     sparse, x = SparseLinear.from_dense(pruned(), format=format), drawn(2, 3, 7)
     compiled = torch.compile(sparse, fullgraph=True, backend="aot_eager")
@@ -169,7 +198,7 @@ def test_compiled_whole(format):
 
 
 def test_training_leaves_pruned_weights_zero():
-    for format in ("csr", "dense"):
+    for format in ("csr", "dense", "bsr(2)"):
         dense = pruned(dtype=torch.float32)
         sparse = SparseLinear.from_dense(dense, format=format)
         optimizer = torch.optim.AdamW(sparse.parameters(), 0.1)
@@ -178,6 +207,8 @@ def test_training_leaves_pruned_weights_zero():
             sparse(drawn(8, 7, dtype=torch.float32, seed=seed)).square().sum().backward()
             optimizer.step()
         found = sparse.to_dense()
+        if format == "bsr(2)":
+            assert not sparse.values[~sparse._matrix.mask].any() and sparse._matrix.padding
         assert torch.equal(found.weight != 0, dense.weight != 0) and not torch.equal(found.weight, dense.weight)
 
 
@@ -198,3 +229,39 @@ def test_training_leaves_pruned_weights_zero():
 def test_bad_input_is_quoted(make, error, words):
     with pytest.raises(error, match=words):
         make()
+
+
+def in_blocks(side: int, share: float, shape=(256, 128)) -> Linear:
+    linear = Linear(shape[1], shape[0])
+    kept = torch.rand(shape[0] // side, shape[1] // side, generator=torch.Generator().manual_seed(0)) < share
+    with torch.no_grad():
+        linear.weight.mul_(kept.repeat_interleave(side, 0).repeat_interleave(side, 1))
+    return linear
+
+
+@pytest.mark.parametrize(
+    "side, share, format",
+    [(32, 0.1, "bsr(32)"), (16, 0.1, "bsr(16)"), (8, 0.1, "bsr(8)"), (1, 0.05, "csr"), (1, 0.9, "dense")],
+)
+def test_the_rule_decides_at_once(side, share, format):
+    assert SparseLinear.from_dense(in_blocks(side, share)).format == format
+
+
+def test_what_was_measured_of_this_structure_counts_before_the_rule(tmp_path):
+    linear = in_blocks(32, 0.1)
+    with database.using(PlanDatabase(tmp_path / "plans.json")):
+        choice = gsb.tune_format(linear.weight, TOKENS, budget=0.001, tokens=True)
+        seconds = {row.formats: row.measured for row in choice.rows if row.measured is not None}
+        problem = problem_of(
+            (256, 128), int((linear.weight != 0).sum()), TOKENS, "float32", torch.get_num_threads(), True
+        )
+        parts = gsb.formats.decompose(linear.weight, "csr")
+        key = content_hash(parts.indptr, parts.indices, None, parts.shape)
+        assert database().find(problem, lambda: key) is not None
+        told = {words: 1.0 + len(words) for words in seconds} | {"csr": 1.0, "dense": 3.0, "bsr(32)": 2.0}
+        told |= {words: 9.0 for words in told if words not in ("csr", "dense", "bsr(32)")}
+        database().add(problem, key, {ComposedPlan(words): taken for words, taken in told.items()})
+        found = weight_format(gsb.Graph.from_csr(parts.indptr, parts.indices, parts.shape), torch.float32)
+        assert (found.best, found.gain, found.measured) == ("csr", 3.0, True)
+        assert SparseLinear.from_dense(linear).format == "csr"
+    assert SparseLinear.from_dense(linear, format="dbsr( 16 )+csr").format == "dbsr(16) + csr"

@@ -20,16 +20,16 @@ def zeroed(model: Module, density: float) -> Module:
 
 
 def test_layers_are_replaced_where_it_pays_and_put_back():
-    model = zeroed(Sequential(Linear(40, 80), torch.nn.GELU(), Linear(80, 40)), 0.05)
-    model.append(Linear(40, 3))
-    x = torch.randn(6, 40)
+    model = zeroed(Sequential(Linear(160, 320), torch.nn.GELU(), Linear(320, 160)), 0.05)
+    model.append(Linear(160, 3))
+    x = torch.randn(6, 160)
     expected = model(x)
     found = sparsify(model)
     assert found.replaced == ("0", "2") and isinstance(model[0], SparseLinear) and type(model[3]) is Linear
     assert [each.reason for each in found.decisions] == ["", "", "predicted under 1.05 times the dense product"]
     torch.testing.assert_close(model(x), expected)
     lines = str(found).splitlines()
-    assert lines[0].startswith("2 of 3 layers are sparse") and "80 x 40" in str(found)
+    assert lines[0].startswith("2 of 3 layers are sparse") and "320 x 160" in str(found)
     with torch.no_grad():
         model[0].values.mul_(2.0)
     learnt = model(x)
@@ -38,8 +38,8 @@ def test_layers_are_replaced_where_it_pays_and_put_back():
 
 
 def test_states_of_sparse_and_dense_models_are_the_same():
-    dense, other = (zeroed(Sequential(Linear(20, 30), Linear(30, 20)), 0.1) for _ in range(2))
-    sparsify(other)
+    dense, other = (zeroed(Sequential(Linear(160, 320), Linear(320, 160)), 0.05) for _ in range(2))
+    assert sparsify(other).replaced == ("0", "1")
     other.load_state_dict(dense.state_dict())
     dense.load_state_dict(other.state_dict())
     assert other.state_dict().keys() == dense.state_dict().keys()
@@ -61,7 +61,7 @@ def test_what_other_code_reads_stays():
 
 
 def test_a_layer_in_two_places_stays_one():
-    layer = zeroed(Linear(30, 30), 0.05)
+    layer = zeroed(Linear(256, 256), 0.05)
     model = Sequential(layer, torch.nn.ReLU(), layer)
     assert sparsify(model).replaced == ("0", "2") and model[0] is model[2]
     densify(model)
@@ -69,8 +69,8 @@ def test_a_layer_in_two_places_stays_one():
 
 
 def test_an_encoder_layer_of_pytorch_runs_sparse_in_inference(monkeypatch):
-    layer = zeroed(TransformerEncoderLayer(16, 2, 64, batch_first=True), 0.05).eval()
-    x = torch.randn(2, 5, 16)
+    layer = zeroed(TransformerEncoderLayer(128, 2, 512, batch_first=True), 0.05).eval()
+    x = torch.randn(2, 5, 128)
     with torch.no_grad():
         expected = layer(x)
         assert sparsify(layer).replaced == ("linear1", "linear2")
@@ -84,8 +84,8 @@ def test_an_encoder_layer_of_pytorch_runs_sparse_in_inference(monkeypatch):
 
 
 def test_masks_and_choices():
-    model = Sequential(Linear(40, 40), Linear(40, 40))
-    mask = torch.zeros(40, 40, dtype=torch.bool)
+    model = Sequential(Linear(160, 160), Linear(160, 160))
+    mask = torch.zeros(160, 160, dtype=torch.bool)
     mask[3, 4] = True
     found = sparsify(model, masks={"0": mask}, only=lambda name, layer: name == "0")
     assert found.replaced == ("0",) and model[0].nnz == 1 and found.decisions[1].reason == "left out by only="
@@ -98,3 +98,16 @@ def test_bad_input_is_quoted():
         sparsify(Linear(3, 3))
     with pytest.raises(ValueError, match=r"masks for \['head'\], but the model's layers are \['0'\]"):
         sparsify(Sequential(Linear(3, 3)), masks={"head": torch.ones(3, 3)})
+
+
+def test_blocks_are_found_and_reported():
+    layer = Linear(128, 256)
+    with torch.no_grad():
+        layer.weight[:, 32:] = 0.0
+        layer.weight[:128] = 0.0
+    model = Sequential(layer)
+    x = torch.randn(3, 128)
+    expected = model(x)
+    found = sparsify(model)
+    assert [each.format for each in found.decisions] == ["bsr(32)"] == [model[0].format] and "bsr(32)" in str(found)
+    torch.testing.assert_close(model(x), expected)

@@ -1,0 +1,276 @@
+"""Pruned linear layers, and a layer of BERT with them, against PyTorch: ``python -m benchmarks.pruned``.
+
+Weights of 3,072 x 768, 768 x 3,072 and 768 x 768 on 512 tokens, of which blocks of 32 (7 %, with empty rows) or
+single weights (6 %) are kept: forward, and forward with the gradients of input, weights and bias. Then a curve over
+densities, on which the format that ``auto`` takes is held against dense and the sparse formats; and a whole encoder
+layer. Every cell runs all contenders on the same operands, checks their answers against float64 and times them
+interleaved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from rich.console import Console
+
+from benchmarks.pruned_layers import bert, contenders
+from benchmarks.pruned_layers.contenders import CONTENDERS, NOTES, OURS, VARIANTS
+from benchmarks.pruned_layers.problem import DTYPES, OPS, PATTERNS, Place, Problem
+from benchmarks.support import cells, cli, machine, merging, report, roofline, summary
+from benchmarks.support.reasons import duration
+from benchmarks.support.timing import Rules, interleaved
+
+PARTS = ("layers", "curve", "bert")
+SHAPES = ("3072x768", "768x3072", "768x768")
+DENSITIES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
+CURVE_SHAPES = SHAPES[:2]
+RULES = {"long_rounds": 3, "hopeless": 8.0, "slow": 8.0}
+
+
+def measure_cell(
+    kind: str,
+    place: Place,
+    names: Sequence[str],
+    limits: roofline.Roofline,
+    budget: float,
+    length: int,
+    heads: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict:
+    """A cell as plain values. format: what ``auto`` took. conversion: seconds that making the layer took."""
+    problem = bert.BertProblem(place, heads, length) if kind == "bert" else Problem(place)
+    unable, wrong, calls, taken, conversion = {}, {}, {}, None, {}
+    for name in tuple(bert.NOTES) if kind == "bert" else names:
+        begin = time.perf_counter()
+        try:
+            call = problem.call_of(name) if kind == "bert" else contenders.call_of(name, problem)
+            conversion[name] = time.perf_counter() - begin
+            found = problem.mismatch(getattr(call, "in_our_order", lambda answer: answer)(call()))
+        except contenders.Unable as error:
+            unable[name] = str(error)
+            continue
+        except Exception as error:  # one contender's failure is a result, and must not cost the others theirs
+            unable[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:160]}"
+            continue
+        taken = call.format if name == OURS and hasattr(call, "format") else taken
+        if found is None:
+            calls[name] = call
+        else:
+            wrong[name] = found
+    if kind == "bert":
+        taken = ", ".join(dict.fromkeys(each.format or "dense" for each in problem.report.decisions))
+    timed = interleaved(calls, Rules(budget_s=budget, **RULES), clock=clock)
+    timings = {name: timing.to_dict() for name, timing in timed.items()}
+    variants = {name: timings.pop(name) for name in list(timings) if name.startswith(f"{OURS} ")}
+    cell = {
+        "graph": place.pattern,
+        "op": place.op,
+        "precision": place.precision,
+        "features": place.tokens,
+        "kind": kind,
+        "width": place.shape,
+        "part": f"{place.density:g}",
+        "density": place.density,
+        **cells.rate(str(place), timings, (OURS,), limits, problem.work(), wrong=wrong),
+        "unable": unable,
+        "variants": variants,
+        "conversion": conversion,
+        "format": taken,
+        "loss": loss(taken, timings, variants) if kind == "curve" else None,
+    }
+    if kind == "curve":  # is held against itself, not against peers
+        cell["speedup"] = None
+    return cell
+
+
+def loss(taken: str | None, timings: Mapping, variants: Mapping) -> float | None:
+    """By what share the format that ``auto`` took is slower than the fastest of dense and the sparse ones. It is timed
+    by name, and not once more as ``auto``; nor as DBSR, which is the kernel of BSR.
+    """
+    named = {words: variants.get(f"{OURS} {name}") for name, words in VARIANTS.items() if name != "dbsr"}
+    seconds = {words: timing["median"] for words, timing in named.items() if timing is not None}
+    if "dense" in timings:
+        seconds["dense"] = timings["dense"]["median"]
+    if OURS in timings and taken is not None:
+        seconds.setdefault(taken, timings[OURS]["median"])
+    return seconds[taken] / min(seconds.values()) - 1 if taken in seconds else None
+
+
+def run(
+    options: argparse.Namespace,
+    begin: Callable[[str], None] = lambda cell: None,
+    done: Callable[[dict, dict], None] = lambda cell, so_far: None,
+    before: dict | None = None,
+) -> dict:
+    """Measure all that the options name; return the report as plain values, times in seconds. before: an earlier
+    report, whose other cells are kept. ``done`` is called at each cell's end with it and the report so far.
+    """
+    description = machine.describe(options.threads)
+    single = roofline.measure(options.threads, largest=256 * roofline.MiB)
+    limits = {
+        name: single if name == "float32" else roofline.with_products_in(single, DTYPES[name], gemm=256)
+        for name in options.precisions
+    }
+    found: list[dict] = []
+
+    def so_far() -> dict:
+        notes = {name: NOTES[name] for name in options.contenders} | bert.NOTES
+        merged = merging.merge(
+            before,
+            {"machine": description, "roofline": single.to_dict(), "contenders": notes, "cells": list(found)},
+        )
+        return merged | {"summary": summarise(merged["cells"])}
+
+    wanted = places(options)
+    clock = time.process_time if options.processor_time else time.perf_counter
+    for kind, place in wanted:
+        begin(f"{kind}: {place}")
+        names = options.contenders if kind == "layers" else [n for n in options.contenders if "torch" not in n]
+        share = options.budget / len(wanted)
+        found.append(
+            measure_cell(kind, place, names, limits[place.precision], share, options.length, options.heads, clock)
+        )
+        done(found[-1], so_far())
+    return so_far()
+
+
+def places(options: argparse.Namespace) -> list[tuple[str, Place]]:
+    """(part, place) of every cell."""
+
+    def each(kind: str, shapes: Sequence[str], ops: Sequence[str], precisions: Sequence[str], densities) -> list:
+        return [
+            (kind, Place(name, op, precision, *map(int, shape.split("x")), density, options.tokens, options.seed))
+            for shape in shapes
+            for name in options.patterns
+            for op in ops
+            for precision in precisions
+            for density in densities or (PATTERNS[name],)
+        ]
+
+    layers = each("layers", options.shapes, options.ops, options.precisions, ())
+    curve = each("curve", options.curve_shapes, ("forward",), ("float32",), options.densities)
+    whole = each("bert", (f"{4 * options.width}x{options.width}",), options.ops, ("float32",), (0.06,))
+    found = {"layers": layers, "curve": curve, "bert": whole}
+    return [entry for part in options.parts for entry in found[part]]
+
+
+def summarise(measured: Sequence[dict]) -> dict:
+    """``summary.summarise`` over the best peer; DBSR over BSR; the largest loss of ``auto``."""
+    rated = [cell for cell in measured if cell["kind"] != "curve"]
+    named = [cell | {"what": f"{cell['kind']}, {cell['graph']}, {cell['op']} in {cell['precision']}"} for cell in rated]
+    both = [
+        cell["variants"]["gsb bsr"]["median"] / cell["variants"]["gsb dbsr"]["median"]
+        for cell in rated
+        if {"gsb bsr", "gsb dbsr"} <= cell["variants"].keys()
+    ]
+    losses = [cell["loss"] for cell in measured if cell["loss"] is not None]
+    return summary.summarise(named, ("what", "width")) | {
+        "dbsr": {"mean": summary.mean_or_none(both), "least": min(both, default=None)},
+        "largest_loss": max(losses, default=None),
+    }
+
+
+def line(cell: Mapping) -> str:
+    """A cell in a line."""
+    both = {**cell["timings"], **cell["variants"]}
+    times = ", ".join(f"{name} {duration(timing['median'])}" for name, timing in both.items())
+    what = f"loss {report.percent(cell['loss'])}" if cell["kind"] == "curve" else report.ratio(cell["speedup"])
+    return f"{cell['kind']} {cell['where']}: {what}, {cell['format']} ({times})"
+
+
+def show(results: Mapping, console: Console) -> None:
+    """Times of layers, the curve, and the summary."""
+    report.print_head(results, console)
+    left, rated = (
+        ("layer", "weights", "operator", "type", "auto"),
+        [c for c in results["cells"] if c["kind"] != "curve"],
+    )
+    names = [name for name in results["contenders"] if any(name in c["timings"] | c["variants"] for c in rated)]
+    times = report.table("Milliseconds", left, (*names, "ratio", *report.ROOFLINE_HEADINGS, "conversion"))
+    for cell in rated:
+        name = f"BERT {cell['width']}" if cell["kind"] == "bert" else cell["width"]
+        all_times = cell | {"timings": {**cell["timings"], **cell["variants"]}}
+        own = [report.median(all_times, each) for each in names]
+        roof, made = report.roofline_columns(cell), report.milliseconds(cell["conversion"].get(OURS))
+        times.add_row(
+            name,
+            cell["graph"],
+            cell["op"],
+            cell["precision"],
+            cell["format"],
+            *own,
+            report.ratio(cell["speedup"]),
+            *roof,
+            made,
+        )
+    console.print(times)
+    console.print(report.ROOFLINE_NOTE)
+    curve = [cell for cell in results["cells"] if cell["kind"] == "curve"]
+    if curve:
+        shown = ("dense", *(f"{OURS} {name}" for name in VARIANTS))
+        table = report.table("Densities, milliseconds", ("layer", "weights", "kept", "auto"), (*shown, "loss"))
+        for cell in curve:
+            all_times = cell | {"timings": {**cell["timings"], **cell["variants"]}}
+            own = [report.median(all_times, each) for each in shown]
+            share = f"{cell['density']:.0%}"
+            table.add_row(cell["width"], cell["graph"], share, cell["format"], *own, report.percent(cell["loss"]))
+        console.print(table)
+    report.print_summary(results["summary"], console)
+    found = results["summary"]
+    if found["dbsr"]["mean"] is not None:
+        console.print(f"BSR over DBSR: mean {found['dbsr']['mean']:.2f}, least {found['dbsr']['least']:.2f}")
+    if found["largest_loss"] is not None:
+        console.print(f"Largest loss of auto on the curve: {100 * found['largest_loss']:.1f} %")
+
+
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = cli.parser(__doc__.splitlines()[0], budget=150.0)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--patterns", nargs="+", choices=tuple(PATTERNS), default=list(PATTERNS))
+    parser.add_argument("--ops", nargs="+", choices=OPS, default=list(OPS))
+    parser.add_argument("--precisions", nargs="+", choices=tuple(DTYPES), default=list(DTYPES))
+    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
+    parser.add_argument("--shapes", nargs="+", default=list(SHAPES), metavar="OUTxIN")
+    parser.add_argument("--curve-shapes", nargs="+", default=list(CURVE_SHAPES), metavar="OUTxIN")
+    parser.add_argument("--densities", nargs="+", type=float, default=list(DENSITIES), help="of the curve")
+    parser.add_argument("--tokens", type=cli.positive_int, default=512)
+    parser.add_argument("--width", type=cli.positive_int, default=768, help="of the layer of BERT")
+    parser.add_argument("--heads", type=cli.positive_int, default=12)
+    parser.add_argument("--length", type=cli.positive_int, default=128, help="of a sequence")
+    parser.add_argument(
+        "--processor-time",
+        action="store_true",
+        help="of all threads, in the place of time on the clock: for machines that others share, with --threads 1",
+    )
+    cli.add_append(parser)
+    options = parser.parse_args(argv)
+    if options.quick:
+        options.shapes, options.curve_shapes, options.densities = ["256x128"], ["256x128"], [0.05, 0.5]
+        options.tokens, options.width, options.heads, options.length = 64, 128, 4, 32
+        options.budget = min(options.budget, 8.0)
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run, print the tables, write ``pruned.json`` and ``.png``. 1 if an answer was wrong, else 0."""
+    options = arguments(argv)
+    console = cli.start(options)
+    path = options.out / "pruned.json"
+
+    def done(cell: dict, so_far: dict) -> None:
+        # a long run that is stopped leaves what it has measured
+        machine.write_json(path, so_far)
+        console.print(line(cell), highlight=False)
+
+    with report.progress(console, len(places(options))) as begin:
+        results = run(options, begin, done, merging.read(path) if options.append else None)
+    show(results, console)
+    panels = report.panels_of(results["cells"], "op", "graph", "width")
+    report.finish(results, panels, "pruned", "layer", options.out, console)
+    return 1 if results["summary"]["wrong"] else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,87 @@
+"""Whoever can compute a layer. A contender makes of a problem a call that returns its answer, or says why it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from benchmarks.pruned_layers.problem import BLOCK, Problem
+from gnn_sparse_backend.nn import SparseLinear
+
+OURS = "gsb"
+VARIANTS = {"csr": "csr", "bsr": f"bsr({BLOCK})", "dbsr": f"dbsr({BLOCK})"}
+"""Formats that are timed beside the one that ``auto`` takes."""
+NOTES = {
+    OURS: "gsb.nn.SparseLinear in the format that auto takes",
+    **{f"{OURS} {name}": f'gsb.nn.SparseLinear, format="{words}"' for name, words in VARIANTS.items()},
+    "dense": "torch.nn.functional.linear with the zeros",
+    "torch bsr": f"torch.nn.functional.linear with a weight in BSR of {BLOCK} x {BLOCK}",
+    "torch csr": "x times a weight in torch CSR (MKL), and the bias",
+}
+CONTENDERS = tuple(NOTES)
+Call = Callable[[], tuple[Tensor, ...]]
+
+
+class Unable(Exception):
+    """The contender cannot compute this; the message says why."""
+
+
+def call_of(name: str, problem: Problem) -> Call:
+    """A call that gives (result,), in a step (result, gradients of x, the weights and the bias). Raises Unable."""
+    if name == "dense":
+        layer = problem.linear
+        return _stepped(problem, layer, (layer.weight, layer.bias), lambda weight: weight[problem.kept])
+    if name in ("torch bsr", "torch csr"):
+        return _of_torch(name, problem)
+    words = "auto" if name == OURS else VARIANTS[name.removeprefix(f"{OURS} ")]
+    if name != OURS and problem.place.pattern != "blocks" and words != "csr":
+        raise Unable("blocks are for weights in blocks")
+    sparse = SparseLinear.from_dense(problem.linear, problem.kept, format=words)
+
+    def row_by_row(gradient: Tensor) -> Tensor:
+        if sparse.format == "csr":
+            return gradient
+        return gradient[problem.kept] if sparse.format == "dense" else sparse._matrix.unpack(gradient)
+
+    call = _stepped(problem, sparse, (sparse.values, sparse.bias), row_by_row)
+    call.format = sparse.format
+    return call
+
+
+def _of_torch(name: str, problem: Problem) -> Call:
+    if problem.place.op == "step":
+        raise Unable("PyTorch has no gradient of sparse weights in this layout that is sparse")
+    weight, bias, x = problem.linear.weight.detach(), problem.linear.bias.detach(), problem.x
+    if name == "torch bsr":
+        if problem.place.pattern != "blocks":
+            raise Unable("blocks around single weights are the whole matrix")
+        blocked = weight.to_sparse_bsr(BLOCK)
+        return lambda: (linear(x, blocked, bias),)
+    rows = weight.to_sparse_csr()
+    return lambda: ((rows @ x.t()).t() + bias,)
+
+
+def _stepped(
+    problem: Problem,
+    layer: Callable[[Tensor], Tensor],
+    parameters: Sequence[Tensor],
+    row_by_row: Callable[[Tensor], Tensor],
+) -> Call:
+    """in_our_order: an answer with the gradient of the kept weights row by row, which is made for comparing alone."""
+    x = problem.x
+
+    def forward() -> tuple[Tensor, ...]:
+        with torch.no_grad():
+            return (layer(x),)
+
+    def step() -> tuple[Tensor, ...]:
+        y = layer(x)
+        return y, *torch.autograd.grad(y, (x, *parameters), problem.cotangent)
+
+    if problem.place.op == "forward":
+        return forward
+    step.in_our_order = lambda answer: (*answer[:2], row_by_row(answer[2]), answer[3])
+    return step

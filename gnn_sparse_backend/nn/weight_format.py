@@ -1,0 +1,60 @@
+"""Which format a matrix of weights is multiplied in, decided at once: by what was measured, else by the cost model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from ..formats.structure import row_of_position
+from ..planner.composed import DENSE, PieceCount, predicted, problem_of
+from ..planner.database import database
+from ..runtime.type_names import type_name
+from ..structures.facts import content_hash
+from ..structures.graph import Graph
+
+TOKENS = 512
+"""Rows of the input that is decided for, and whose measurements by ``gsb.tune_format`` count."""
+SIDES = (32, 16, 8)
+"""Of the blocks that are thought of."""
+
+
+@dataclass(frozen=True)
+class WeightFormat:
+    """sparse: words of the fastest format but dense. gain: how many times faster than the dense product it is.
+    measured: whether by ``gsb.tune_format``, and not by the cost model.
+    """
+
+    sparse: str
+    gain: float
+    measured: bool
+
+    @property
+    def best(self) -> str:
+        """The format, or ``"dense"``."""
+        return self.sparse if self.gain > 1 else DENSE
+
+
+def weight_format(matrix: Graph, dtype: torch.dtype) -> WeightFormat:
+    """The format of the matrix of a linear layer, (out_features, in_features)."""
+    problem = problem_of(matrix.shape, matrix.num_edges, TOKENS, type_name(dtype), torch.get_num_threads(), tokens=True)
+    pieces = {"csr": [PieceCount(1, matrix.num_edges)]}
+    pieces |= {f"bsr({side})": [PieceCount(side, _slots(matrix, side))] for side in SIDES}
+    seconds = {words: predicted(problem, counts) for words, counts in pieces.items()}
+    seconds[DENSE] = predicted(problem, None)
+    known = database().find(problem, lambda: content_hash(matrix.indptr, matrix.indices, None, matrix.shape))
+    measured = {} if known is None else {plan.formats: taken for plan, taken in known.seconds}
+    if DENSE in measured and len(measured) > 1:
+        seconds = measured
+    dense = seconds.pop(DENSE)
+    sparse = min(seconds, key=seconds.__getitem__)
+    return WeightFormat(sparse, dense / seconds[sparse], seconds.keys() <= measured.keys())
+
+
+def _slots(matrix: Graph, side: int) -> int:
+    """Values of all blocks of a grid that have a non-zero."""
+    rows, columns = (-(-extent // side) for extent in matrix.shape)
+    grid = torch.zeros(rows * columns, dtype=torch.bool, device=matrix.device)
+    line = row_of_position(matrix.indptr, matrix.num_edges, torch.int64) // side
+    grid[line * columns + matrix.indices.long() // side] = True
+    return int(grid.sum()) * side * side
