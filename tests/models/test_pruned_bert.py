@@ -105,7 +105,8 @@ def test_masked_and_sparse_layers_learn_the_same(structure, criterion):
             blocks = kept.unflatten(1, (-1, config.side)).unflatten(0, (-1, config.side)).sum((1, 3))
             assert ((blocks == 0) | (blocks == config.side**2)).all()
             assert float(kept.double().mean()) == pytest.approx(0.1, abs=0.03)
-    assert result.costs["sparse"].weights < result.costs["dense"].weights
+    if structure == "blocks":  # single weights may be stored in blocks with zeros
+        assert result.costs["sparse"].weights < result.costs["dense"].weights
     again = train(Config(**{**SMALL, **STEPS, "tune_steps": 0}, structure=structure), result.pruned)
     assert again.runs["sparse"].accuracy == runs["sparse"].accuracy and list(again.runs) == ["masked", "sparse"]
 
