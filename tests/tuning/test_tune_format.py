@@ -1,5 +1,7 @@
 """Which formats a matrix is multiplied in: by the cost model, by measurements, and by what was measured before."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -55,3 +57,14 @@ def test_errors_quote_what_they_got():
     ):
         with pytest.raises((TypeError, ValueError), match=words):
             wrong()
+
+
+def test_what_is_not_on_the_cpu_is_refused():
+    elsewhere = SimpleNamespace(
+        indptr=torch.zeros(3, dtype=torch.int32, device="meta"),
+        indices=torch.zeros(2, dtype=torch.int32, device="meta"),
+        shape=(2, 2),
+        decomposed=None,
+    )
+    with pytest.raises(ValueError, match="on the CPU alone, and the matrix is on meta"):
+        gsb.tune_format(elsewhere, 8)
