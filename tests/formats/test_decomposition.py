@@ -11,13 +11,18 @@ from gnn_sparse_backend.formats.composed.decompose import repacking, transposed
 from gnn_sparse_backend.formats.composed.spec import parse_formats
 from tests.formats.structures import few, structures
 
-LISTS = st.lists(
-    st.sampled_from(["bsr(2)", "bsr(3, 2)", "dbsr(2)", "sr_bcrs(2, 2)", "dia", "ell(2)", "csr"]), min_size=0, max_size=3
-)
+WORDS = ["bsr(2)", "bsr(3, 2)", "dbsr(2)", "sr_bcrs(2, 2)", "dia", "ell(2)", "hyb(2, 1)", "coo", "csr"]
+LISTS = st.lists(st.sampled_from(WORDS), min_size=0, max_size=3)
+LAST = st.sampled_from(["csr", "dia", "bsr(2)", "hyb(1, 2)", "coo"])
 
 
 @few
-@given(s=structures(), first=LISTS, fill=st.sampled_from([0, 0.5, 1]), last=st.sampled_from(["csr", "dia", "bsr(2)"]))
+@given(
+    s=structures(),
+    first=LISTS,
+    fill=st.sampled_from([0, 0.5, 1]),
+    last=st.sampled_from(["csr", "dia", "bsr(2)", "hyb(1, 2)", "coo"]),
+)
 def test_every_value_comes_back(s, first, fill, last):
     indptr, indices, shape = s.csr
     values = torch.arange(1.0, s.nnz + 1, dtype=torch.float64)
@@ -59,6 +64,23 @@ def test_blocks_go_to_the_first_that_they_fill():
     assert [str(piece.spec) for piece in parts.pieces] == ["dia", "ell(4)", "csr"]
 
 
+def test_hyb_is_a_piece_for_each_of_its_buckets():
+    dense = torch.zeros(3, 8)
+    dense[0, :7] = 1  # a part of 4, and three of another
+    dense[2, 5] = 2
+    parts = decompose(dense, "hyb(1, 2)")
+    assert [str(piece).split(" of")[0] for piece in parts.pieces] == [
+        "bucket(1): 1 non-zeros in 1 values, 0",
+        "bucket(4): 7 non-zeros in 8 values, 1",
+    ]
+    assert [str(piece.spec) for piece in decompose(dense, "hyb(2, 2)").pieces] == [
+        "bucket(4)",
+        "bucket(1)",
+        "bucket(4)",
+    ]
+    assert [piece.num_slots for piece in decompose(dense, "coo").pieces] == [8]
+
+
 def test_any_matrix():
     dense = torch.tensor([[0.0, 2.0, 0.0], [1.0, 0.0, 3.0]])
     for matrix in (
@@ -89,6 +111,12 @@ def test_dbsr_has_the_rows_of_blocks_that_have_any():
         ("bsr(0)", ValueError, r"format 'bsr\(0\)': sides and widths lie between 1 and 256"),
         ("bsr(2, 3, 4)", ValueError, "bsr takes 1 or 2"),
         ("csr(2)", ValueError, "csr takes 0 whole numbers"),
+        ("hyb", ValueError, "hyb takes 2 whole numbers"),
+        ("hyb(0, 1)", ValueError, r"format 'hyb\(0, 1\)': hyb\(c, k\) cuts columns into c >= 1"),
+        ("hyb(1, 9)", ValueError, r"buckets of 1 to 2 \*\* k, k <= 8"),
+        ("hyb(11, 2)", ValueError, "of these at most 32 in all, got 11 times 3"),
+        ("bucket(2)", ValueError, "unknown format"),
+        ("coo(1)", ValueError, "coo takes 0 whole numbers"),
         ("blocks(2)", ValueError, r"unknown format 'blocks\(2\)'; formats are bsr\(32\)"),
         ([], TypeError, r"got \[\]"),
         ([3], TypeError, "got 3"),

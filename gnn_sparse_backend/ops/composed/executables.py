@@ -17,7 +17,7 @@ from ...runtime.layout import compact
 from ...runtime.memory import empty
 from ...runtime.type_names import type_name
 from ..core.ran import Launch, in_threads
-from .arguments import formats_of, structure_of, values_of
+from .arguments import formats_of, named_pieces, structure_of, values_of
 from .programs.rules import ComposedSpec
 from .programs.sddmm import by_terms
 from .schedules_cpu import NamedKernel, column_tile, lanes_of, linear_kernel, sddmm_kernel, spmm_kernel, takes_blocks
@@ -127,8 +127,8 @@ def run_sddmm(parts: Decomposition, u: Tensor, v: Tensor, tokens: bool) -> Tenso
         types = type_name(u.dtype), type_name(u.dtype), type_name(parts.indptr.dtype)
         tasks, parallel = _tasks(parts.num_slots * terms * batch, rows)
         structure, outputs = structure_of(parts, tasks, False), values_of(parts, packed, "O")
-        for number, piece in enumerate(formats_of(parts)):
-            _one_piece(piece, number, operands, types, (tasks, parallel), structure, outputs)
+        for name, piece, _ in named_pieces(parts):
+            _one_piece(piece, name, operands, types, (tasks, parallel), structure, outputs)
         if parts.padding:
             packed.masked_fill_(~parts.mask, 0)
     return packed if batched else packed[0]
@@ -154,7 +154,7 @@ class _Operands:
 
 def _one_piece(
     piece: FormatSpec,
-    number: int,
+    name: str,
     operands: _Operands,
     types: tuple[str, str, str],
     shared: tuple[int, bool],
@@ -164,7 +164,7 @@ def _one_piece(
     spec = ComposedSpec((piece,), *types, lanes_of(types[0]))
     u, v = operands(by_terms(spec))
     batch, terms = operands.shape
-    suffix, first = f"_p{number}", "_p0"
+    suffix, first = f"_{name}", "_p0"
     # a program of one piece calls it the first
     own = {name.removesuffix(suffix) + first: x for name, x in structure.items() if name.endswith(suffix)}
     given = {
@@ -205,12 +205,12 @@ def _token_tasks(tokens: int, tasks: int, dtype: torch.dtype) -> Tensor:
 def _result_type(parts: Decomposition, x: Tensor) -> torch.dtype:
     """What kernels store: what several pieces add up in a half type would be rounded after each."""
     wide = WIDE.get(type_name(x.dtype))
-    return x.dtype if wide is None or len(parts.pieces) == 1 else wide
+    return x.dtype if wide is None or len(formats_of(parts)) == 1 else wide
 
 
 def _masked(parts: Decomposition, x: Tensor) -> bool:
     """Whether padding has to be skipped: it would be multiplied by what is infinite or no number."""
-    if not any(piece.padding and piece.spec.kind != "ell" for piece in parts.pieces):
+    if not any(piece.padding and not piece.spec.names_columns for piece in parts.pieces):
         return False
     return not bool(x.sum(dtype=WIDE.get(type_name(x.dtype), x.dtype)).isfinite())
 
