@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnn_sparse_backend.formats import DbsrFormat, decompose
-from gnn_sparse_backend.formats.composed.decompose import repacking, transposed
+from gnn_sparse_backend.formats.composed.decompose import decompose_csr, repacking, transposed
+from gnn_sparse_backend.formats.composed.fills import stored_values
 from gnn_sparse_backend.formats.composed.spec import parse_formats
 from tests.formats.structures import few, structures
 
@@ -43,6 +44,21 @@ def test_every_value_comes_back(s, first, fill, last):
     for one, its in ((parts, other), (other, parts)):
         packed = torch.cat([one.pack(values), values.new_zeros(1)])
         assert torch.equal(packed[repacking(one)], its.pack(values))
+
+
+CANDIDATES = ["csr", "bsr(2)", "bsr(3)", "bsr(4)", "bsr(2) + csr", "bsr(3) + csr", "bsr(4) + csr"]
+
+
+@few
+@given(s=structures(), fill=st.sampled_from([0.3, 0.5, 1]))
+def test_what_would_be_stored_is_known_before(s, fill):
+    indptr, indices, shape = s.csr
+    candidates = [parse_formats(words.split(" + ")) for words in CANDIDATES]
+    count, stored = stored_values(indptr, indices, shape, candidates, fill)
+    for specs, found in zip(candidates, stored):
+        parts = decompose_csr(indptr, indices, None, shape, specs, fill)
+        assert count == parts.indices.numel()
+        assert [(p.side, p.slots) for p in found] == [(p.spec.block[0], p.num_slots) for p in parts.pieces]
 
 
 def test_blocks_go_to_the_first_that_they_fill():
