@@ -11,8 +11,9 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
-from ..formats.composed.decompose import csr_of, decompose_csr
+from ..formats.composed.decompose import FILL, SEPARATOR, csr_of, decompose_csr
 from ..formats.composed.decomposition import Decomposition
+from ..formats.composed.fills import Stored, stored_values
 from ..formats.composed.spec import parse_formats
 from ..ops.composed.api import composed_linear, composed_spmm
 from ..planner.composed import DENSE, ComposedPlan, PieceCount, predicted, problem_of
@@ -32,11 +33,13 @@ PROMISING = 2.0
 
 @dataclass(frozen=True)
 class FormatRow:
-    """A candidate: formats as words, values that it stores beside non-zeros, and seconds of a product."""
+    """A candidate: formats as words, values that it stores beside non-zeros, and seconds of a product. padding,
+    predicted: None where they were not worked out, as the structure is known.
+    """
 
     formats: str
-    padding: int
-    predicted: float
+    padding: int | None
+    predicted: float | None
     measured: float | None = None
 
 
@@ -57,14 +60,32 @@ class FormatChoice:
         """Whether no format pays."""
         return self.formats == (DENSE,)
 
+    @property
+    def reason(self) -> str:
+        """Which is taken and why, in words."""
+        first, *others = self.rows
+        best, known = (first.predicted, "predicted") if first.measured is None else (first.measured, "measured")
+        compared = [row for row in others if (row.measured is None) == (first.measured is None)]
+        margin = ""
+        if compared and best:
+            second = (compared[0].measured if first.measured is not None else compared[0].predicted) or best
+            margin = f", {second / best:.2f} times faster than {compared[0].formats}, the next"
+        hint = "" if known == "measured" else "; nothing was measured on this structure, as gsb.tune_format would"
+        return f"taken: {first.formats}, {known} to be the fastest{margin}{hint}"
+
     def __str__(self) -> str:
-        table = Table(title_justify="left", title=f"Formats ({self.source})")
+        table = Table(title_justify="left", title=f"Formats ({self.source}; * is taken)")
         for heading in ("format", "padding", "predicted, µs", "measured, µs"):
             table.add_column(heading, justify="left" if heading == "format" else "right")
         for row in self.rows:
-            measured = "" if row.measured is None else f"{row.measured * 1e6:,.1f}"
-            table.add_row(row.formats, f"{row.padding:,}", f"{row.predicted * 1e6:,.1f}", measured)
-        return render(table)
+            padding = "" if row.padding is None else f"{row.padding:,}"
+            mark = "* " if row is self.rows[0] else "  "
+            table.add_row(mark + row.formats, padding, _micro(row.predicted), _micro(row.measured))
+        return render(table, self.reason)
+
+
+def _micro(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1e6:,.1f}"
 
 
 def tune_format(
@@ -89,6 +110,18 @@ def tune_format(
     Raises:
         TypeError, ValueError: quoting what is no matrix, width, or budget.
     """
+    return _tuned(matrix, features, dtype, budget, tokens, table=False)
+
+
+def explain_format(matrix: Any, features: Any = 64, *, dtype: Any = "float32", tokens: bool = False) -> FormatChoice:
+    """``gsb.explain(matrix, "format")``: all candidates with what is predicted and what was measured. Nothing is
+    measured.
+    """
+    return _tuned(matrix, features, dtype, 0, tokens, table=True)
+
+
+def _tuned(matrix: Any, features: Any, dtype: Any, budget: Any, tokens: bool, table: bool) -> FormatChoice:
+    """table: of all candidates, where the structure is known, too."""
     if isinstance(features, bool) or not isinstance(features, int) or features < 1:
         raise ValueError(f"tune_format: features must be a whole number of at least 1, got {features!r}")
     if isinstance(budget, bool) or not isinstance(budget, (int, float)) or budget < 0:
@@ -106,47 +139,50 @@ def tune_format(
     def fingerprint() -> str:
         return content_hash(indptr, indices, None, shape)
 
-    made = {words: _parts(given, words) for words in CANDIDATES}
-    found = {words: parts for words, parts in made.items() if parts is not None}
-    expected = {words: predicted(problem, _counts(parts)) for words, parts in found.items()}
-    expected[DENSE] = predicted(problem, None)
     known = database().find(problem, fingerprint)
-    seconds = {} if known is None else {plan.formats: time for plan, time in known.seconds}
+    if known is not None and not table:
+        measured = [FormatRow(plan.formats, None, None, taken) for plan, taken in known.seconds]
+        return _choice("known", measured)
+    count, pieces = _candidates(indptr, indices, shape)
+    expected = {words: predicted(problem, counts) for words, counts in pieces.items()}
+    seconds = {} if known is None else {plan.formats: taken for plan, taken in known.seconds}
     source = "known" if seconds else "predicted"
     if budget and not seconds:
-        seconds = _measured(found, expected, problem, dtype, budget, tokens)
+        seconds = _measured(given, expected, problem, dtype, budget, tokens)
         source = "measured"
-        database().add(problem, fingerprint(), {ComposedPlan(words): time for words, time in seconds.items()})
-    rows = [
-        FormatRow(words, 0 if words not in found else found[words].padding, time, seconds.get(words))
-        for words, time in expected.items()
-    ]
-    if seconds:
-        rows.sort(key=lambda row: (row.measured is None, row.measured or row.predicted))
-    else:
-        rows.sort(key=lambda row: row.predicted)
-    return FormatChoice(tuple(rows[0].formats.split(" + ")), source, tuple(rows))
+        database().add(problem, fingerprint(), {ComposedPlan(words): taken for words, taken in seconds.items()})
+    rows = []
+    for words in {**expected, **seconds}:
+        counts = pieces.get(words)
+        padding = sum(piece.slots for piece in counts) - count if counts else 0
+        rows.append(FormatRow(words, padding, expected.get(words), seconds.get(words)))
+    return _choice(source, rows)
 
 
-def _parts(given: Any, words: str) -> Decomposition | None:
-    """The matrix in a candidate's formats; None where that stores too much."""
-    indptr, indices, _, shape = given
-    specs = parse_formats(words.split(" + "))
-    if not all(side <= max(extent, 1) for spec in specs for side, extent in zip(spec.block, shape)):
-        return None
-    try:
-        parts = decompose_csr(indptr, indices, None, shape, specs, 0.5, check=False)
-    except ValueError:
-        return None
-    return parts if parts.num_slots <= MOST_SLOTS * max(parts.nnz, 1) else None
+def _choice(source: str, rows: list[FormatRow]) -> FormatChoice:
+    rows.sort(key=lambda row: (row.measured is None, row.measured or row.predicted or 0.0))
+    return FormatChoice(tuple(rows[0].formats.split(SEPARATOR)), source, tuple(rows))
 
 
-def _counts(parts: Decomposition) -> list[PieceCount]:
-    return [PieceCount(min(piece.spec.block), piece.num_slots) for piece in parts.pieces]
+def _candidates(
+    indptr: Tensor, indices: Tensor, shape: tuple[int, int]
+) -> tuple[int, dict[str, list[PieceCount] | None]]:
+    """(distinct coordinates, what each candidate stores), those left out that store too much, or the same as another.
+    Nothing is packed for that.
+    """
+    specs = {words: parse_formats(words.split(SEPARATOR)) for words in CANDIDATES}
+    fitting = {words: own for words, own in specs.items() if all(own[0].block[0] <= max(n, 1) for n in shape)}
+    count, stored = stored_values(indptr, indices, shape, list(fitting.values()), FILL)
+    found: dict[tuple[Stored, ...], str] = {}
+    for words, pieces in zip(fitting, stored):
+        if sum(piece.slots for piece in pieces) <= MOST_SLOTS * max(count, 1):
+            found.setdefault(pieces, words)
+    made = {words: [PieceCount(piece.side, piece.slots) for piece in pieces] for pieces, words in found.items()}
+    return count, {**made, DENSE: None}
 
 
 def _measured(
-    found: dict[str, Decomposition],
+    given: Any,
     expected: dict[str, float],
     problem: Problem,
     dtype: torch.dtype,
@@ -163,7 +199,7 @@ def _measured(
     for words in order:
         if calls and clock() >= deadline:
             break
-        calls[words] = _call(found.get(words), x, problem, dtype, tokens)
+        calls[words] = _call(_parts(given, words), x, problem, dtype, tokens)
         calls[words]()  # compiles
     # in turns, so that what else the machine does meets all of them; of each the fastest
     while not seconds or clock() < deadline:
@@ -173,6 +209,13 @@ def _measured(
             taken = clock() - begin
             seconds[words] = min(seconds.get(words, taken), taken)
     return seconds
+
+
+def _parts(given: Any, words: str) -> Decomposition | None:
+    if words == DENSE:
+        return None
+    indptr, indices, _, shape = given
+    return decompose_csr(indptr, indices, None, shape, parse_formats(words.split(SEPARATOR)), FILL, check=False)
 
 
 def _call(

@@ -91,10 +91,10 @@ def _hyb_rows(found, rng):
     for k in range(3):
         name = f"w{2**k}"
         counts = np.where(rows > 0, rng.integers(0, 4, len(rows)), 0)
-        dtype = found[f"rows_{name}"].dtype
+        dtype = found[f"listed_{name}"].dtype
         found[f"ptr_{name}"] = np.concatenate([[0], np.cumsum(counts)]).astype(dtype)
         inside = [np.sort(rng.integers(0, r, c)) for r, c in zip(rows, counts) if c]
-        found[f"rows_{name}"] = (np.concatenate(inside) if inside else np.zeros(0)).astype(dtype)
+        found[f"listed_{name}"] = (np.concatenate(inside) if inside else np.zeros(0)).astype(dtype)
         total = int(counts.sum())
         found[f"count_{name}"] = total
         found[f"indices_{name}"] = rng.integers(-1, found["n"], total * 2**k).astype(dtype)

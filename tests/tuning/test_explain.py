@@ -5,6 +5,7 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.core.prepared import KINDS, PREPARED
+from gnn_sparse_backend.planner.database import PlanDatabase, database
 from gnn_sparse_backend.tuning.explain import explain_structure
 from gnn_sparse_backend.tuning.precompile_operators import operators_named
 
@@ -37,6 +38,26 @@ def test_every_variant_that_is_taken_was_listed(op, dtype):
 
 def test_a_plan_of_one_way_lists_no_variants():
     assert not gsb.explain(graph_of(2), "sum", 64).variants and "variant" not in str(gsb.explain(graph_of(2), "sum"))
+
+
+def test_the_formats_of_a_matrix_are_a_table(tmp_path):
+    """Format, padding, what is predicted and measured, and which is taken and why: of matrices and of graphs."""
+    matrix = torch.zeros(128, 96)
+    matrix[:64, 32:64], matrix[100, 3] = 1.0, 2.0
+    graph = gsb.Graph.from_coo(*matrix.nonzero().t(), matrix.shape)
+    with database.using(PlanDatabase(tmp_path / "plans.json")):
+        for given in (matrix, matrix.to_sparse_csr(), graph):
+            told = gsb.explain(given, "format", 48)
+            assert told.source == "predicted" and {row.formats for row in told.rows} >= {"dense", "csr", "bsr(8) + csr"}
+            assert {row.formats: row.padding for row in told.rows}["bsr(32)"] == 32 * 32 - 1
+            text = " ".join(str(told).split())
+            assert all(heading in text for heading in ("format", "padding", "predicted, µs", "measured, µs"))
+            assert f"* {' + '.join(told.formats)}" in text and f"taken: {' + '.join(told.formats)}, predicted" in text
+        gsb.tune_format(graph, 48, budget=0.01)
+        told = gsb.explain(matrix, "format", 48)
+        assert told.source == "known" and ", measured to be the fastest" in told.reason
+    with pytest.raises(ValueError, match="features must be a whole number of at least 1, got 0"):
+        gsb.explain(matrix, "format", 0)
 
 
 def structure_of(kind: type):

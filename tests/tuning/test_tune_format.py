@@ -6,7 +6,9 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
+from gnn_sparse_backend.formats.composed.decompose import decompose_csr as kept
 from gnn_sparse_backend.planner.database import PlanDatabase, database
+from gnn_sparse_backend.tuning import tune_format
 
 
 @pytest.fixture(autouse=True)
@@ -44,9 +46,31 @@ def test_what_was_measured_is_known_to_later_processes(tmp_path):
     with database.using(PlanDatabase(tmp_path / "plans.json")):
         known = gsb.tune_format(matrix, 32, budget=0)
         assert (known.source, known.formats) == ("known", measured.formats)
-        assert {row.formats: row.measured for row in known.rows} == {r.formats: r.measured for r in measured.rows}
+        found = {row.formats: row.measured for row in measured.rows if row.measured is not None}
+        assert {row.formats: row.measured for row in known.rows} == found
+        told = gsb.explain(matrix, "format", 32)
+        assert (told.source, told.formats) == ("known", measured.formats)
+        assert {row.formats: row.measured for row in told.rows} == {r.formats: r.measured for r in measured.rows}
+        assert all(row.padding is not None and row.predicted is not None for row in told.rows)
         assert gsb.tune_format(matrix, 33, budget=0).source == "predicted"
         assert gsb.tune_format(matrix, 32, budget=0, tokens=True).source == "predicted"
+
+
+def test_nothing_is_made_that_is_not_measured(monkeypatch):
+    """Neither what the model rules out, nor, where the structure is known, anything at all."""
+    made, matrix = [], blocks(32, 0.1)
+    counted = lambda *given, **named: made.append(given[4]) or kept(*given, **named)
+    monkeypatch.setattr(tune_format, "decompose_csr", counted)
+    choice = gsb.tune_format(matrix, 32, budget=0)
+    assert not made and {row.formats: row.padding for row in choice.rows}["bsr(32)"] == 0
+    choice = gsb.tune_format(matrix, 32, budget=0.01)
+    measured = [row.formats for row in choice.rows if row.measured is not None]
+    assert 0 < len(made) <= len(measured) < len(choice.rows)
+    made.clear()
+    monkeypatch.setattr(tune_format, "stored_values", None)  # nobody counts
+    for budget in (0, 1):
+        assert gsb.tune_format(matrix, 32, budget=budget).source == "known"
+    assert not made
 
 
 def test_errors_quote_what_they_got():

@@ -96,7 +96,7 @@ def hyb_bucket_rule(
 
     For a program whose rows are grouped into tasks (`group_axis`): the rows of a bucket are shared out by the same
     cuts, so no two tasks ever write one row. Parameters added, with the suffix: count_ (rows in the bucket), ptr_
-    (first bucket row of each task), rows_ (row within its task), indices_.
+    (first bucket row of each task), listed_ (row within its task), indices_.
 
     Without tasks the rows of a bucket are one list. Parameters added: count_, indices_, Rows_ (the row of each).
     """
@@ -119,7 +119,7 @@ def hyb_bucket_rule(
             (Rows,),
         )
     extent = program.axis(rows).length, count
-    arrays = f"ptr_{name}", f"rows_{name}"
+    arrays = f"ptr_{name}", f"listed_{name}"
     I = sparse_variable(f"I_{name}", program.axis(tasks), extent, arrays, index_dtype, unique=False)
     J = _slots(program, I, width, name, columns, index_dtype)
     return FormatRewriteRule(

@@ -16,6 +16,7 @@ from ..csr import CsrFormat
 from ..dbsr import DbsrFormat
 from ..dia import DiaFormat
 from ..ell import EllFormat
+from ..hyb import HybBucket, HybFormat
 from ..sr_bcrs import SrBcrsFormat
 from ..structure import check_csr, row_of_position
 from .decomposition import Decomposition, Piece, values_of_piece
@@ -39,7 +40,7 @@ def decompose(matrix: Any, formats: Sequence[str] | str, *, fill: float = FILL) 
     The rule: one format after the other takes of what is left the non-zeros of all that is at least ``fill`` full, and
     the last one takes the rest. What must be full is for ``bsr(b)``, ``bsr(r, c)`` and ``dbsr`` a block of the grid;
     for ``sr_bcrs(t, g)`` a column of t rows; for ``dia`` a diagonal; for ``ell(k)`` a row, which has at most k.
-    ``csr`` takes all. A format that would get nothing is left out.
+    ``csr``, ``coo`` and ``hyb(c, k)`` take all. A format that would get nothing is left out.
 
     Args:
         matrix: a ``gsb.Graph``, which keeps the result; a SciPy sparse matrix; a torch tensor in CSR, COO, CSC or BSR;
@@ -140,10 +141,22 @@ def _one_side(
     for spec, positions in shares:
         own = prefix_sums(torch.bincount(rows.index_select(0, positions), minlength=shape[0])).to(indptr.dtype)
         form = _in_format(spec, own, indices.index_select(0, positions), shape)
-        slots, stored = values_of_piece(spec, form, padded_rows)
-        pieces.append(Piece(spec, form, positions, slots, stored, start))
-        start += pieces[-1].num_slots
+        if isinstance(form, HybFormat):
+            made = [_bucket(bucket, positions) for bucket in form.buckets]
+        else:
+            made = [(spec, form, positions, *values_of_piece(spec, form, padded_rows))]
+        for each in made:
+            pieces.append(Piece(*each, start))
+            start += pieces[-1].num_slots
     return Decomposition((indptr, indices, coordinate), shape, specs, fill, tuple(pieces))
+
+
+def _bucket(bucket: HybBucket, positions: Tensor) -> tuple[FormatSpec, HybBucket, Tensor, Tensor, tuple[int, ...]]:
+    """A piece of a bucket of the non-zeros at these positions, but for where it begins."""
+    own = bucket.value_position.reshape(-1)
+    slots = (own >= 0).nonzero().reshape(-1)
+    taken = positions.index_select(0, own.index_select(0, slots).long())
+    return FormatSpec("bucket", (bucket.width,)), bucket, taken, slots, (own.numel(),)
 
 
 def _in_format(spec: FormatSpec, indptr: Tensor, indices: Tensor, shape: tuple[int, int]) -> SparseFormat:
@@ -159,6 +172,10 @@ def _in_format(spec: FormatSpec, indptr: Tensor, indices: Tensor, shape: tuple[i
             return DiaFormat.from_csr(*given, check=False)
         case "ell":
             return EllFormat.from_csr(*given, spec.numbers[0])
+        case "hyb":
+            return HybFormat.from_csr(*given, *spec.numbers, check=False)
+        case "coo":
+            return HybFormat.from_csr(*given, c=1, k=0, check=False)
     return CsrFormat.from_csr(*given, check=False)
 
 

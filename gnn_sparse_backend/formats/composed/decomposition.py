@@ -12,6 +12,7 @@ from torch import Tensor
 from ..base import SparseFormat
 from ..bsr import BlockFormat
 from ..dia import DiaFormat
+from ..hyb import HybBucket
 from ..structure import row_of_position
 from .spec import FormatSpec
 
@@ -21,7 +22,7 @@ class Piece:
     """A part of a matrix in one format.
 
     Attributes:
-        spec: the format as it was asked for.
+        spec: the format as it was asked for; of hyb and coo, which are several pieces, that of a bucket.
         format: its structure, on the rows and columns of the whole matrix.
         positions: (nnz,) coordinate of the matrix, in order of rows and columns, of each of its non-zeros in CSR order.
         slots: (nnz,) where the value of each lies among those of the piece. Blocks are stored column by column.
@@ -30,7 +31,7 @@ class Piece:
     """
 
     spec: FormatSpec
-    format: SparseFormat
+    format: SparseFormat | HybBucket
     positions: Tensor
     slots: Tensor
     stored: tuple[int, ...]
@@ -66,7 +67,7 @@ class Decomposition:
         shape: (n_rows, n_cols).
         nnz: number of values; coordinates that repeat have one each, and their values are summed.
         formats: of the pieces that were asked for. fill: how full a block must be.
-        pieces: those that have non-zeros.
+        pieces: those that have non-zeros; a single one may have none.
         indptr, indices: of the distinct coordinates in CSR order, ascending in each row.
         coordinate: (nnz,) the coordinate of each value; None where it is its own number.
         facts: what was derived of it, its transpose among them.

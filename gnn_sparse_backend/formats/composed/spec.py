@@ -17,15 +17,24 @@ PARAMETERS = {
     "ell": (1, 1),
     "hyb": (2, 2),
     "csr": (0, 0),
+    "coo": (0, 0),
 }
 """The formats, and how few and how many numbers stand behind each."""
 
-EXAMPLES = "bsr(32), bsr(16, 8), dbsr(32), sr_bcrs(8, 4), dia, ell(4), csr"
+MOST_EXPONENT = 8
+"""Largest k of hyb(c, k): a bucket is no wider than a block."""
+MOST_BUCKETS = 32
+"""Buckets of a hyb(c, k), c * (k + 1): a kernel has a loop for each."""
+
+EXAMPLES = "bsr(32), bsr(16, 8), dbsr(32), sr_bcrs(8, 4), dia, ell(4), hyb(1, 3), csr, coo"
 
 
 @dataclass(frozen=True)
 class FormatSpec:
-    """One format: its word and its numbers. A block of one number is square."""
+    """One format: its word and its numbers. A block of one number is square.
+
+    ``bucket(width)`` is no word of users: what hyb and coo are made of.
+    """
 
     kind: str
     numbers: tuple[int, ...] = ()
@@ -39,6 +48,16 @@ class FormatSpec:
     def grid(self) -> tuple[int, int]:
         """Rows and columns that a program goes through together, whose multiples operands must have."""
         return (self.block[0], 1) if self.kind == "sr_bcrs" else self.block
+
+    @property
+    def names_columns(self) -> bool:
+        """Whether each of its values has a column of its own, and padding none: then it is never multiplied."""
+        return self.kind in ("csr", "ell", "bucket")
+
+    @property
+    def begins_rows(self) -> bool:
+        """Whether a program of it visits every row once, so that results may begin with it."""
+        return self.kind != "bucket"
 
     def transposed(self) -> FormatSpec:
         """The format for the transpose."""
@@ -70,8 +89,19 @@ def parse_format(word: object) -> FormatSpec:
         count = str(fewest) if fewest == most else f"{fewest} or {most}"
         raise ValueError(f"format {word!r}: {kind} takes {count} whole numbers, as in {EXAMPLES}")
     numbers = tuple(map(int, texts))
+    if kind == "hyb":
+        return _hyb(word, *numbers)
     if any(not 1 <= number <= MOST_BLOCK for number in numbers):
         raise ValueError(f"format {word!r}: sides and widths lie between 1 and {MOST_BLOCK}")
     if kind in ("bsr", "dbsr") and len(numbers) == 1:
         numbers *= 2
     return FormatSpec(kind, numbers)
+
+
+def _hyb(word: str, partitions: int, exponent: int) -> FormatSpec:
+    if partitions < 1 or exponent > MOST_EXPONENT or partitions * (exponent + 1) > MOST_BUCKETS:
+        raise ValueError(
+            f"format {word!r}: hyb(c, k) cuts columns into c >= 1 and has buckets of 1 to 2 ** k, k <= "
+            f"{MOST_EXPONENT}; of these at most {MOST_BUCKETS} in all, got {partitions} times {exponent + 1}"
+        )
+    return FormatSpec("hyb", (partitions, exponent))

@@ -15,6 +15,7 @@ from ...tuning.explain import Explanation, OnePlan, explain_structure, named
 from ...tuning.precompile import precompile_graphs
 from ...tuning.precompile_operators import kinds_of
 from ...tuning.report import Report
+from ...tuning.tune_format import FormatChoice, explain_format
 from .foreign import structures_of
 
 Widths: TypeAlias = int | Sequence[int | Sequence[int]]
@@ -130,7 +131,7 @@ def explain(
     *,
     dtype: str | torch.dtype = "float32",
     backward: bool = False,
-) -> Explanation | RelationalExplanation | ConvExplanation | LinearOrder | OnePlan:
+) -> Explanation | RelationalExplanation | ConvExplanation | LinearOrder | OnePlan | FormatChoice:
     """Which plan an operator runs by on a graph, and why. Nothing is compiled and nothing is measured.
 
     On a GPU: the rules that fired, and what a simple model of bytes, launches and balance expects of the candidates. It
@@ -140,10 +141,13 @@ def explain(
         print(gsb.explain(rel_graph, "rgms", (64, 16)))
         print(gsb.explain(graph, "linear", (128, 16)))  # of a linear map and a sum of neighbours: which goes first
         print(gsb.explain(kernel_map, "sparse_conv", (64, 128)))
+        print(gsb.explain(weight, "format", 512))  # in which formats the matrix is multiplied, and what others take
 
     Args:
-        graph: as ``precompile`` takes them, with one edge type; or a ``gsb.RelGraph``.
-        op: an operator of ``precompile``'s table; by default as there. Of those without a choice it says so.
+        graph: as ``precompile`` takes them, with one edge type; or a ``gsb.RelGraph``. Of ``"format"`` a matrix, as
+            ``gsb.formats.decompose`` takes it.
+        op: an operator of ``precompile``'s table; by default as there. Of those without a choice it says so. Or
+            ``"format"``, for what ``gsb.tune_format`` with this width and type knows.
         features: one width, as ``precompile`` has them.
         dtype: ``float32``, ``float64``, ``bfloat16`` or ``float16``, or torch's.
         backward: the gradient to the features instead, which is a sum, or ``rgms``, on the transpose.
@@ -152,7 +156,8 @@ def explain(
         plan, statistics, candidates with predicted and measured times, and reasons; prints as text, and
         ``.plot("plan.png")`` draws it. Of ``rgms``: for each relation its edges, its pairs, what either order of its
         product costs, and which was chosen. Of ``sparse_conv``: what each dataflow costs. Also the variants of the
-        plan: what a call alone decides, such as whether rows go in the order of their lengths.
+        plan: what a call alone decides, such as whether rows go in the order of their lengths. Of ``"format"`` a
+        ``FormatChoice``.
 
     Raises:
         TypeError: there is no graph.
@@ -160,6 +165,8 @@ def explain(
     """
     if op is not None and not isinstance(op, str):
         raise TypeError(f"op must be the name of an operator, got {op!r} of type {type(op).__name__}")
+    if op == "format":
+        return explain_format(graph, features, dtype=dtype)
     if type(graph) in KINDS:
         return explain_structure(graph, op, features, dtype=dtype, backward=backward)
     op = "sum" if op is None else op

@@ -14,6 +14,7 @@ from ...formats.composed.spec import FormatSpec
 from ...formats.counts import prefix_sums
 from ...formats.dbsr import DbsrFormat
 from ...formats.dia import DiaFormat
+from ...formats.hyb import HybBucket
 from ...formats.partitions.row_groups import balanced_row_groups
 from ...formats.sr_bcrs import SrBcrsFormat
 from ...structures.derived import fact
@@ -32,14 +33,32 @@ def unit_of(parts: Decomposition, some: Some = None) -> int:
     return math.lcm(*(piece.spec.grid[0] for piece in _pieces(parts, some)))
 
 
+BEGIN = FormatSpec("csr")
+"""Of a first pass over no non-zeros, which begins all rows."""
+
+
+def begins_apart(parts: Decomposition, some: Some = None) -> bool:
+    """Whether no row is begun by the first piece: then kernels of all pieces begin with a pass over none."""
+    pieces = _pieces(parts, some)
+    return not (pieces and pieces[0].spec.begins_rows)
+
+
 def formats_of(parts: Decomposition, some: Some = None) -> tuple[FormatSpec, ...]:
-    """The formats that kernels have for the pieces. The first one begins all rows, as the others go on from it, so that
-    it visits rows of blocks without a block.
+    """The formats that kernels have, those of the pieces at last. The first one begins all rows, as the others go on
+    from it, so that it visits rows of blocks without a block.
     """
-    first, *rest = (piece.spec for piece in _pieces(parts, some))
-    if first.kind == "dbsr":
-        first = FormatSpec("bsr", first.numbers)
-    return first, *rest
+    specs = [piece.spec for piece in _pieces(parts, some)]
+    if begins_apart(parts, some):
+        return BEGIN, *specs
+    if specs[0].kind == "dbsr":
+        specs[0] = FormatSpec("bsr", specs[0].numbers)
+    return tuple(specs)
+
+
+def named_pieces(parts: Decomposition, some: Some = None) -> list[tuple[str, FormatSpec, Piece]]:
+    """The name of each piece in a kernel, its format there, and itself."""
+    specs, first = formats_of(parts, some), int(begins_apart(parts, some))
+    return [(name_of(first + at), specs[first + at], piece) for at, piece in enumerate(_pieces(parts, some))]
 
 
 def _pieces(parts: Decomposition, some: Some) -> list[Piece]:
@@ -66,11 +85,15 @@ def structure_of(parts: Decomposition, tasks: int, masked: bool, some: Some = No
     """
     cuts = row_tasks(parts, tasks, some) if tasks else None
     given: dict[str, Any] = {} if cuts is None else {"row_ptr": cuts}
-    for number, (piece, spec) in enumerate(zip(_pieces(parts, some), formats_of(parts, some))):
+    if begins_apart(parts, some):
+        rows, none = parts.padded_shape[0], parts.indptr[:0]
+        begin = {"nnz": 0, "indptr": parts.indptr.new_zeros(rows + 1), "indices": none}
+        given |= {f"{name}_{name_of(0)}": value for name, value in begin.items()}
+    for piece_name, spec, piece in named_pieces(parts, some):
         own = _of_piece(parts, piece, spec, cuts, masked)
-        if masked and piece.spec.kind not in ("csr", "ell"):
+        if masked and not piece.spec.names_columns:
             own["mask"] = _mask(parts, piece)
-        given |= {f"{name}_{name_of(number)}": value for name, value in own.items()}
+        given |= {f"{name}_{piece_name}": value for name, value in own.items()}
     return given
 
 
@@ -81,11 +104,10 @@ def _mask(parts: Decomposition, piece: Piece) -> Tensor:
 
 def values_of(parts: Decomposition, packed: Tensor, what: str, some: Some = None) -> dict[str, Tensor]:
     """The values of the pieces, (batch, num_slots) or (num_slots,), by the names of the parameters."""
-    return {
-        f"{what}_{name_of(number)}": packed[..., piece.start : piece.start + piece.num_slots].unflatten(
-            -1, piece.stored
-        )
-        for number, piece in enumerate(_pieces(parts, some))
+    given = {f"{what}_{name_of(0)}": packed[..., :0]} if begins_apart(parts, some) else {}
+    return given | {
+        f"{what}_{name}": packed[..., piece.start : piece.start + piece.num_slots].unflatten(-1, piece.stored)
+        for name, _, piece in named_pieces(parts, some)
     }
 
 
@@ -117,6 +139,8 @@ def _of_piece(
         indptr = _extended(form.indptr.to(dtype), rows // form.block[0] + 1 - form.indptr.numel())
         given = {"tiles": rows // form.block[0], "groups": form.num_groups, "indptr": indptr}
         return given | {"Columns": columns.to(dtype)} | _ptr(cuts, form.block[0])
+    if isinstance(form, HybBucket):
+        return _bucket(form, cuts, dtype)
     if isinstance(form, DiaFormat):
         given = {"diagonals": form.num_diagonals, "Offsets": form.offsets.to(dtype)}
         return given if cuts is None else given | {"Start": cuts[:-1].contiguous()}
@@ -129,6 +153,15 @@ def _of_piece(
         "indptr": _extended(form.indptr.to(dtype), rows + 1 - form.indptr.numel()),
         "indices": form.indices.to(dtype),
     }
+
+
+def _bucket(form: HybBucket, cuts: Tensor, dtype: torch.dtype) -> dict[str, Any]:
+    """Rows of a bucket, which ascend, by the tasks in which they are."""
+    rows = form.row_indices.to(dtype)
+    starts = torch.searchsorted(rows, cuts).to(dtype)
+    task = torch.searchsorted(starts[1:], torch.arange(form.num_rows, dtype=dtype, device=starts.device), right=True)
+    within = rows - cuts.index_select(0, task)
+    return {"count": form.num_rows, "ptr": starts, "listed": within, "indices": form.indices.to(dtype).reshape(-1)}
 
 
 def _blocks(parts: Decomposition, form: SparseFormat, rows: int, dtype: torch.dtype) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from ...planner.cuda.plan import WARP
 from ...runtime.layout import compact
 from ...runtime.precision import on_tensor_cores
 from ...runtime.type_names import type_name
-from .arguments import formats_of, structure_of, unit_of, values_of
+from .arguments import formats_of, named_pieces, structure_of, unit_of, values_of
 from .executables import Named, Operands, padded_rows, plain, result_type
 from .programs.rules import ComposedSpec, name_of
 from .programs.sddmm import by_terms
@@ -67,7 +67,7 @@ def run_spmm(parts: Decomposition, packed: Tensor, x: Tensor, arch: str, tokens:
     elif rest:
         y = _by_teams(parts, rest, values, x, result, arch)
     else:
-        y = x.new_empty(shape, dtype=result)
+        y = x.new_empty(shape, dtype=result) if taken else x.new_zeros(shape, dtype=result)
     if y.numel():
         for number in taken:
             onto = bool(rest) or number != taken[0]
@@ -86,7 +86,7 @@ def _by_teams(
     wide = tile * tiles
     x = compact(pad(x, (0, wide - features)) if wide != features else x)
     y = x.new_empty(batch, rows, wide, dtype=result)
-    masked = any(parts.pieces[n].padding and parts.pieces[n].spec.kind != "ell" for n in some)
+    masked = any(parts.pieces[n].padding and not parts.pieces[n].spec.names_columns for n in some)
     types = type_name(x.dtype), type_name(result), type_name(parts.indptr.dtype)
     spec = ComposedSpec(formats_of(parts, some), *types, tile, masked, True)
     tasks = rows // unit_of(parts, some)
@@ -161,18 +161,22 @@ def run_sddmm(parts: Decomposition, u: Tensor, v: Tensor, tokens: bool, arch: st
 def _dots(parts: Decomposition, number: int, operands: Operands, packed: Tensor, terms: int, arch: str) -> None:
     some, dtype = (number,), type_name(packed.dtype)
     types = dtype, dtype, type_name(parts.indptr.dtype)
-    spec = ComposedSpec(formats_of(parts, some), *types, WARP, False, True)
+    ((name, piece, _),) = named_pieces(parts, some)
+    spec = ComposedSpec((piece,), *types, WARP, False, True)
     u, v = operands(by_terms(spec))
     rows, columns = parts.padded_shape
     tasks = rows // unit_of(parts, some)
-    given = {"num_tasks": tasks, "m": rows, "n": columns, "terms": terms, "lane_terms": -(-terms // WARP)}
     structure = structure_of(parts, tasks, False, some)
-    launch, name = _launch(sddmm_kernel, spec, arch), f"O_{name_of(0)}"
+    # a program of one piece calls it the first
+    own = {key.removesuffix(f"_{name}") + "_p0": x for key, x in structure.items() if key.endswith(f"_{name}")}
+    given = {"num_tasks": tasks, "m": rows, "n": columns, "terms": terms, "lane_terms": -(-terms // WARP)}
+    given |= {"row_ptr": structure["row_ptr"]}
+    launch = _launch(sddmm_kernel, spec, arch)
     for first, count in _stretches(packed.shape[0], 1):
-        own = slice(first, first + count)
-        values = values_of(parts, packed[own], "O", some)[name]
+        some_of_batch = slice(first, first + count)
+        values = values_of(parts, packed[some_of_batch], "O", some)[f"O_{name}"]
         into = torch.empty_like(values, memory_format=torch.contiguous_format)
-        launch.run(given, structure, {"batch": count, "U": u[own], "V": v[own], name: into})
+        launch.run(given, own, {"batch": count, "U": u[some_of_batch], "V": v[some_of_batch], "O_p0": into})
         values.copy_(into)
 
 

@@ -194,7 +194,7 @@ def hyb_arguments(form, shape, values, b, tasks):
         found |= {
             f"count_{name}": len(rows),
             f"ptr_{name}": ptr,
-            f"rows_{name}": rows - cuts[owner],
+            f"listed_{name}": rows - cuts[owner],
             f"indices_{name}": bucket.indices.reshape(-1),
             f"A_{name}": padded.reshape(-1),
         }
@@ -286,7 +286,7 @@ def bucket(program, width, tasks, T):
     name = f"w{width}"
     count = Size(f"count_{name}")
     I = sparse_variable(
-        f"I_{name}", T, (program.axis("I").length, count), (f"ptr_{name}", f"rows_{name}"), unique=False
+        f"I_{name}", T, (program.axis("I").length, count), (f"ptr_{name}", f"listed_{name}"), unique=False
     )
     J = sparse_fixed(f"J_{name}", I, (program.axis("J").length, width), f"indices_{name}", sorted=False, padded=True)
     return FormatRewriteRule(
@@ -316,7 +316,7 @@ def test_rules_may_share_an_axis_and_a_size():
         arguments |= {
             f"count_{name}": part.num_rows,
             f"ptr_{name}": np.searchsorted(part.row_indices.numpy(), [0, 5, 10]),
-            f"rows_{name}": part.row_indices,
+            f"listed_{name}": part.row_indices,
             f"indices_{name}": part.indices.reshape(-1),
             f"A_{name}": padded.reshape(-1),
         }

@@ -20,6 +20,10 @@ FORMATS = (
     ["sr_bcrs(3, 2)"],
     ["dia"],
     ["ell(5)", "dia"],
+    ["hyb(1, 3)"],
+    ["hyb(3, 1)"],
+    ["coo"],
+    ["dbsr(4)", "hyb(2, 2)"],
 )
 every_format = pytest.mark.parametrize("formats", FORMATS, ids=" + ".join)
 TOLERANCE = {
@@ -140,7 +144,7 @@ def test_graphs_keep_their_decompositions_and_the_order_of_their_edges():
 
 def test_no_rows_columns_features_or_non_zeros():
     for m, n, width in ((0, 3, 2), (3, 0, 2), (3, 4, 0), (3, 4, 2)):
-        for formats in (["bsr(2)", "csr"], ["dbsr(2)"], ["dia"]):
+        for formats in (["bsr(2)", "csr"], ["dbsr(2)"], ["dia"], ["hyb(2, 2)"], ["coo"]):
             parts = decompose(torch.zeros(m, n), formats)
             values = torch.zeros(0)
             assert torch.equal(gsb.composed_spmm(parts, values, torch.ones(n, width)), torch.zeros(m, width))

@@ -62,7 +62,11 @@ def test_blocks(dtype, precision, formats, side, features, launched, serial_gpu,
     close(to_x, exact.detach().T @ g.double(), dtype)
 
 
-@pytest.mark.parametrize("formats", [["csr"], ["bsr(8)", "ell(2)", "csr"], ["sr_bcrs(4, 2)"], ["dia", "csr"]], ids=str)
+@pytest.mark.parametrize(
+    "formats",
+    [["csr"], ["bsr(8)", "ell(2)", "csr"], ["sr_bcrs(4, 2)"], ["dia", "csr"], ["hyb(1, 2)", "csr"]],
+    ids=str,
+)
 def test_an_infinity_stays_in_its_column(formats, serial_gpu):
     dense = matrix(29, 23, 0.2)
     parts = decompose(dense, formats)

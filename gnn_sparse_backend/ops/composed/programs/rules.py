@@ -8,7 +8,7 @@ from ....compiler.language.axes import StageIError
 from ....compiler.language.program import Program
 from ....compiler.transforms.block_rules import bsr_rule, dbsr_rule, dia_rule, sr_bcrs_rule
 from ....compiler.transforms.decompose import decompose_format
-from ....compiler.transforms.format_rules import csr_rule, ell_rule
+from ....compiler.transforms.format_rules import csr_rule, ell_rule, hyb_bucket_rule
 from ....compiler.transforms.rewrite_rule import FormatRewriteRule
 from ....formats.composed.spec import FormatSpec
 
@@ -54,6 +54,8 @@ def _rule(
             return csr_rule(program, name=name, buffers=buffers)
         case "ell":
             return ell_rule(program, piece.numbers[0], name=name, buffers=buffers, own_rows=False)
+        case "bucket":
+            return hyb_bucket_rule(program, piece.numbers[0], name=name, tasks=tasks, buffers=buffers)
         case "dia":
             return dia_rule(program, name=name, tasks=tasks, buffers=buffers, masked=masked)
         case "bsr" | "dbsr" | "sr_bcrs":

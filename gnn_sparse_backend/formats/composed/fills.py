@@ -1,0 +1,62 @@
+"""How full the blocks of a matrix are, and what formats would store of it, before any is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..counts import added_at, distinct, read
+from ..structure import row_of_position
+from .spec import FormatSpec
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Of a piece: the side of its square blocks, 1 where non-zeros stand by themselves, and its stored values."""
+
+    side: int
+    slots: int
+
+
+def stored_values(
+    indptr: Tensor, indices: Tensor, shape: tuple[int, int], candidates: Sequence[tuple[FormatSpec, ...]], fill: float
+) -> tuple[int, list[tuple[Stored, ...]]]:
+    """(distinct coordinates, the pieces that `decompose` would make for each candidate). Candidates are ``csr``, or
+    square ``bsr`` with ``csr`` behind it or by itself. A side is sorted once, from the blocks of the side before.
+    """
+    across = max(shape[1], 1)
+    keys = row_of_position(indptr, indices.numel(), torch.int64) * across + indices
+    if keys.numel() and not bool((keys[1:] > keys[:-1]).all()):
+        keys, _ = distinct(keys)
+    sides = {spec.block[0] for specs in candidates for spec in specs if spec.kind == "bsr"}
+    fills = dict(block_fills(keys // across, keys % across, shape[1], sides))
+    return keys.numel(), [_stored(specs, keys.numel(), fills, fill) for specs in candidates]
+
+
+def block_fills(rows: Tensor, columns: Tensor, across: int, sides: Iterable[int]) -> Iterable[tuple[int, Tensor]]:
+    """For each side of square blocks the non-zeros of each block that has any, of distinct int64 coordinates."""
+    at, counts, last = (rows, columns), torch.ones_like(rows), 1
+    for side in sorted(sides):
+        if side % last:
+            at, counts, last = (rows, columns), torch.ones_like(rows), 1
+        grid, step = max(-(-across // side), 1), side // last
+        keys, which = distinct(at[0] // step * grid + at[1] // step)
+        at, counts, last = (keys // grid, keys % grid), added_at(which, counts, keys.numel()), side
+        yield side, counts
+
+
+def _stored(specs: tuple[FormatSpec, ...], count: int, fills: dict[int, Tensor], fill: float) -> tuple[Stored, ...]:
+    first, *rest = specs
+    if first.kind == "csr":
+        return (Stored(1, count),)
+    side = first.block[0]
+    own = fills[side]
+    if not rest:
+        return (Stored(side, own.numel() * side**2),)
+    full = own >= fill * side**2
+    blocks, taken = read(full.sum(), own[full].sum())
+    found = Stored(side, blocks * side**2), Stored(1, count - taken)
+    return tuple(piece for piece in found if piece.slots) or found[1:]
