@@ -59,11 +59,16 @@ def run_compiled(framework: str, case: Case, seed: int = 0) -> Compiled:
     return Compiled(outcome, len(made), len(made) == 1 and not counters["graph_break"])
 
 
+def run_without(framework: str, case: Case, seed: int = 0) -> Outcome:
+    """The case as PyTorch compiles it where nothing of ours is on. Raises what goes wrong."""
+    gsb.disable()
+    return _run(framework, case, REST, seed)
+
+
 def _runs(framework: str, case: Case, seed: int) -> bool:
     """Whether PyTorch compiles a case where nothing of ours is on."""
-    gsb.disable()
     try:
-        _run(framework, case, REST, seed)
+        run_without(framework, case, seed)
     except Exception:
         return False
     return True

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from models.cli import MODULES, installed
-from tests.coverage.compiled import run_compiled
+from tests.coverage.compiled import run_compiled, run_without
 from tests.coverage.report import ZOOS, Case, Outcome, compare, exceptions, run_pair
 
 NAMES = {"dgl": "DGL", "pyg": "PyTorch Geometric"}
@@ -65,6 +65,7 @@ def _share(part: int, total: int) -> str:
     return f"{part / total:.0%}" if total else "-"
 
 
+OTHERWISE = "compiled by PyTorch to something else, without the backend too"
 HEADINGS = ("layer", "our kernels", "fell back", "share", "compiled", "reasons of the rest, notes")
 
 
@@ -87,9 +88,13 @@ def walk(
             with_backend, without = run_pair(framework, case)
             ran = run_compiled(framework, case) if compiled and case not in modes else None
         differences = compare(with_backend, without)
-        if ran is not None and ran.outcome is not None:
-            differences += [f"compiled: {each}" for each in compare(ran.outcome, without)]
-        rows.append(Row(case, with_backend, differences, exceptions(framework, case), str(ran or "")))
+        words = str(ran or "")
+        if ran is not None and ran.outcome is not None and (unlike := compare(ran.outcome, without)):
+            if compare(ran.outcome, run_without(framework, case)):
+                differences += [f"compiled: {each}" for each in unlike]
+            else:
+                words += "; " + OTHERWISE
+        rows.append(Row(case, with_backend, differences, exceptions(framework, case), words))
     return rows
 
 
@@ -142,7 +147,8 @@ and backward: how many ran on compiled kernels, and how many were left to the fr
 
 *Compiled* is the same step under `torch.compile`, with the same results: how many calls ran on our kernels, counted
 in the forward pass alone, and of how many programs. Where PyTorch makes *one* of the layer, `fullgraph=True` works. A
-layer that PyTorch cannot compile without the backend either is *not compiled by PyTorch*.
+layer that PyTorch cannot compile without the backend either is *not compiled by PyTorch*; where what it compiles gives
+other results than the eager layer without the backend too (it leaves out PyG's hooks on messages), the table says so.
 """
 
 
