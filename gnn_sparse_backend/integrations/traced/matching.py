@@ -54,8 +54,10 @@ class Dropout(NamedTuple):
     p: float
 
 
-def name_of(node: Node) -> str:
+def name_of(node: object) -> str:
     """The function or method that a node calls; "" for all else."""
+    if not isinstance(node, Node):
+        return ""
     if node.op == "call_method":
         return node.target
     return getattr(node.target, "__name__", "") if node.op == "call_function" else ""

@@ -321,9 +321,11 @@ class _Walk:
         self._becomes(node, found)
 
     def _value(self, node: Node) -> Symbol:
-        """A node as a tensor: of a lazy one that more than arithmetic has made, by our operators."""
+        """A node as a tensor: of a lazy one that more than arithmetic has made, by our operators. What stands at
+        more than two ends of an edge, as triplets of atoms do, is no message of a graph, and stays the program's.
+        """
         lazy = self.lazy.get(node)
-        if lazy is None or type(lazy._recipe) is Pointwise:
+        if lazy is None or type(lazy._recipe) is Pointwise or len(lazy._recipe.ends()) > 2:
             return self.tape.symbol(node)
         return value(lazy, "")
 

@@ -289,3 +289,21 @@ def test_as_a_decorator_and_with_names_of_arguments():
 
 def test_programs_without_edges_stay_as_they_are():
     assert check(lambda x: torch.relu(x @ x.t()), features(5, 5)) == {}
+
+
+def test_dot_products_between_three_ends():
+    """Triplets, of which DimeNet takes the angles."""
+
+    def program(x, index):
+        i, j, k = index[0], index[1], index[0].flip(0)
+        return ((x[j] - x[i]) * (x[k] - x[i])).sum(-1)
+
+    check(program, features(NODES, 3), edges())
+
+
+def test_a_number_divided_by_a_gathered_sum_is_no_softmax():
+    def program(x, index):
+        total = into(x, NODES).index_add_(0, index[1], x[index[0]])
+        return 1.0 / (total + 10.0)[index[1]]
+
+    check(program, features(NODES, 3), edges())
