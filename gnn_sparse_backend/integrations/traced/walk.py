@@ -27,6 +27,7 @@ from ..core.refusal import Refusal
 from ..lazy import LazyTensor, gather, reduced, refuse_features, softmaxed, value, waiting
 from ..lazy.orders import Reduced
 from ..lazy.recipes import Pointwise
+from ..lazy.stages import Score
 from ..lazy.tensor import HANDLERS
 from .dropouts import COUNTED
 from .edges import IN_DEGREES
@@ -325,7 +326,8 @@ class _Walk:
         more than two ends of an edge, as triplets of atoms do, is no message of a graph, and stays the program's.
         """
         lazy = self.lazy.get(node)
-        if lazy is None or type(lazy._recipe) is Pointwise or len(lazy._recipe.ends()) > 2:
+        recipe = None if lazy is None else lazy._recipe
+        if recipe is None or type(recipe) is Pointwise or (type(recipe) is Score and len(recipe.ends()) > 2):
             return self.tape.symbol(node)
         return value(lazy, "")
 
