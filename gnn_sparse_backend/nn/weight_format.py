@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from ..compiler.codegen import host_target
 from ..formats.structure import row_of_position
 from ..planner.composed import DENSE, PieceCount, predicted, problem_of
 from ..planner.database import database
@@ -40,8 +41,9 @@ def weight_format(matrix: Graph, dtype: torch.dtype) -> WeightFormat:
     problem = problem_of(matrix.shape, matrix.num_edges, TOKENS, type_name(dtype), torch.get_num_threads(), tokens=True)
     pieces = {"csr": [PieceCount(1, matrix.num_edges)]}
     pieces |= {f"bsr({side})": [PieceCount(side, _slots(matrix, side))] for side in SIDES}
-    seconds = {words: predicted(problem, counts) for words, counts in pieces.items()}
-    seconds[DENSE] = predicted(problem, None)
+    processor = host_target().features
+    seconds = {words: predicted(problem, counts, processor) for words, counts in pieces.items()}
+    seconds[DENSE] = predicted(problem, None, processor)
     known = database().find(problem, lambda: content_hash(matrix.indptr, matrix.indices, None, matrix.shape))
     measured = {} if known is None else {plan.formats: taken for plan, taken in known.seconds}
     if DENSE in measured and len(measured) > 1:

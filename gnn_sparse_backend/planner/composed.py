@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import pow
 
-from ..compiler.codegen import host_target
 from .problem import Problem
 
 LINEAR = "composed_linear"
@@ -51,10 +50,12 @@ def problem_of(
     return Problem(LINEAR if tokens else "composed", *shape, nnz, features, dtype, threads)
 
 
-def predicted(problem: Problem, pieces: Sequence[PieceCount] | None) -> float:
-    """Seconds of a product with the matrix in these pieces, or dense where there are none."""
+def predicted(problem: Problem, pieces: Sequence[PieceCount] | None, processor: Collection[str]) -> float:
+    """Seconds of a product with the matrix in these pieces, or dense where there are none. processor: its features, in
+    LLVM's spelling.
+    """
     if pieces is None:
-        work = problem.rows * problem.cols * problem.features * DENSE_NS * _dense_scale(problem.dtype)
+        work = problem.rows * problem.cols * problem.features * DENSE_NS * _dense_scale(problem.dtype, processor)
         return (work / problem.threads + CALL_NS) * 1e-9
     scale = 2.0 if problem.dtype == "float64" else 1.0
     work = sum(piece.slots * problem.features * _rate(piece.side, problem) for piece in pieces)
@@ -64,9 +65,9 @@ def predicted(problem: Problem, pieces: Sequence[PieceCount] | None) -> float:
     return (work * scale / problem.threads + CALL_NS) * 1e-9
 
 
-def _dense_scale(dtype: str) -> float:
+def _dense_scale(dtype: str, processor: Collection[str]) -> float:
     if dtype in _HALF_FEATURE:
-        return HALF_NATIVE if _HALF_FEATURE[dtype] in host_target().features else HALF_EMULATED
+        return HALF_NATIVE if _HALF_FEATURE[dtype] in processor else HALF_EMULATED
     return 2.0 if dtype == "float64" else 1.0
 
 

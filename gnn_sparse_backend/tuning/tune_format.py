@@ -11,6 +11,7 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
+from ..compiler.codegen import host_target
 from ..formats.composed.decompose import FILL, SEPARATOR, csr_of, decompose_csr
 from ..formats.composed.decomposition import Decomposition
 from ..formats.composed.fills import Stored, stored_values
@@ -144,7 +145,8 @@ def _tuned(matrix: Any, features: Any, dtype: Any, budget: Any, tokens: bool, ta
         measured = [FormatRow(plan.formats, None, None, taken) for plan, taken in known.seconds]
         return _choice("known", measured)
     count, pieces = _candidates(indptr, indices, shape)
-    expected = {words: predicted(problem, counts) for words, counts in pieces.items()}
+    processor = host_target().features
+    expected = {words: predicted(problem, counts, processor) for words, counts in pieces.items()}
     seconds = {} if known is None else {plan.formats: taken for plan, taken in known.seconds}
     source = "known" if seconds else "predicted"
     if budget and not seconds:
