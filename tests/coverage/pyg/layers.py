@@ -27,8 +27,10 @@ from tests.coverage.pyg import pool as zoo_pyg_pool
 from tests.coverage.pyg import reduce as zoo_pyg_reduce
 
 # The pages of docs/layers/, with the cases of each.
+SIMPLE = [case for case in zoo_pyg_conv.CASES if case.name.startswith("SimpleConv")]
 PAGES = {
-    "convolutions": zoo_pyg_conv.CASES,
+    "simple-convolutions": SIMPLE,
+    "convolutions": [case for case in zoo_pyg_conv.CASES if case not in SIMPLE],
     "aggregators": zoo_pyg_aggr.CASES,
     "attention": zoo_pyg_attention.CASES,
     "heterogeneous": zoo_pyg_hetero.CASES,
