@@ -75,7 +75,7 @@ class SparseLinear(Module):
         new = {"dtype": dtype, "device": indptr.device}
         self.register_parameter("values", None)  # before the bias
         self.bias = Parameter(torch.zeros(self.out_features, **new)) if bias else None
-        self._matrix = self._structure()
+        self._matrix = self._structure(matrix)
         shape: tuple[int, ...] = (self.nnz,)
         if isinstance(self._matrix, Decomposition):
             shape = (self._matrix.num_slots,)
@@ -173,11 +173,10 @@ class SparseLinear(Module):
             f"nnz={self.nnz} ({self.density:.1%}), format={self.format!r}"
         )
 
-    def _structure(self) -> Graph | Decomposition | None:
+    def _structure(self, matrix: Graph) -> Graph | Decomposition | None:
         """The matrix as the product takes it."""
         if self.format == DENSE:
             return None
-        matrix = Graph.from_csr(self.indptr, self.indices, (self.out_features, self.in_features))
         if self.format == CSR:
             return matrix
         self._graph = matrix  # keeps the decomposition, which compiled programs find by the graph's arrays
@@ -205,7 +204,8 @@ class SparseLinear(Module):
         before = self.indices.device
         super()._apply(fn, recurse)
         if self.indices.device != before:
-            self._matrix = self._structure()
+            shape = self.out_features, self.in_features
+            self._matrix = self._structure(Graph.from_csr(self.indptr, self.indices, shape))
         return self
 
     def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:

@@ -101,6 +101,8 @@ def sparsify(
             _put(model, name, made[id(layer)])
         density = matrix.num_edges / max(matrix.shape[0] * matrix.shape[1], 1)
         decisions.append(Decision(name, matrix.shape, density, found.gain, None if reason else found.sparse, reason))
+    if made:
+        _choose_nesting(model)
     return Sparsified(tuple(decisions))
 
 
@@ -114,6 +116,8 @@ def densify(model: Module) -> Module:
     ]
     for name, layer in sparse:
         _put(model, name, made.setdefault(id(layer), layer.to_dense()))
+    if made:
+        _choose_nesting(model)
     return model
 
 
@@ -136,7 +140,6 @@ def _put(model: Module, name: str, layer: Module) -> None:
     setattr(parent, own, layer)
     if isinstance(parent, TransformerEncoderLayer):
         _choose_path(parent)
-    _choose_nesting(model)
 
 
 def _choose_path(layer: TransformerEncoderLayer) -> None:

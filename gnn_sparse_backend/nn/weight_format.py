@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from ..compiler.codegen import host_target
-from ..formats.structure import row_of_position
+from ..formats.composed.decompose import FILL
+from ..formats.composed.fills import stored_values
+from ..formats.composed.spec import parse_formats
 from ..planner.composed import DENSE, PieceCount, predicted, problem_of
 from ..planner.database import database
 from ..runtime.type_names import type_name
@@ -16,8 +18,8 @@ from ..structures.graph import Graph
 
 TOKENS = 512
 """Rows of the input that is decided for, and whose measurements by ``gsb.tune_format`` count."""
-SIDES = (32, 16, 8)
-"""Of the blocks that are thought of."""
+CANDIDATES = ("csr", "bsr(32)", "bsr(16)", "bsr(8)")
+"""What is thought of beside dense."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +41,13 @@ class WeightFormat:
 def weight_format(matrix: Graph, dtype: torch.dtype) -> WeightFormat:
     """The format of the matrix of a linear layer, (out_features, in_features)."""
     problem = problem_of(matrix.shape, matrix.num_edges, TOKENS, type_name(dtype), torch.get_num_threads(), tokens=True)
-    pieces = {"csr": [PieceCount(1, matrix.num_edges)]}
-    pieces |= {f"bsr({side})": [PieceCount(side, _slots(matrix, side))] for side in SIDES}
+    candidates = list(map(parse_formats, CANDIDATES))
+    _, stored = stored_values(matrix.indptr, matrix.indices, matrix.shape, candidates, FILL)
     processor = host_target().features
-    seconds = {words: predicted(problem, counts, processor) for words, counts in pieces.items()}
+    seconds = {
+        words: predicted(problem, [PieceCount(piece.side, piece.slots) for piece in pieces], processor)
+        for words, pieces in zip(CANDIDATES, stored)
+    }
     seconds[DENSE] = predicted(problem, None, processor)
     known = database().find(problem, lambda: content_hash(matrix.indptr, matrix.indices, None, matrix.shape))
     measured = {} if known is None else {plan.formats: taken for plan, taken in known.seconds}
@@ -51,12 +56,3 @@ def weight_format(matrix: Graph, dtype: torch.dtype) -> WeightFormat:
     dense = seconds.pop(DENSE)
     sparse = min(seconds, key=seconds.__getitem__)
     return WeightFormat(sparse, dense / seconds[sparse], seconds.keys() <= measured.keys())
-
-
-def _slots(matrix: Graph, side: int) -> int:
-    """Values of all blocks of a grid that have a non-zero."""
-    rows, columns = (-(-extent // side) for extent in matrix.shape)
-    grid = torch.zeros(rows * columns, dtype=torch.bool, device=matrix.device)
-    line = row_of_position(matrix.indptr, matrix.num_edges, torch.int64) // side
-    grid[line * columns + matrix.indices.long() // side] = True
-    return int(grid.sum()) * side * side

@@ -64,15 +64,11 @@ class FormatChoice:
     @property
     def reason(self) -> str:
         """Which is taken and why, in words."""
-        first, *others = self.rows
-        best, known = (first.predicted, "predicted") if first.measured is None else (first.measured, "measured")
-        compared = [row for row in others if (row.measured is None) == (first.measured is None)]
-        margin = ""
-        if compared and best:
-            second = (compared[0].measured if first.measured is not None else compared[0].predicted) or best
-            margin = f", {second / best:.2f} times faster than {compared[0].formats}, the next"
+        known = "predicted" if self.rows[0].measured is None else "measured"
+        taken, *others = [(row.formats, seconds) for row in self.rows if (seconds := getattr(row, known)) is not None]
+        margin = f", {others[0][1] / taken[1]:.2f} times faster than {others[0][0]}, the next" if others else ""
         hint = "" if known == "measured" else "; nothing was measured on this structure, as gsb.tune_format would"
-        return f"taken: {first.formats}, {known} to be the fastest{margin}{hint}"
+        return f"taken: {taken[0]}, {known} to be the fastest{margin}{hint}"
 
     def __str__(self) -> str:
         table = Table(title_justify="left", title=f"Formats ({self.source}; * is taken)")

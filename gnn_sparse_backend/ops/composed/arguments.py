@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -95,6 +96,14 @@ def structure_of(parts: Decomposition, tasks: int, masked: bool, some: Some = No
             own["mask"] = _mask(parts, piece)
         given |= {f"{name}_{piece_name}": value for name, value in own.items()}
     return given
+
+
+def of_one_piece(structure: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The arguments of the piece of this name for a program that has it alone, and calls it the first."""
+    suffix = f"_{name}"
+    return {
+        f"{key.removesuffix(suffix)}_{name_of(0)}": value for key, value in structure.items() if key.endswith(suffix)
+    }
 
 
 def _mask(parts: Decomposition, piece: Piece) -> Tensor:

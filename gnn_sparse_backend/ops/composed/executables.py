@@ -22,8 +22,8 @@ from ..core.ran import Launch, in_threads
 from ..core.signatures import ready_call
 from ..message.message_op import message_op
 from ..message.ready import ReadyAggregate
-from .arguments import formats_of, named_pieces, structure_of, values_of
-from .programs.rules import ComposedSpec
+from .arguments import formats_of, named_pieces, of_one_piece, structure_of, values_of
+from .programs.rules import ComposedSpec, name_of
 from .programs.sddmm import by_terms
 from .schedules_cpu import NamedKernel, column_tile, lanes_of, linear_kernel, sddmm_kernel, spmm_kernel, takes_blocks
 
@@ -148,16 +148,11 @@ def run_sddmm(parts: Decomposition, u: Tensor, v: Tensor, tokens: bool) -> Tenso
 
     tokens: operands are (terms, m) and (terms, n), without batch.
     """
-    batched = u.dim() == 3
-    if not batched:
-        u, v = u[None], v[None]
-    if tokens:
-        u, v = u.transpose(1, 2), v.transpose(1, 2)
-    batch, terms = u.shape[0], u.shape[2]
-    rows, columns = parts.padded_shape
+    batched, operands = u.dim() == 3, Operands(u, v, *parts.padded_shape, tokens)
+    batch, terms = operands.shape
     packed = empty(u, batch, parts.num_slots)
     if parts.num_slots and batch:
-        operands = Operands(u, v, rows, columns)
+        rows = parts.padded_shape[0]
         types = type_name(u.dtype), type_name(u.dtype), type_name(parts.indptr.dtype)
         tasks, parallel = _tasks(parts.num_slots * terms * batch, rows)
         structure, outputs = structure_of(parts, tasks, False), values_of(parts, packed, "O")
@@ -169,9 +164,16 @@ def run_sddmm(parts: Decomposition, u: Tensor, v: Tensor, tokens: bool) -> Tenso
 
 
 class Operands:
-    """Both operands of a product at the non-zeros, row by row or term by term, each made where it is first needed."""
+    """Both operands of a product at the non-zeros, row by row or term by term, each made where it is first needed.
 
-    def __init__(self, u: Tensor, v: Tensor, rows: int, columns: int) -> None:
+    u, v: as of `run_sddmm`, with or without batch. shape: (batch, terms).
+    """
+
+    def __init__(self, u: Tensor, v: Tensor, rows: int, columns: int, tokens: bool) -> None:
+        if u.dim() == 2:
+            u, v = u[None], v[None]
+        if tokens:
+            u, v = u.transpose(1, 2), v.transpose(1, 2)
         self.shape = u.shape[0], u.shape[2]
         self.given = tuple(padded_rows(x, length, 1) for x, length in ((u, rows), (v, columns)))
         self.made: dict[bool, tuple[Tensor, ...]] = {}
@@ -195,9 +197,6 @@ def _one_piece(
     spec = ComposedSpec((piece,), *types, lanes_of(types[0]))
     u, v = operands(by_terms(spec))
     batch, terms = operands.shape
-    suffix, first = f"_{name}", "_p0"
-    # a program of one piece calls it the first
-    own = {name.removesuffix(suffix) + first: x for name, x in structure.items() if name.endswith(suffix)}
     given = {
         "num_tasks": shared[0],
         "m": operands.given[0].shape[1],
@@ -210,9 +209,9 @@ def _one_piece(
         "U": u,
         "V": v,
     }
-    values = outputs[f"O{suffix}"]
+    values = outputs[f"O_{name}"]
     into = values if values.is_contiguous() else torch.empty_like(values, memory_format=torch.contiguous_format)
-    _launch(sddmm_kernel, spec, shared[1]).run(given, own, {f"O{first}": into})
+    _launch(sddmm_kernel, spec, shared[1]).run(given, of_one_piece(structure, name), {f"O_{name_of(0)}": into})
     if into is not values:
         values.copy_(into)
 

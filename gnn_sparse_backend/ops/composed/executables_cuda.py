@@ -19,7 +19,7 @@ from ...planner.cuda.plan import WARP
 from ...runtime.layout import compact
 from ...runtime.precision import on_tensor_cores
 from ...runtime.type_names import type_name
-from .arguments import formats_of, named_pieces, structure_of, unit_of, values_of
+from .arguments import formats_of, named_pieces, of_one_piece, structure_of, unit_of, values_of
 from .executables import Named, Operands, padded_rows, plain, result_type
 from .programs.rules import ComposedSpec, name_of
 from .programs.sddmm import by_terms
@@ -142,15 +142,10 @@ def _stretches(batch: int, each: int) -> list[tuple[int, int]]:
 
 def run_sddmm(parts: Decomposition, u: Tensor, v: Tensor, tokens: bool, arch: str) -> Tensor:
     """As `executables.run_sddmm`, piece by piece."""
-    batched = u.dim() == 3
-    if not batched:
-        u, v = u[None], v[None]
-    if tokens:
-        u, v = u.transpose(1, 2), v.transpose(1, 2)
-    batch, terms = u.shape[0], u.shape[2]
+    batched, operands = u.dim() == 3, Operands(u, v, *parts.padded_shape, tokens)
+    batch, terms = operands.shape
     packed = u.new_empty(batch, parts.num_slots)
     if packed.numel():
-        operands = Operands(u, v, *parts.padded_shape)
         for number in range(len(parts.pieces)):
             _dots(parts, number, operands, packed, terms, arch)
         if parts.padding:
@@ -167,8 +162,7 @@ def _dots(parts: Decomposition, number: int, operands: Operands, packed: Tensor,
     rows, columns = parts.padded_shape
     tasks = rows // unit_of(parts, some)
     structure = structure_of(parts, tasks, False, some)
-    # a program of one piece calls it the first
-    own = {key.removesuffix(f"_{name}") + "_p0": x for key, x in structure.items() if key.endswith(f"_{name}")}
+    own = of_one_piece(structure, name)
     given = {"num_tasks": tasks, "m": rows, "n": columns, "terms": terms, "lane_terms": -(-terms // WARP)}
     given |= {"row_ptr": structure["row_ptr"]}
     launch = _launch(sddmm_kernel, spec, arch)
@@ -176,7 +170,7 @@ def _dots(parts: Decomposition, number: int, operands: Operands, packed: Tensor,
         some_of_batch = slice(first, first + count)
         values = values_of(parts, packed[some_of_batch], "O", some)[f"O_{name}"]
         into = torch.empty_like(values, memory_format=torch.contiguous_format)
-        launch.run(given, own, {"batch": count, "U": u[some_of_batch], "V": v[some_of_batch], "O_p0": into})
+        launch.run(given, own, {"batch": count, "U": u[some_of_batch], "V": v[some_of_batch], f"O_{name_of(0)}": into})
         values.copy_(into)
 
 

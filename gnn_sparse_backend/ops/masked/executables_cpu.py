@@ -88,7 +88,7 @@ def attend(mask: Mask, q: Tensor, k: Tensor, v: Tensor, scale: float, dropout: D
     lse = empty(q, batch, heads, queries, dtype=wide(q.dtype))
     if not lse.numel() or not value_width or not k.shape[2]:
         return out.zero_(), lse.fill_(torch.inf)
-    q, k, v = _ready(_some(q)), _ready(_some(k)), _ready(v)
+    q, k, v = _ready(some_feature(q)), _ready(some_feature(k)), _ready(v)
     width = q.shape[3]
     problem = _problem(_cut(mask), q, width, value_width, False, dropout is not None)
     rows = batch * heads * queries
@@ -108,7 +108,7 @@ def attend_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of queries, keys and values, given that of the result."""
     own_width = operands[0].shape[3]
-    q, k, v = _ready(_some(operands[0])), _ready(_some(operands[1])), _ready(operands[2])
+    q, k, v = _ready(some_feature(operands[0])), _ready(some_feature(operands[1])), _ready(operands[2])
     batch, heads, queries, width = q.shape
     keys, value_width = v.shape[2:]
     planes, acc = batch * heads, wide(q.dtype)
@@ -196,7 +196,7 @@ def _scalars(like: Tensor, scale: float, dropout: Dropout | None) -> tuple[Tenso
     return numbers, dropout.seed, least, torch.tensor([factor], dtype=wide(like.dtype))
 
 
-def _some(x: Tensor) -> Tensor:
+def some_feature(x: Tensor) -> Tensor:
     """x with one feature, a zero, in the place of none: so scores are 0."""
     return x if x.shape[3] else x.new_zeros((*x.shape[:3], 1))
 

@@ -17,7 +17,7 @@ from ...structures.masks import Mask
 from ..core.ran import Launch
 from .arrays import check_blocks, item_ends
 from .dropout import least_word
-from .executables_cpu import Dropout, wide, without_padding
+from .executables_cpu import Dropout, some_feature, wide, without_padding
 from .schedules_cuda import spec_of, team_kernel
 
 
@@ -29,7 +29,7 @@ def attend(
     out, lse = q.new_empty(*shape, v.shape[3]), q.new_empty(shape, dtype=wide(q.dtype))
     if not lse.numel() or not v.shape[3] or not k.shape[2]:
         return out.zero_(), lse.fill_(torch.inf)
-    q, k, v = _rows(_some(q)), _rows(_some(k)), _rows(v)
+    q, k, v = _rows(some_feature(q)), _rows(some_feature(k)), _rows(v)
     given = {"Q": q, "KX": k, "V": v, "Out": out.view(-1, out.shape[3]), "Lse": lse.view(-1)}
     widths = q.shape[1], v.shape[1]
     _run("forward", mask, shape[:2], widths, given | _scalars(q, scale, dropout), arch, dropout is not None)
@@ -50,7 +50,7 @@ def attend_backward(
     dq, dk, dv = (x.new_empty(x.shape) for x in operands)
     if not out.numel() or not dk.shape[2]:
         return dq.zero_(), dk.zero_(), dv.zero_()
-    q, k, v = _rows(_some(operands[0])), _rows(_some(operands[1])), _rows(operands[2])
+    q, k, v = _rows(some_feature(operands[0])), _rows(some_feature(operands[1])), _rows(operands[2])
     acc, planes, widths = wide(q.dtype), out.shape[:2], (q.shape[1], v.shape[1])
     delta = torch.einsum("bhnd,bhnd->bhn", g.to(acc), out.to(acc)).reshape(-1)
     given = {"Q": q, "KX": k, "V": v, "GX": _rows(g), "Lse": lse.reshape(-1), "Delta": delta}
@@ -150,11 +150,6 @@ def _scalars(like: Tensor, scale: float, dropout: Dropout | None) -> dict[str, T
         factor = torch.full((1,), 1.0 / (1.0 - dropout.probability), dtype=acc, device=device)
         found |= {"Seed": dropout.seed.to(device, non_blocking=True), "Least": least, "Factor": factor}
     return found
-
-
-def _some(x: Tensor) -> Tensor:
-    """x with one feature, a zero, in the place of none: so scores are 0."""
-    return x if x.shape[3] else x.new_zeros((*x.shape[:3], 1))
 
 
 def _rows(x: Tensor) -> Tensor:
