@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from rich.console import Console
 
@@ -41,27 +42,12 @@ def measure_cell(
 ) -> dict:
     """A cell as plain values. format: what ``auto`` took. conversion: seconds that making the layer took."""
     problem = bert.BertProblem(place, heads, length) if kind == "bert" else Problem(place)
-    unable, wrong, calls, taken, conversion = {}, {}, {}, None, {}
-    for name in tuple(bert.NOTES) if kind == "bert" else names:
-        begin = time.perf_counter()
-        try:
-            call = problem.call_of(name) if kind == "bert" else contenders.call_of(name, problem)
-            conversion[name] = time.perf_counter() - begin
-            found = problem.mismatch(getattr(call, "in_our_order", lambda answer: answer)(call()))
-        except contenders.Unable as error:
-            unable[name] = str(error)
-            continue
-        except Exception as error:  # one contender's failure is a result, and must not cost the others theirs
-            unable[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:160]}"
-            continue
-        taken = call.format if name == OURS and hasattr(call, "format") else taken
-        if found is None:
-            calls[name] = call
-        else:
-            wrong[name] = found
+    call_of = problem.call_of if kind == "bert" else partial(contenders.call_of, problem=problem)
+    found = cells.answers(tuple(bert.NOTES) if kind == "bert" else names, call_of, problem.mismatch)
+    taken = getattr(found.calls.get(OURS), "format", None)
     if kind == "bert":
         taken = ", ".join(dict.fromkeys(each.format or "dense" for each in problem.report.decisions))
-    timed = interleaved(calls, Rules(budget_s=budget, **RULES), clock=clock)
+    timed = interleaved(found.calls, Rules(budget_s=budget, **RULES), clock=clock)
     timings = {name: timing.to_dict() for name, timing in timed.items()}
     variants = {name: timings.pop(name) for name in list(timings) if name.startswith(f"{OURS} ")}
     cell = {
@@ -73,10 +59,10 @@ def measure_cell(
         "width": place.shape,
         "part": f"{place.density:g}",
         "density": place.density,
-        **cells.rate(str(place), timings, (OURS,), limits, problem.work(), wrong=wrong),
-        "unable": unable,
+        **cells.rate(str(place), timings, (OURS,), limits, problem.work(), wrong=found.wrong),
+        "unable": found.unable,
         "variants": variants,
-        "conversion": conversion,
+        "conversion": found.prepared,
         "format": taken,
         "loss": loss(taken, timings, variants) if kind == "curve" else None,
     }
@@ -257,15 +243,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run, print the tables, write ``pruned.json`` and ``.png``. 1 if an answer was wrong, else 0."""
     options = arguments(argv)
     console = cli.start(options)
-    path = options.out / "pruned.json"
-
-    def done(cell: dict, so_far: dict) -> None:
-        # a long run that is stopped leaves what it has measured
-        machine.write_json(path, so_far)
-        console.print(line(cell), highlight=False)
-
-    with report.progress(console, len(places(options))) as begin:
-        results = run(options, begin, done, merging.read(path) if options.append else None)
+    results = cells.measured(run, options, "pruned", len(places(options)), line, console)
     show(results, console)
     panels = report.panels_of(results["cells"], "op", "graph", "width")
     report.finish(results, panels, "pruned", "layer", options.out, console)

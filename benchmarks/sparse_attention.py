@@ -10,7 +10,6 @@ apart.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Mapping, Sequence
 
 from rich.console import Console
@@ -32,27 +31,18 @@ def measure_cell(
 ) -> dict:
     """A cell as plain values. compile: seconds of the first call of each contender, which compiles."""
     problem = Problem(place)
-    unable, wrong, calls, first = {}, {}, {}, {}
-    for name in names if "time" in parts else ():
-        try:
-            begin = time.perf_counter()
-            call = contenders.call_of(name, problem)
-            call()
-            first[name] = time.perf_counter() - begin
-            found = problem.mismatch(getattr(call, "in_our_order", lambda answer: answer)(call()))
-        except contenders.Unable as error:
-            unable[name] = str(error)
-            continue
-        except Exception as error:  # one contender's failure is a result, and must not cost the others theirs
-            unable[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:160]}"
-            continue
-        if found is None:
-            calls[name] = call
-        else:
-            wrong[name] = found
-    timings = {name: timing.to_dict() for name, timing in interleaved(calls, Rules(budget_s=budget, **RULES)).items()}
-    rated = cells.rate(str(place), timings, (OURS,), limits, problem.work(), wrong=wrong)
-    peaks = memory.measure([name for name in names if name not in unable], place, threads) if "memory" in parts else {}
+
+    def called(name: str) -> contenders.Call:
+        call = contenders.call_of(name, problem)
+        call()  # compiles
+        return call
+
+    found = cells.answers(names if "time" in parts else (), called, problem.mismatch)
+    timed = interleaved(found.calls, Rules(budget_s=budget, **RULES))
+    timings = {name: timing.to_dict() for name, timing in timed.items()}
+    rated = cells.rate(str(place), timings, (OURS,), limits, problem.work(), wrong=found.wrong)
+    able = [name for name in names if name not in found.unable]
+    peaks = memory.measure(able, place, threads) if "memory" in parts else {}
     known = {name: entry["step"] for name, entry in peaks.items() if "step" in entry}
     return {
         "graph": place.mask_name,
@@ -63,8 +53,8 @@ def measure_cell(
         "width": place.tokens,
         "pairs": problem.mask.num_pairs,
         **rated,
-        "first_call": first,
-        "unable": unable,
+        "first_call": found.prepared,
+        "unable": found.unable,
         "memory": peaks,
         "memory_ratio": summary.speedup(known, (OURS,)),
     }
@@ -191,15 +181,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run, print the tables, write ``sparse_attention.json`` and ``.png``. 1 if an answer was wrong, else 0."""
     options = arguments(argv)
     console = cli.start(options)
-    path = options.out / "sparse_attention.json"
-
-    def done(cell: dict, so_far: dict) -> None:
-        # a long run that is stopped leaves what it has measured
-        machine.write_json(path, so_far)
-        console.print(line(cell), highlight=False)
-
-    with report.progress(console, len(places(options))) as begin:
-        results = run(options, begin, done, merging.read(path) if options.append else None)
+    results = cells.measured(run, options, "sparse_attention", len(places(options)), line, console)
     show(results, console)
     panels = report.panels_of(results["cells"], "op", "precision", "graph")
     report.finish(results, panels, "sparse_attention", "mask", options.out, console)

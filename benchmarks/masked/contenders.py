@@ -10,6 +10,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 import gnn_sparse_backend as gsb
 from benchmarks.masked.problem import BLOCK, WINDOW, Problem
+from benchmarks.support.cells import Unable
 
 OURS = "gsb"
 ATTENTION, PRODUCTS = ("forward", "step"), ("sddmm", "spmm")
@@ -25,10 +26,6 @@ NOTES = {
 }
 CONTENDERS = tuple(NOTES)
 Call = Callable[[], tuple[Tensor, ...]]
-
-
-class Unable(Exception):
-    """The contender cannot compute this; the message says why."""
 
 
 def call_of(name: str, problem: Problem) -> Call:

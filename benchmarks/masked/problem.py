@@ -12,6 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import gnn_sparse_backend as gsb
 from benchmarks.operators.work import Work
+from benchmarks.support.cells import relative_error
 
 BLOCK, WINDOW = 64, 128
 MASKS: dict[str, Callable[[int], gsb.masks.Mask]] = {
@@ -115,8 +116,7 @@ class Problem:
         """
         for head in heads:
             for number, (found, wanted) in enumerate(zip(answer, self._expected(head), strict=True)):
-                scale = max(float(wanted.abs().max()), 1e-30)
-                error = float((found[0, head].detach().double() - wanted).abs().max()) / scale
+                error = relative_error(found[0, head], wanted)
                 if not error < TOLERANCE[self.place.dtype]:
                     return f"output {number} of head {head} is off by {error:.2g}"
         return None

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 from torch.nn import GELU, LayerNorm, Linear, Module, TransformerEncoderLayer
 from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.operators.work import NOTHING, Work
+from benchmarks.pruned_layers.contenders import OURS, Call, stepped
 from benchmarks.pruned_layers.problem import DTYPES, TOLERANCE, Place, Problem, pattern
+from benchmarks.support.cells import relative_error
 from gnn_sparse_backend import nn
 
-OURS = "gsb"
 NOTES = {
     OURS: "the encoder layer of Linears after gsb.nn.sparsify",
     "linears": "the same encoder layer, dense: projections are torch.nn.Linear, as in Hugging Face's BERT",
@@ -65,20 +64,9 @@ class BertProblem:
         self.x = torch.randn(place.tokens // length, length, width).to(place.dtype).requires_grad_(place.op == "step")
         self.cotangent = torch.randn_like(self.x)
 
-    def call_of(self, name: str) -> Callable[[], tuple[Tensor, ...]]:
+    def call_of(self, name: str) -> Call:
         """A call that gives (result,), in a step (result, gradient of x, then those of all parameters)."""
-        model = self.models[name]
-        parameters = tuple(model.parameters())
-
-        def forward() -> tuple[Tensor, ...]:
-            with torch.no_grad():
-                return (model(self.x),)
-
-        def step() -> tuple[Tensor, ...]:
-            y = model(self.x)
-            return y, *torch.autograd.grad(y, (self.x, *parameters), self.cotangent)
-
-        return forward if self.place.op == "forward" else step
+        return stepped(self, self.models[name], tuple(self.models[name].parameters()))
 
     def mismatch(self, answer: tuple[Tensor, ...]) -> str | None:
         """What is wrong with a result and the gradient of the input, by the dense layer in float64."""
@@ -89,7 +77,7 @@ class BertProblem:
             y = model(x)
             self.expected = y.detach(), *torch.autograd.grad(y, x, self.cotangent.double())
         for number, (found, wanted) in enumerate(zip(answer, self.expected)):
-            error = float((found.detach().double() - wanted).abs().max() / wanted.abs().max())
+            error = relative_error(found, wanted)
             if not error < 2 * TOLERANCE[self.place.dtype]:
                 return f"output {number} is off by {error:.2g}"
         return None

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
 from benchmarks.pruned_layers.problem import BLOCK, Problem
+from benchmarks.support.cells import Unable
 from gnn_sparse_backend.nn import SparseLinear
+
+if TYPE_CHECKING:
+    from benchmarks.pruned_layers.bert import BertProblem
 
 OURS = "gsb"
 VARIANTS = {"csr": "csr", "bsr": f"bsr({BLOCK})", "dbsr": f"dbsr({BLOCK})"}
@@ -25,15 +30,11 @@ CONTENDERS = tuple(NOTES)
 Call = Callable[[], tuple[Tensor, ...]]
 
 
-class Unable(Exception):
-    """The contender cannot compute this; the message says why."""
-
-
 def call_of(name: str, problem: Problem) -> Call:
     """A call that gives (result,), in a step (result, gradients of x, the weights and the bias). Raises Unable."""
     if name == "dense":
         layer = problem.linear
-        return _stepped(problem, layer, (layer.weight, layer.bias), lambda weight: weight[problem.kept])
+        return stepped(problem, layer, (layer.weight, layer.bias), lambda weight: weight[problem.kept])
     if name in ("torch bsr", "torch csr"):
         return _of_torch(name, problem)
     words = "auto" if name == OURS else VARIANTS[name.removeprefix(f"{OURS} ")]
@@ -46,7 +47,7 @@ def call_of(name: str, problem: Problem) -> Call:
             return gradient
         return gradient[problem.kept] if sparse.format == "dense" else sparse._matrix.unpack(gradient)
 
-    call = _stepped(problem, sparse, (sparse.values, sparse.bias), row_by_row)
+    call = stepped(problem, sparse, (sparse.values, sparse.bias), row_by_row)
     call.format = sparse.format
     return call
 
@@ -64,13 +65,15 @@ def _of_torch(name: str, problem: Problem) -> Call:
     return lambda: ((rows @ x.t()).t() + bias,)
 
 
-def _stepped(
-    problem: Problem,
+def stepped(
+    problem: Problem | BertProblem,
     layer: Callable[[Tensor], Tensor],
     parameters: Sequence[Tensor],
-    row_by_row: Callable[[Tensor], Tensor],
+    row_by_row: Callable[[Tensor], Tensor] | None = None,
 ) -> Call:
-    """in_our_order: an answer with the gradient of the kept weights row by row, which is made for comparing alone."""
+    """The call of a place's operator. row_by_row: makes of the gradient of the weights that of the kept ones row by
+    row, for comparing alone.
+    """
     x = problem.x
 
     def forward() -> tuple[Tensor, ...]:
@@ -83,5 +86,6 @@ def _stepped(
 
     if problem.place.op == "forward":
         return forward
-    step.in_our_order = lambda answer: (*answer[:2], row_by_row(answer[2]), answer[3])
+    if row_by_row is not None:
+        step.in_our_order = lambda answer: (*answer[:2], row_by_row(answer[2]), answer[3])
     return step

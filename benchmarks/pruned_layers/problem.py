@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import Linear
 
 from benchmarks.operators.work import INDEX_BYTES, Work
+from benchmarks.support.cells import relative_error
 from models.patterns import block_pattern, unstructured_pattern
 
 BLOCK, EMPTY_ROWS = 32, 0.25
@@ -85,8 +86,7 @@ class Problem:
     def mismatch(self, answer: tuple[Tensor, ...]) -> str | None:
         """What is wrong with an answer; None if it is right."""
         for number, (found, wanted) in enumerate(zip(answer, self.expected, strict=True)):
-            scale = max(float(wanted.abs().max()), 1e-30)
-            error = float((found.detach().double() - wanted).abs().max()) / scale
+            error = relative_error(found, wanted)
             if not error < TOLERANCE[self.place.dtype]:
                 return f"output {number} is off by {error:.2g}"
         return None

@@ -2,12 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import argparse
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from torch import Tensor
 
 from benchmarks.operators.work import Work
-from benchmarks.support import reasons, summary
+from benchmarks.support import machine, merging, reasons, report, summary
 from benchmarks.support.reasons import Evidence
 from benchmarks.support.roofline import Roofline
+
+
+class Unable(Exception):
+    """The contender cannot compute this; the message says why."""
+
+
+@dataclass
+class Answers:
+    """What contenders of a cell did at first, by name.
+
+    calls: of those whose answer is right. prepared: seconds until a call was there. wrong, unable: of the others, why.
+    """
+
+    calls: dict[str, Callable] = field(default_factory=dict)
+    prepared: dict[str, float] = field(default_factory=dict)
+    wrong: dict[str, str] = field(default_factory=dict)
+    unable: dict[str, str] = field(default_factory=dict)
+
+
+def answers(
+    names: Iterable[str], call_of: Callable[[str], Callable], mismatch: Callable[[tuple[Tensor, ...]], str | None]
+) -> Answers:
+    """Every contender's call, made and checked. What ``call.in_our_order`` makes of an answer is compared, where it is.
+
+    mismatch: what is wrong with an answer; None if it is right.
+    """
+    found = Answers()
+    for name in names:
+        try:
+            begin = time.perf_counter()
+            call = call_of(name)
+            found.prepared[name] = time.perf_counter() - begin
+            wrong = mismatch(getattr(call, "in_our_order", lambda answer: answer)(call()))
+        except Unable as error:
+            found.unable[name] = str(error)
+        except Exception as error:  # one contender's failure is a result, and must not cost the others theirs
+            found.unable[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:160]}"
+        else:
+            if wrong is None:
+                found.calls[name] = call
+            else:
+                found.wrong[name] = wrong
+    return found
+
+
+def relative_error(found: Tensor, wanted: Tensor) -> float:
+    """The largest difference to float64, relative to the largest number that is wanted."""
+    return float((found.detach().double() - wanted).abs().max()) / max(float(wanted.abs().max()), 1e-30)
+
+
+def measured(
+    run: Callable[..., dict],
+    options: argparse.Namespace,
+    name: str,
+    count: int,
+    line: Callable[[Mapping], str],
+    console: Console,
+) -> dict:
+    """The report of ``run(options, begin, done, before)``, of so many cells, each of which is said as a line. It is
+    written after each, to ``name``.json: a long run that is stopped leaves what it has measured.
+    """
+    path = options.out / f"{name}.json"
+
+    def done(cell: dict, so_far: dict) -> None:
+        machine.write_json(path, so_far)
+        console.print(line(cell), highlight=False)
+
+    with report.progress(console, count) as begin:
+        return run(options, begin, done, merging.read(path) if options.append else None)
 
 
 def rate(
