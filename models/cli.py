@@ -49,7 +49,6 @@ def add_options(
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """The options of every training: where and how it runs."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     parser.add_argument(
         "--device", choices=("cpu", "cuda"), default="cpu", help="where model and data are (default: %(default)s)"
     )
@@ -62,9 +61,15 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="compile and measure what the layers run in so much time, such as 30s, before the backend's training",
     )
+    add_place_options(parser)
+
+
+def add_place_options(parser: argparse.ArgumentParser, files: str = "JSON and PNG") -> None:
+    """The options of every script: on how many threads, from which seed, and where ``files`` go."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")
     parser.add_argument("--threads", type=int, default=cores, help="default: all cores, here %(default)s")
-    parser.add_argument("--out", type=Path, default=Path("out"), help="folder for JSON and PNG (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=Path("out"), help=f"folder for {files} (default: %(default)s)")
 
 
 def script(parser: argparse.ArgumentParser, argv: list[str] | None, model: str = "sage") -> int:

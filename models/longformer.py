@@ -14,7 +14,6 @@ What it is made of is in sequences/: task.py, network.py, train.py, report.py.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
@@ -67,7 +66,6 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         prog="longformer", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     own = "(default: %(default)s)"
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     parser.add_argument("--quick", action="store_true", help="short sequences and a small network, in a few seconds")
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=["global", "window"], help=f"what to train {own}")
     parser.add_argument("--length", type=int, default=4096, metavar="TOKENS", help=f"of a sequence {own}")
@@ -79,9 +77,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=4, metavar="SEQUENCES", help=f"of full length {own}")
     parser.add_argument("--steps", type=int, default=40, help=f"of each length, which doubles up to --length {own}")
     parser.add_argument("--lr", type=float, default=3e-3, help=own)
-    parser.add_argument("--seed", type=int, default=0, help=own)
-    parser.add_argument("--threads", type=int, default=cores, help="default: all cores, here %(default)s")
-    parser.add_argument("--out", type=Path, default=Path("out"), help=f"folder for JSON and PNG {own}")
+    cli.add_place_options(parser)
     if parser.parse_args(argv).quick:  # what is given still counts
         parser.set_defaults(**QUICK)
     return parser.parse_args(argv)

@@ -18,7 +18,6 @@ masks.py, train.py, measure.py, report.py.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
@@ -85,7 +84,6 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         prog="pruned_bert", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     own = "(default: %(default)s)"
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     parser.add_argument("--quick", action="store_true", help="a small network, in a few seconds")
     parser.add_argument("--width", type=int, default=768, help=f"of the network {own}")
     parser.add_argument("--heads", type=int, help="default: one for 64 of the width")
@@ -109,14 +107,12 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         help=f"faster, as predicted, is what becomes sparse {own}",
     )
     parser.add_argument("--lr", type=float, default=1e-3, help=own)
-    parser.add_argument("--seed", type=int, default=0, help=own)
     parser.add_argument("--rounds", type=int, default=9, help=f"of the comparison of times {own}")
     parser.add_argument(
         "--layer-tokens", type=int, default=512, help=f"on which a layer of BERT's size is measured; 0: it is not {own}"
     )
     parser.add_argument("--load", type=Path, metavar="FILE", help="start from this pruned network, with the same sizes")
-    parser.add_argument("--threads", type=int, default=cores, help="default: all cores, here %(default)s")
-    parser.add_argument("--out", type=Path, default=Path("out"), help=f"folder for JSON, PNG and weights {own}")
+    cli.add_place_options(parser, "JSON, PNG and weights")
     if parser.parse_args(argv).quick:  # what is given still counts
         parser.set_defaults(**QUICK)
     return parser.parse_args(argv)
