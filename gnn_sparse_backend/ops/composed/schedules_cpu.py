@@ -16,6 +16,7 @@ from ..message.programs.operands import ACCUMULATOR
 from .programs.linear import linear
 from .programs.rules import BLOCKS, ComposedSpec, name_of
 from .programs.sddmm import by_terms, sddmm
+from .programs.sliced import sliced
 from .programs.spmm import spmm
 
 NamedKernel: TypeAlias = tuple[Kernel, tuple[str, ...]]
@@ -93,6 +94,34 @@ def scheduled_linear(spec: ComposedSpec, parallel: bool, target: Target) -> tupl
 
 TOKENS_TOGETHER = 16
 """Most tokens that a vector of weights meets in registers."""
+
+
+CHAINS = 4
+"""Sums of a row of single non-zeros side by side: with one, each addition waits for the one before."""
+
+
+def slice_tokens(dtype: str) -> int:
+    """Tokens of a slice. More have more vectors to each value and index, but fewer rows in the caches."""
+    return VECTORS * lanes_of(dtype)
+
+
+@kept
+def sliced_kernel(spec: ComposedSpec, parallel: bool) -> NamedKernel:
+    """The kernel of `programs.sliced`."""
+    return _compiled(*scheduled_sliced(spec, parallel, host_target()))
+
+
+def scheduled_sliced(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[Program, CpuSchedule]:
+    """The program and its schedule: of a block several rows at a time, and of a row of single non-zeros several."""
+    program, together, lanes = sliced(spec), [], []
+    for number, piece in enumerate(spec.pieces):
+        name = name_of(number)
+        program = tile_axis(program, "C", ((spec.tile,),), f"rows_{name}")
+        if piece.kind == "csr":
+            lanes.append((f"sum_{name}_tile_0", CHAINS))
+        elif piece.block[0] > 1 and not spec.masked:
+            together.append((f"rows_{name}", rows_together(target, piece.block[0])))
+    return program, CpuSchedule(parallel=parallel, together=tuple(together), lanes=tuple(lanes))
 
 
 @kept
