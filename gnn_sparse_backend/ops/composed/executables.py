@@ -30,6 +30,7 @@ from .programs.sliced import STRETCH
 from .schedules_cpu import (
     NamedKernel,
     column_tile,
+    in_short_blocks,
     lanes_of,
     linear_kernel,
     sddmm_kernel,
@@ -139,10 +140,12 @@ def run_linear(parts: Decomposition, packed: Tensor, x: Tensor) -> Tensor:
     work = parts.num_slots * tokens
     parallel = work >= PARALLEL and torch.get_num_threads() > 1
     threads = torch.get_num_threads() if parallel else 1
-    if masked or not takes_blocks(spec) or not tokens:
-        spec = replace(spec, tile=slice_tokens(types[0]), result=types[0])
-        if _in_slices(spec, tokens, min(rows, columns), threads):
-            return _run_sliced(parts, packed, x, spec, threads)
+    by_blocks = takes_blocks(spec) and tokens > 0 and not masked
+    if not by_blocks or in_short_blocks(spec):
+        sliced = replace(spec, tile=slice_tokens(types[0]), result=types[0])
+        if _in_slices(sliced, tokens, min(rows, columns), threads):
+            return _run_sliced(parts, packed, x, sliced, threads)
+    if not by_blocks:
         return run_spmm(parts, packed, x.t()).t().contiguous()
     y = empty(x, tokens, rows, dtype=result)
     x = compact(padded_rows(x, columns, 1))

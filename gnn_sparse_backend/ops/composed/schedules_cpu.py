@@ -96,6 +96,8 @@ TOKENS_TOGETHER = 16
 """Most tokens that a vector of weights meets in registers."""
 
 
+LONG_BLOCK = 4
+"""Vectors of the rows of a block from which `programs.linear` is as fast as slices."""
 CHAINS = 4
 """Sums of a row of single non-zeros side by side: with one, each addition waits for the one before."""
 
@@ -147,6 +149,11 @@ def scheduled_sddmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple
 def takes_blocks(spec: ComposedSpec) -> bool:
     """Whether `programs.linear` has vectors for all pieces."""
     return all(piece.kind in BLOCKS and piece.block[0] % lanes_of(spec.dtype) == 0 for piece in spec.pieces)
+
+
+def in_short_blocks(spec: ComposedSpec) -> bool:
+    """Whether blocks have so few rows that slices of tokens have more vectors to each value."""
+    return any(piece.block[0] < LONG_BLOCK * lanes_of(spec.dtype) for piece in spec.pieces)
 
 
 def _compiled(program: Program, schedule: CpuSchedule) -> NamedKernel:

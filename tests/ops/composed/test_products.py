@@ -139,6 +139,10 @@ def test_what_runs_in_slices():
     for tokens, name in ((200, "composed_sliced"), (3, "aggregate")):
         gsb.composed_linear(parts, values, torch.ones(tokens, 30))
         assert name in str(gsb.last_run())
+    for side, tokens, name in ((16, 200, "composed_sliced"), (16, 3, "composed_linear"), (64, 200, "composed_linear")):
+        parts = decompose(torch.ones(64, 64), [f"bsr({side})"])
+        gsb.composed_linear(parts, torch.ones(parts.nnz), torch.ones(tokens, 64))
+        assert name in str(gsb.last_run())
 
 
 @every_format
