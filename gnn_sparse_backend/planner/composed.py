@@ -73,11 +73,10 @@ def _dense_scale(dtype: str, processor: Collection[str]) -> float:
 
 def _rate(side: int, problem: Problem) -> float:
     """Of single non-zeros rows of the operand are gathered: the more of these beside rows of the result, the fewer the
-    caches hold.
+    caches hold, though slices are held better.
     """
     for least, rate in BLOCK_NS:
         if side >= least:
             return rate * (HALF_BLOCKS if problem.dtype in _HALF_FEATURE else 1.0)
-    if problem.kind == LINEAR:
-        return SLICED_NS
-    return SINGLE_NS * pow(max(1.0, problem.cols / max(problem.rows, 1)), 0.4)
+    wide = max(1.0, problem.cols / max(problem.rows, 1))
+    return SLICED_NS * pow(wide, 0.15) if problem.kind == LINEAR else SINGLE_NS * pow(wide, 0.4)
