@@ -17,12 +17,9 @@ from ..formats.counts import prefix_sums
 from ..formats.structure import row_of_position
 from ..ops.composed.api import composed_linear
 from ..ops.core.operands import is_plain
-from ..ops.message.api.spmm import spmm
 from ..planner.composed import DENSE
 from ..structures.graph import Graph
 from .weight_format import weight_format
-
-CSR = "csr"
 
 
 class SparseLinear(Module):
@@ -76,11 +73,7 @@ class SparseLinear(Module):
         self.register_parameter("values", None)  # before the bias
         self.bias = Parameter(torch.zeros(self.out_features, **new)) if bias else None
         self._matrix = self._structure(matrix)
-        shape: tuple[int, ...] = (self.nnz,)
-        if isinstance(self._matrix, Decomposition):
-            shape = (self._matrix.num_slots,)
-        elif self.format == DENSE:
-            shape = (self.out_features, in_features)
+        shape = (self.out_features, in_features) if self._matrix is None else (self._matrix.num_slots,)
         self.values = Parameter(torch.zeros(shape, **new))
 
     @classmethod
@@ -129,9 +122,9 @@ class SparseLinear(Module):
     @property
     def weight(self) -> Tensor:
         """(out_features, in_features) the matrix with its zeros, made anew from ``values``, with their gradient."""
-        if self.format == DENSE:
+        if self._matrix is None:
             return self._trained(self.values)
-        values = self._matrix.unpack(self.values) if isinstance(self._matrix, Decomposition) else self.values
+        values = self._matrix.unpack(self.values)
         flat = values.new_zeros(self.out_features * self.in_features)
         return flat.index_copy(0, self._places, values).view(self.out_features, self.in_features)
 
@@ -141,11 +134,12 @@ class SparseLinear(Module):
         return self.nnz / max(self.in_features * self.out_features, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., in_features) to (..., out_features).
-
-        In the format ``"csr"`` the result lies in memory with one output of all rows behind another, which the next
-        sparse layer reads as it is; ``contiguous()`` lays it out row by row.
-        """
+        """(..., in_features) to (..., out_features)."""
+        if isinstance(x, Tensor) and x.is_nested:
+            raise TypeError(
+                f"SparseLinear: x must be a plain tensor (..., {self.in_features}), got a nested one ({x.layout}); "
+                "give its rows, those of the layout torch.jagged as x.values()"
+            )
         if not isinstance(x, Tensor) or x.dim() == 0 or x.shape[-1] != self.in_features:
             found = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
             raise ValueError(f"SparseLinear: x must be (..., {self.in_features}), got {found}")
@@ -153,18 +147,12 @@ class SparseLinear(Module):
         if torch.is_autocast_enabled(x.device.type) and x.dtype is not torch.float64:
             dtype = torch.get_autocast_dtype(x.device.type)
             x, values, bias = x.to(dtype), values.to(dtype), None if bias is None else bias.to(dtype)
-        if self.format == DENSE:
+        if self._matrix is None:
             return F.linear(x, self._trained(values), bias)
         if x.dtype is not values.dtype:
             raise TypeError(f"SparseLinear: x is {x.dtype}, and the weights are {values.dtype}; give both one type")
-        rows = x.reshape(-1, self.in_features)
-        if isinstance(self._matrix, Decomposition):
-            y = composed_linear(self._matrix, values, rows, packed=True)
-            y = y if bias is None else _plus(y, bias)
-        else:
-            y = spmm(self._matrix, rows.t(), values)
-            y = (y if bias is None else _plus(y, bias[:, None])).t()
-        return y.view(*x.shape[:-1], self.out_features)
+        y = composed_linear(self._matrix, values, x.reshape(-1, self.in_features), packed=True)
+        return (y if bias is None else _plus(y, bias)).view(*x.shape[:-1], self.out_features)
 
     def extra_repr(self) -> str:
         """For ``print``."""
@@ -173,12 +161,10 @@ class SparseLinear(Module):
             f"nnz={self.nnz} ({self.density:.1%}), format={self.format!r}"
         )
 
-    def _structure(self, matrix: Graph) -> Graph | Decomposition | None:
+    def _structure(self, matrix: Graph) -> Decomposition | None:
         """The matrix as the product takes it."""
         if self.format == DENSE:
             return None
-        if self.format == CSR:
-            return matrix
         self._graph = matrix  # keeps the decomposition, which compiled programs find by the graph's arrays
         return decompose(matrix, self.format.split(SEPARATOR))
 
@@ -192,13 +178,11 @@ class SparseLinear(Module):
     def _keep(self, weight: Tensor) -> None:
         """Take the values from a dense matrix."""
         kept = weight.reshape(-1)[self._places].to(self.values.dtype)
-        if self.format == DENSE:
+        if self._matrix is None:
             self.values.zero_()
             self.values.view(-1)[self._places] = kept
-        elif isinstance(self._matrix, Decomposition):
-            self.values.copy_(self._matrix.pack(kept))
         else:
-            self.values.copy_(kept)
+            self.values.copy_(self._matrix.pack(kept))
 
     def _apply(self, fn: Any, recurse: bool = True) -> SparseLinear:
         before = self.indices.device

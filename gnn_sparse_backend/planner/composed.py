@@ -13,14 +13,14 @@ DENSE = "dense"
 """The matrix as it is, with its zeros, by PyTorch's product."""
 
 # Nanoseconds of one thread for a multiplication of a value with a feature, in float32: of dense matrices, of blocks by
-# their shorter side, and of single non-zeros. Fitted to 3,072 x 768, 768 x 3,072 and 768 x 768 by 512 on an EPYC with
-# AVX2, which was shared; those of blocks below 8 are guesses.
+# their shorter side, and of single non-zeros, the second in a linear layer by slices of tokens. Fitted to 3,072 x 768,
+# 768 x 3,072 and 768 x 768 by 512 on an EPYC with AVX2, which was shared; those of blocks below 8 are guesses.
 DENSE_NS = 0.028
-BLOCK_NS = ((32, 0.034), (16, 0.070), (8, 0.090), (4, 0.100), (2, 0.100))
-SINGLE_NS = 0.100
-# A row of results is stored once for each piece; single non-zeros of a linear layer want its input transposed; a kernel
-# is called (a guess).
-STORE_NS, TRANSPOSE_NS, CALL_NS = 1.0, 2.0, 8_000.0
+BLOCK_NS = ((32, 0.034), (16, 0.055), (8, 0.055), (4, 0.100), (2, 0.100))
+SINGLE_NS, SLICED_NS = 0.100, 0.075
+# A row of results is stored once for each piece; single non-zeros of a linear layer want slices of its input
+# transposed; a kernel is called (a guess).
+STORE_NS, TRANSPOSE_NS, CALL_NS = 1.0, 0.5, 8_000.0
 # Of blocks in a half type to blocks in float32, which are widened again and again.
 HALF_BLOCKS = 2.0
 # Of a dense product in a half type to one in float32: with instructions for it, and where it is emulated.
@@ -73,9 +73,10 @@ def _dense_scale(dtype: str, processor: Collection[str]) -> float:
 
 def _rate(side: int, problem: Problem) -> float:
     """Of single non-zeros rows of the operand are gathered: the more of these beside rows of the result, the fewer the
-    caches hold.
+    caches hold, though slices are held better.
     """
     for least, rate in BLOCK_NS:
         if side >= least:
             return rate * (HALF_BLOCKS if problem.dtype in _HALF_FEATURE else 1.0)
-    return SINGLE_NS * pow(max(1.0, problem.cols / max(problem.rows, 1)), 0.4)
+    wide = max(1.0, problem.cols / max(problem.rows, 1))
+    return SLICED_NS * pow(wide, 0.15) if problem.kind == LINEAR else SINGLE_NS * pow(wide, 0.4)

@@ -220,6 +220,11 @@ def test_training_leaves_pruned_weights_zero():
         (lambda: SparseLinear.from_dense(Linear(3, 2), format="bsr"), ValueError, "got 'bsr'"),
         (lambda: SparseLinear.from_dense(Linear(3, 2))(torch.ones(4, 2)), ValueError, r"\(..., 3\), got \(4, 2\)"),
         (
+            lambda: SparseLinear.from_dense(Linear(3, 2))(torch.nested.nested_tensor([torch.ones(4, 3)])),
+            TypeError,
+            "got a nested one .*strided",
+        ),
+        (
             lambda: SparseLinear(torch.tensor([0, 2]), torch.tensor([1, 1]), 3),
             ValueError,
             "an element of the matrix is named twice",

@@ -15,7 +15,7 @@ from torch.nn.utils import prune
 from gnn_sparse_backend.nn import SparseLinear, densify, sparsify
 from tests.nn.test_sparse_linear import drawn, pruned
 
-FORMATS = ["csr", "dense"]
+FORMATS = ["csr", "dense", "bsr(2)"]
 
 
 def zeroed(model: Module, density: float = 0.05, seed: int = 0) -> Module:
@@ -234,6 +234,7 @@ def test_attention_of_pytorch_reads_the_weight_of_a_sparse_projection(mode, trai
             output.square().sum().backward()
         kept = dense.out_proj.weight != 0
         gradient = sparse.out_proj.values.grad
-        gradient = gradient[kept] if format == "dense" else gradient
+        matrix = sparse.out_proj._matrix
+        gradient = gradient[kept] if matrix is None else matrix.unpack(gradient)
         torch.testing.assert_close(gradient, dense.out_proj.weight.grad[kept], rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(sparse.in_proj_weight.grad, dense.in_proj_weight.grad, rtol=1e-4, atol=1e-5)

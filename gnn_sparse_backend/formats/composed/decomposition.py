@@ -112,6 +112,10 @@ class Decomposition:
         rows, columns = (-(-extent // unit) * unit for extent, unit in zip(self.shape, units))
         return rows, columns
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What was derived is derived again where it is wanted."""
+        return self.__dict__ | {"facts": {}}
+
     def _kept(self, name: str, compute: Any) -> Any:
         value = self.facts.get(name)
         return self.facts.setdefault(name, compute()) if value is None else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,7 +26,19 @@ from ..message.ready import ReadyAggregate
 from .arguments import formats_of, named_pieces, of_one_piece, structure_of, values_of
 from .programs.rules import ComposedSpec, name_of
 from .programs.sddmm import by_terms
-from .schedules_cpu import NamedKernel, column_tile, lanes_of, linear_kernel, sddmm_kernel, spmm_kernel, takes_blocks
+from .programs.sliced import STRETCH
+from .schedules_cpu import (
+    NamedKernel,
+    column_tile,
+    in_short_blocks,
+    lanes_of,
+    linear_kernel,
+    sddmm_kernel,
+    slice_tokens,
+    sliced_kernel,
+    spmm_kernel,
+    takes_blocks,
+)
 
 TASKS_OF_A_THREAD = 4
 """Tasks of rows that a thread takes one after the other, which evens out what they cost."""
@@ -36,6 +49,8 @@ WHOLE_ROWS = 256
 more of the operand in the cache: 0.98 to 1.5 times as fast at 512 features, where at 128 they take 1.1 to 1.6 times as
 long (three matrices; 256 was not compared)."""
 WEIGHTED_SUM = message_op("mul(x1, x0)", ("column", "edge"), "sum")
+LISTED = ("dbsr", "bucket")
+"""Formats whose rows are listed for tasks of rows, where they are not the first."""
 WIDE = {"float16": torch.float32, "bfloat16": torch.float32}
 
 
@@ -69,8 +84,8 @@ def run_spmm(parts: Decomposition, packed: Tensor, x: Tensor) -> Tensor:
     y = empty(x, batch, rows, features, dtype=result)
     if not y.numel():
         return plain(y, parts.shape[0], batched, x.dtype)
-    if _by_rows(parts, batch, features):
-        found = _in_rows(rows_of(parts), (x[0], values[0]))
+    if features <= WHOLE_ROWS and by_rows(parts, batch):
+        found = in_rows(parts, values[0], x[0])
         return found[None] if batched else found
     x = compact(padded_rows(x, columns, 1))
     types = type_name(x.dtype), type_name(result), type_name(parts.indptr.dtype)
@@ -93,13 +108,14 @@ def run_spmm(parts: Decomposition, packed: Tensor, x: Tensor) -> Tensor:
     return plain(y, parts.shape[0], batched, x.dtype)
 
 
-def _by_rows(parts: Decomposition, batch: int, features: int) -> bool:
-    """Whether this is `spmm` of a graph, whose plans there are for whole rows of a matrix in CSR."""
-    alone = len(parts.pieces) == 1 and parts.pieces[0].spec.kind == "csr"
-    return alone and batch == 1 and features <= WHOLE_ROWS and parts.nnz > 0
+def by_rows(parts: Decomposition, batch: int) -> bool:
+    """Whether this may be `spmm` of a graph, whose plans there are for whole rows of a matrix in CSR."""
+    return len(parts.pieces) == 1 and parts.pieces[0].spec.kind == "csr" and batch == 1 and parts.nnz > 0
 
 
-def _in_rows(graph: Graph, operands: tuple[Tensor, Tensor]) -> Tensor:
+def in_rows(parts: Decomposition, values: Tensor, x: Tensor) -> Tensor:
+    """The product by `spmm`: (nnz,) and (n, features) to (m, features)."""
+    graph, operands = rows_of(parts), (x, values)
     signature, ready = ready_call(graph, ("composed_spmm",), operands)
     if ready is None:
         ready = ReadyAggregate(WEIGHTED_SUM)
@@ -121,13 +137,19 @@ def run_linear(parts: Decomposition, packed: Tensor, x: Tensor) -> Tensor:
     types = type_name(x.dtype), type_name(result), type_name(parts.indptr.dtype)
     masked = _masked(parts, x)
     spec = ComposedSpec(formats_of(parts), *types, 1, masked)
-    if masked or not takes_blocks(spec) or not tokens:
+    work = parts.num_slots * tokens
+    parallel = work >= PARALLEL and torch.get_num_threads() > 1
+    threads = torch.get_num_threads() if parallel else 1
+    by_blocks = takes_blocks(spec) and tokens > 0 and not masked
+    if not by_blocks or in_short_blocks(spec):
+        sliced = replace(spec, tile=slice_tokens(types[0]), result=types[0])
+        if _in_slices(sliced, tokens, min(rows, columns), threads):
+            return _run_sliced(parts, packed, x, sliced, threads)
+    if not by_blocks:
         return run_spmm(parts, packed, x.t()).t().contiguous()
     y = empty(x, tokens, rows, dtype=result)
     x = compact(padded_rows(x, columns, 1))
-    work = parts.num_slots * tokens
-    parallel = work >= PARALLEL and torch.get_num_threads() > 1
-    tasks = min(TASKS_OF_A_THREAD * torch.get_num_threads(), -(-tokens // 6)) if parallel else 1
+    tasks = min(TASKS_OF_A_THREAD * threads, -(-tokens // 6)) if parallel else 1
     given = {
         "num_tasks": tasks,
         "m": rows,
@@ -140,6 +162,42 @@ def run_linear(parts: Decomposition, packed: Tensor, x: Tensor) -> Tensor:
     launch = _launch(linear_kernel, spec, parallel)
     launch.run(given, structure_of(parts, 0, False), _values(parts, packed))
     y = y.to(x.dtype)
+    return y if rows == parts.shape[0] else y[:, : parts.shape[0]].contiguous()
+
+
+def _in_slices(spec: ComposedSpec, tokens: int, shortest: int, threads: int) -> bool:
+    """Whether there are slices for all threads, rows as long as what is transposed together, and no rows by list, which
+    are by tasks of rows.
+    """
+    return (
+        tokens >= spec.tile * threads
+        and shortest >= STRETCH
+        and all(piece.kind not in LISTED for piece in spec.pieces[1:])
+    )
+
+
+def _run_sliced(parts: Decomposition, packed: Tensor, x: Tensor, spec: ComposedSpec, threads: int) -> Tensor:
+    tokens, (rows, columns), index = x.shape[0], parts.padded_shape, parts.indptr.dtype
+    slices, wide = -(-tokens // spec.tile), WIDE.get(spec.dtype, x.dtype)
+    x = compact(padded_rows(x, columns, 1))
+    y = empty(x, tokens, rows)
+    given = {
+        "num_tasks": threads,
+        "m": rows,
+        "n": columns,
+        "tokens": tokens,
+        "slices": slices,
+        "row_stretches": -(-rows // STRETCH),
+        "column_stretches": -(-columns // STRETCH),
+        "slice_ptr": _token_tasks(slices, threads, index),
+        "First": _first_tokens(tokens, spec.tile, index),
+        "X": x,
+        "P": empty(x, threads, columns, spec.tile, dtype=wide),
+        "R": empty(x, threads, rows, spec.tile, dtype=wide),
+        "Y": y,
+    }
+    structure = structure_of(parts, 0, spec.masked)
+    _launch(sliced_kernel, spec, threads > 1).run(given, structure, _values(parts, packed))
     return y if rows == parts.shape[0] else y[:, : parts.shape[0]].contiguous()
 
 
@@ -242,6 +300,12 @@ def result_type(parts: Decomposition, x: Tensor) -> torch.dtype:
     """What kernels store: what several pieces add up in a half type would be rounded after each."""
     wide = WIDE.get(type_name(x.dtype))
     return x.dtype if wide is None or len(formats_of(parts)) == 1 else wide
+
+
+@kept
+def _first_tokens(tokens: int, tile: int, dtype: torch.dtype) -> Tensor:
+    """The first token of each slice. The last one ends with the tokens, and has some in common with the one before."""
+    return torch.arange(0, tokens, tile).clamp(max=tokens - tile).to(dtype)
 
 
 def _masked(parts: Decomposition, x: Tensor) -> bool:

@@ -20,7 +20,7 @@ from ...runtime.layout import compact
 from ...runtime.precision import on_tensor_cores
 from ...runtime.type_names import type_name
 from .arguments import formats_of, named_pieces, of_one_piece, structure_of, unit_of, values_of
-from .executables import Named, Operands, padded_rows, plain, result_type
+from .executables import Named, Operands, by_rows, in_rows, padded_rows, plain, result_type
 from .programs.rules import ComposedSpec, name_of
 from .programs.sddmm import by_terms
 from .schedules_cuda import (
@@ -47,6 +47,9 @@ def run_spmm(parts: Decomposition, packed: Tensor, x: Tensor, arch: str, tokens:
 
     tokens: (num_slots,) and (features, n) to (features, m).
     """
+    if by_rows(parts, 1 if x.dim() == 2 else x.shape[0]) and x.numel():
+        y = in_rows(parts, packed.reshape(-1), x.t() if tokens else x.reshape(x.shape[-2:]))
+        return y.t().contiguous() if tokens else y.reshape(*x.shape[:-2], *y.shape)
     batched = x.dim() == 3
     values, x = (packed, x) if batched else (packed[None], x[None])
     (rows, columns), (batch, features) = parts.padded_shape, (x.shape[0], x.shape[1 if tokens else 2])

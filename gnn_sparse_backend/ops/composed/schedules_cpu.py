@@ -16,6 +16,7 @@ from ..message.programs.operands import ACCUMULATOR
 from .programs.linear import linear
 from .programs.rules import BLOCKS, ComposedSpec, name_of
 from .programs.sddmm import by_terms, sddmm
+from .programs.sliced import sliced
 from .programs.spmm import spmm
 
 NamedKernel: TypeAlias = tuple[Kernel, tuple[str, ...]]
@@ -95,6 +96,36 @@ TOKENS_TOGETHER = 16
 """Most tokens that a vector of weights meets in registers."""
 
 
+LONG_BLOCK = 4
+"""Vectors of the rows of a block from which `programs.linear` is as fast as slices."""
+CHAINS = 4
+"""Sums of a row of single non-zeros side by side: with one, each addition waits for the one before."""
+
+
+def slice_tokens(dtype: str) -> int:
+    """Tokens of a slice. More have more vectors to each value and index, but fewer rows in the caches."""
+    return VECTORS * lanes_of(dtype)
+
+
+@kept
+def sliced_kernel(spec: ComposedSpec, parallel: bool) -> NamedKernel:
+    """The kernel of `programs.sliced`."""
+    return _compiled(*scheduled_sliced(spec, parallel, host_target()))
+
+
+def scheduled_sliced(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[Program, CpuSchedule]:
+    """The program and its schedule: of a block several rows at a time, and of a row of single non-zeros several."""
+    program, together, lanes = sliced(spec), [], []
+    for number, piece in enumerate(spec.pieces):
+        name = name_of(number)
+        program = tile_axis(program, "C", ((spec.tile,),), f"rows_{name}")
+        if piece.kind == "csr":
+            lanes.append((f"sum_{name}_tile_0", CHAINS))
+        elif piece.block[0] > 1 and not spec.masked:
+            together.append((f"rows_{name}", rows_together(target, piece.block[0])))
+    return program, CpuSchedule(parallel=parallel, together=tuple(together), lanes=tuple(lanes))
+
+
 @kept
 def sddmm_kernel(spec: ComposedSpec, parallel: bool) -> NamedKernel:
     """The kernel of `programs.sddmm`."""
@@ -118,6 +149,11 @@ def scheduled_sddmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple
 def takes_blocks(spec: ComposedSpec) -> bool:
     """Whether `programs.linear` has vectors for all pieces."""
     return all(piece.kind in BLOCKS and piece.block[0] % lanes_of(spec.dtype) == 0 for piece in spec.pieces)
+
+
+def in_short_blocks(spec: ComposedSpec) -> bool:
+    """Whether blocks have so few rows that slices of tokens have more vectors to each value."""
+    return any(piece.block[0] < LONG_BLOCK * lanes_of(spec.dtype) for piece in spec.pieces)
 
 
 def _compiled(program: Program, schedule: CpuSchedule) -> NamedKernel:

@@ -101,6 +101,51 @@ def test_infinities_stay_with_their_non_zeros(formats, special):
 
 
 @every_format
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("m, n, tokens", [(70, 99, 133), (16, 17, 47), (48, 32, 64)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_tokens_in_slices(formats, threads, m, n, tokens, dtype):
+    """Of more tokens than a slice for each thread; an infinite one meets its non-zeros alone."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        dense = matrix(m, n)
+        parts = decompose(dense, formats)
+        values, x = parts.values_of(dense).to(dtype).requires_grad_(), randn(tokens, n, dtype=dtype).requires_grad_()
+        y = gsb.composed_linear(parts, values, x)
+        filled = parts.to_dense(values.detach().double()).requires_grad_()
+        given = x.detach().double().requires_grad_()
+        want = given @ filled.T
+        close(y, want.detach(), dtype)
+        cotangent = randn(tokens, m, seed=5, dtype=dtype)
+        to_values, to_x = torch.autograd.grad(y, (values, x), cotangent)
+        of_filled, of_given = torch.autograd.grad(want, (filled, given), cotangent.double())
+        close(to_x, of_given, dtype)
+        error = (to_values.double() - parts.values_of(of_filled)).abs().max()
+        assert error < (1e-4 if dtype == torch.float32 else 1e-2) * of_filled.abs().max()
+        with torch.no_grad():
+            x[tokens - 3, 11] = float("inf")
+            found = gsb.composed_linear(parts, values, x).isfinite()
+        expected = torch.ones(tokens, m, dtype=torch.bool)
+        expected[tokens - 3] = dense[:, 11] == 0
+        assert torch.equal(found, expected)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_what_runs_in_slices():
+    parts = decompose(matrix(40, 30), ["csr"])
+    values = parts.values_of(matrix(40, 30)).float()
+    for tokens, name in ((200, "composed_sliced"), (3, "aggregate")):
+        gsb.composed_linear(parts, values, torch.ones(tokens, 30))
+        assert name in str(gsb.last_run())
+    for side, tokens, name in ((16, 200, "composed_sliced"), (16, 3, "composed_linear"), (64, 200, "composed_linear")):
+        parts = decompose(torch.ones(64, 64), [f"bsr({side})"])
+        gsb.composed_linear(parts, torch.ones(parts.nnz), torch.ones(tokens, 64))
+        assert name in str(gsb.last_run())
+
+
+@every_format
 def test_batches(formats):
     dense = matrix(29, 23)
     parts = decompose(dense, formats)
