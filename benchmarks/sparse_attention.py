@@ -3,8 +3,8 @@
 Bands as in Longformer, with and without a global token, the butterfly of Pixelated Butterfly, and causal attention, of
 4,096 tokens and 12 heads of 64: forward, forward with the gradients to q, k and v, and the batched products alone
 (SDDMM, SpMM). Every cell runs all contenders on the same operands, checks their answers against float64 and times them
-interleaved; peak memory is of a fresh process for each. FlexAttention is compiled before, and what that takes is told
-apart.
+interleaved; peak memory, results included, is of a fresh process for each. FlexAttention is compiled before, and what
+that takes is told apart.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ def measure_cell(
     rated = cells.rate(str(place), timings, (OURS,), limits, problem.work(), wrong=found.wrong)
     able = [name for name in names if name not in found.unable]
     peaks = memory.measure(able, place, threads) if "memory" in parts else {}
-    known = {name: entry["step"] for name, entry in peaks.items() if "step" in entry}
     return {
         "graph": place.mask_name,
         "op": place.op,
@@ -56,7 +55,7 @@ def measure_cell(
         "first_call": found.prepared,
         "unable": found.unable,
         "memory": peaks,
-        "memory_ratio": summary.speedup(known, (OURS,)),
+        "memory_ratio": summary.speedup(memory.compared(peaks), (OURS,)),
     }
 
 
@@ -138,13 +137,13 @@ def show(results: Mapping, console: Console) -> None:
     report.print_head(results, console)
     names = [name for name in results["contenders"] if any(name in cell["timings"] for cell in results["cells"])]
     times = report.table("Milliseconds", ("mask", "operator", "type"), (*names, "ratio", *report.ROOFLINE_HEADINGS))
-    peaks = report.table("MiB beyond operands and results", ("mask", "operator", "type"), (*names, "ratio"))
+    peaks = report.table("MiB beyond operands", ("mask", "operator", "type"), (*names, "ratio"))
     for cell in results["cells"]:
         where = (cell["graph"], cell["op"], cell["precision"])
         own = [report.median(cell, name) for name in names]
         times.add_row(*where, *own, report.ratio(cell["speedup"]), *report.roofline_columns(cell))
-        held = [cell["memory"].get(name, {}).get("step") for name in names]
-        shown = [report.MISSING if x is None else f"{x / 2**20:.1f}" for x in held]
+        needed = memory.compared(cell["memory"])
+        shown = [f"{needed[name] / 2**20:.1f}" if name in needed else report.MISSING for name in names]
         peaks.add_row(*where, *shown, report.ratio(cell["memory_ratio"]))
     console.print(times)
     console.print(report.ROOFLINE_NOTE)

@@ -24,30 +24,62 @@ NOTES = {
     "bsr": "torch.sparse_bsr matrices of 64 x 64, one for each head",
     "csr": "torch.sparse_csr matrices, and sampled_addmm, one for each head",
 }
+WIDENED = {f"{name}32": name for name in NOTES if name not in (OURS, "dense")}
+"""Peers on operands of a half type that are converted to float32 and back: CPUs without instructions for half types
+take many times as long in some of PyTorch's products of these.
+"""
+NOTES |= {name: f"{of} on half types by way of float32, converted in each call" for name, of in WIDENED.items()}
 CONTENDERS = tuple(NOTES)
 Call = Callable[[], tuple[Tensor, ...]]
+Compute = Callable[..., Tensor]
+"""From the operands of a problem to its result."""
 
 
 def call_of(name: str, problem: Problem) -> Call:
     """A call that gives (result,), in a step (result, gradients of q, k and v). Raises Unable."""
-    op = problem.place.op
     if name == OURS:
         return _ours(problem)
+    compute = _widened(WIDENED[name], problem) if name in WIDENED else _peer(name, problem)
+    if problem.place.op == "step":
+        return _stepped(problem, compute)
+
+    def call() -> tuple[Tensor, ...]:
+        return (compute(*problem.operands),)
+
+    if hasattr(compute, "in_our_order"):
+        call.in_our_order = compute.in_our_order
+    return call
+
+
+def _peer(name: str, problem: Problem) -> Compute:
+    op = problem.place.op
     if op in PRODUCTS:
         if name not in ("dense", "bsr", "csr"):
             raise Unable(f"computes attention, not {op} by itself")
         return _PRODUCTS[op, name](problem) if (op, name) in _PRODUCTS else _unable(f"has no {op} on these")
-    if name not in _ATTENTION:
-        raise Unable("computes products, not attention")
-    attend = _ATTENTION[name](problem)
-    return _stepped(problem, attend) if op == "step" else lambda: (attend(*problem.qkv),)
+    return _ATTENTION[name](problem) if name in _ATTENTION else _unable("computes products, not attention")
 
 
-def _unable(why: str) -> Call:
+def _widened(name: str, problem: Problem) -> Compute:
+    """Of a peer. What it makes of the mask and of values before its calls is in float32 already."""
+    dtype = problem.place.dtype
+    if dtype is torch.float32:
+        raise Unable("these operands are float32")
+    compute = _peer(name, problem.widened())
+
+    def by_float32(*operands: Tensor) -> Tensor:
+        return compute(*(x.float() for x in operands)).to(dtype)
+
+    if hasattr(compute, "in_our_order"):
+        by_float32.in_our_order = compute.in_our_order
+    return by_float32
+
+
+def _unable(why: str) -> Compute:
     raise Unable(why)
 
 
-def _stepped(problem: Problem, attend: Callable[..., Tensor]) -> Call:
+def _stepped(problem: Problem, attend: Compute) -> Call:
     def step() -> tuple[Tensor, ...]:
         out = attend(*problem.qkv)
         return out, *torch.autograd.grad(out, problem.qkv, problem.cotangent)
@@ -66,14 +98,14 @@ def _ours(problem: Problem) -> Call:
     return _stepped(problem, attend) if op == "step" else lambda: (attend(*problem.qkv),)
 
 
-def _sdpa(problem: Problem) -> Callable[..., Tensor]:
+def _sdpa(problem: Problem) -> Compute:
     if problem.place.mask_name == "causal":
         return lambda q, k, v: scaled_dot_product_attention(q, k, v, is_causal=True)
     allowed = problem.allowed
     return lambda q, k, v: scaled_dot_product_attention(q, k, v, attn_mask=allowed)
 
 
-def _flex(problem: Problem) -> Callable[..., Tensor]:
+def _flex(problem: Problem) -> Compute:
     if problem.place.op == "step":
         raise Unable("FlexAttention has no backward pass on CPUs")
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -91,7 +123,7 @@ def _flex(problem: Problem) -> Callable[..., Tensor]:
     return lambda q, k, v: compiled(q, k, v, block_mask=mask)
 
 
-def _chunks(problem: Problem) -> Callable[..., Tensor]:
+def _chunks(problem: Problem) -> Compute:
     name, n = problem.place.mask_name, problem.place.tokens
     if name not in ("band", "global"):
         raise Unable("chunks are for bands")
@@ -122,7 +154,7 @@ def _chunks(problem: Problem) -> Callable[..., Tensor]:
     return attend
 
 
-def _gathered(problem: Problem) -> Callable[..., Tensor]:
+def _gathered(problem: Problem) -> Compute:
     mask = problem.mask
     lengths = mask.indptr.diff()
     if problem.place.mask_name in ("causal", "global") or problem.place.tokens % BLOCK:
@@ -149,31 +181,31 @@ def _gathered(problem: Problem) -> Callable[..., Tensor]:
     return attend
 
 
-def _dense_sddmm(problem: Problem) -> Call:
-    q, k, _ = problem.qkv
+def _dense_sddmm(problem: Problem) -> Compute:
     side, rows, columns = problem.mask.block, problem.mask.block_rows, problem.mask.indices.long()
-    allowed = problem.allowed_in_blocks.to(q.dtype)
+    allowed = problem.allowed_in_blocks.to(problem.place.dtype)
 
-    def call() -> tuple[Tensor, ...]:
+    def compute(q: Tensor, k: Tensor) -> Tensor:
         cells = (q @ k.transpose(-1, -2)).unflatten(3, (rows, side)).unflatten(2, (rows, side)).transpose(3, 4)
-        return (cells[:, :, problem.lines, columns] * allowed,)
+        return cells[:, :, problem.lines, columns] * allowed
 
-    return call
+    return compute
 
 
-def _dense_spmm(problem: Problem) -> Call:
+def _dense_spmm(problem: Problem) -> Compute:
     matrices = torch.stack([problem.dense_values(head, problem.place.dtype) for head in range(problem.place.heads)])
-    v = problem.qkv[2][0]
-    return lambda: (torch.bmm(matrices, v)[None],)
+    return lambda v: torch.bmm(matrices, v[0])[None]
 
 
-def _bsr_spmm(problem: Problem) -> Call:
+def _by_head(matrices: list[Tensor]) -> Compute:
+    return lambda v: torch.stack([matrix @ x for matrix, x in zip(matrices, v[0])])[None]
+
+
+def _bsr_spmm(problem: Problem) -> Compute:
     mask, n = problem.mask, problem.place.tokens
-    matrices = [
-        torch.sparse_bsr_tensor(mask.indptr, mask.indices, values.contiguous(), (n, n)) for values in problem.values[0]
-    ]
-    v = problem.qkv[2][0]
-    return lambda: (torch.stack([matrix @ x for matrix, x in zip(matrices, v)])[None],)
+    return _by_head(
+        [torch.sparse_bsr_tensor(mask.indptr, mask.indices, each.contiguous(), (n, n)) for each in problem.values[0]]
+    )
 
 
 def _pattern(problem: Problem) -> tuple[Tensor, Tensor]:
@@ -195,29 +227,26 @@ def _csr_order(problem: Problem) -> Tensor:
     return torch.argsort((row * problem.place.tokens + column).flatten())
 
 
-def _csr_spmm(problem: Problem) -> Call:
+def _csr_spmm(problem: Problem) -> Compute:
     n, order = problem.place.tokens, _csr_order(problem)
     pattern = _pattern(problem)
-    matrices = [torch.sparse_csr_tensor(*pattern, values.flatten()[order], (n, n)) for values in problem.values[0]]
-    v = problem.qkv[2][0]
-    return lambda: (torch.stack([matrix @ x for matrix, x in zip(matrices, v)])[None],)
+    return _by_head([torch.sparse_csr_tensor(*pattern, each.flatten()[order], (n, n)) for each in problem.values[0]])
 
 
-def _csr_sddmm(problem: Problem) -> Call:
+def _csr_sddmm(problem: Problem) -> Compute:
     n, order = problem.place.tokens, _csr_order(problem)
     pattern = torch.sparse_csr_tensor(*_pattern(problem), torch.zeros(len(order), dtype=problem.place.dtype), (n, n))
     back = torch.empty_like(order)
     back[order] = torch.arange(len(order))
     allowed = problem.allowed_in_blocks.to(problem.place.dtype)
-    q, k, _ = (x[0] for x in problem.qkv)
 
-    def call() -> tuple[Tensor, ...]:
-        found = [torch.sparse.sampled_addmm(pattern, a, b.t(), beta=0.0).values() for a, b in zip(q, k)]
-        return (torch.stack(found),)
+    def compute(q: Tensor, k: Tensor) -> Tensor:
+        pairs = zip(q[0], k[0])
+        return torch.stack([torch.sparse.sampled_addmm(pattern, a, b.t(), beta=0.0).values() for a, b in pairs])
 
     # the order of rows is the contender's own, and is brought into ours only where the answer is compared
-    call.in_our_order = lambda answer: (answer[0][:, back].view(1, -1, *allowed.shape) * allowed,)
-    return call
+    compute.in_our_order = lambda answer: (answer[0][:, back].view(1, -1, *allowed.shape) * allowed,)
+    return compute
 
 
 _ATTENTION = {"sdpa": _sdpa, "flex": _flex, "chunks": _chunks, "gathered": _gathered}

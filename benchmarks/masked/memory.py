@@ -1,8 +1,13 @@
-"""Peak memory of each contender in a cell beyond its operands and results, in a fresh process for each."""
+"""Peak memory of each contender in a cell beyond its operands, in a fresh process for each.
+
+What comes on top of results is told, but contenders are compared by all that a call needs. The high-water mark of
+memory that is freed again lags behind by up to 32 pages for each processor (Linux 6.18: of 32 pages touched and
+unmapped it saw 21, of 16 one), and one-pass kernels need some 200 KiB beside their results, which is no more than that.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from benchmarks.masked import contenders
 from benchmarks.masked.problem import Place, Problem
@@ -24,6 +29,11 @@ def of_contender(name: str, place: Place, threads: int) -> dict:
     except Exception as error:  # one contender's failure is a result, and must not cost the others theirs
         return {"error": f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"}
     return {"step": max(0, peak["step"] - sum(results)), "held": peak["held"], "results": sum(results)}
+
+
+def compared(entries: Mapping[str, dict]) -> dict[str, int]:
+    """Bytes of each contender's results and of what comes on top, of those that were measured."""
+    return {name: entry["step"] + entry["results"] for name, entry in entries.items() if "step" in entry}
 
 
 def measure(names: Sequence[str], place: Place, threads: int) -> dict[str, dict]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -66,6 +66,18 @@ class Problem:
         place = self.place
         found = [self._drawn(i, 1, place.heads, place.tokens, place.width) for i in range(3)]
         return tuple(x.requires_grad_(place.op == "step") for x in found)
+
+    @property
+    def operands(self) -> tuple[Tensor, ...]:
+        """Those of q, k and v that the operator has."""
+        return {"sddmm": self.qkv[:2], "spmm": self.qkv[2:]}.get(self.place.op, self.qkv)
+
+    def widened(self) -> Problem:
+        """The place in float32, with the same values of blocks; q, k and v are drawn anew."""
+        found = Problem(replace(self.place, precision="float32"))
+        if self.place.op == "spmm":
+            found.values = self.values.float()
+        return found
 
     @cached_property
     def cotangent(self) -> Tensor:

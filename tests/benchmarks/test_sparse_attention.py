@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from benchmarks import sparse_attention
-from benchmarks.masked import contenders
-from benchmarks.masked.contenders import CONTENDERS, OURS, Unable
+from benchmarks.masked import contenders, memory
+from benchmarks.masked.contenders import CONTENDERS, OURS, WIDENED, Unable
 from benchmarks.masked.problem import MASKS, OPS, Place, Problem
 
 SMALL = dict(tokens=512, heads=2, width=16)
@@ -46,6 +46,22 @@ def test_every_contender_is_right(mask, op):
         spoilt = (*answer[:-1], answer[-1] + 0.01 * answer[-1].abs().max())
         assert "is off by" in problem.mismatch(spoilt)
     assert able == {OURS} | MINE[mask, op]
+
+
+@pytest.mark.parametrize(("mask", "op"), MINE)
+def test_peers_by_way_of_float32_are_right(mask, op):
+    problem = Problem(Place(mask, op, "bfloat16", **SMALL))
+    for name, peer in WIDENED.items():
+        if peer == COMPILED or peer not in MINE[mask, op]:
+            continue
+        answer = answer_of(name, problem)
+        assert problem.mismatch(answer) is None, name
+        assert all(x.dtype is torch.bfloat16 for x in contenders.call_of(name, problem)()), name
+
+
+def test_memory_is_compared_with_results():
+    entries = {OURS: {"step": 2, "held": 9, "results": 100}, "sdpa": {"error": "why"}}
+    assert memory.compared(entries) == {OURS: 102}
 
 
 @pytest.mark.slow
