@@ -32,22 +32,7 @@ def show(results: Mapping, console) -> None:
             "same" if cell["best"] == cell["planned"] else cell["best"],
         )
     console.print(table)
-    if summary:
-        left_out = (
-            f" ({summary['left_out']} left out, in which some plan was not measured)" if summary["left_out"] else ""
-        )
-        console.print(
-            f"[bold]Regret over {summary['cells']} cells{left_out}: mean {_percent(summary['mean_regret'])}, worst "
-            f"{_percent(summary['worst_regret'])}[/]; rules alone: "
-            f"{_percent(summary['mean_regret_of_rules'])}, {_percent(summary['worst_regret_of_rules'])}"
-        )
-        found = {"all": summary["single"], **summary["single_by_op"]}
-        for of, best in ((of, best) for of, best in found.items() if best is not None):
-            console.print(
-                f"single: {best['kernel']}, the one kernel that is best for {of} cells together ({best['cells']} "
-                f"compared): regret "
-                f"mean {_percent(best['mean_regret'])}, worst {_percent(best['worst_regret'])}"
-            )
+    show_regret(summary, "kernel", console)
     table = report.table(
         "Growth: a sum over 16 random neighbours", (), ("edges", "width", "ms", "predicted, ms", "ns an edge", "plan")
     )
@@ -63,6 +48,25 @@ def show(results: Mapping, console) -> None:
     console.print(table)
     for name, reason in results["skipped"].items():
         console.print(f"[yellow]{name} skipped:[/] {reason}")
+
+
+def show_regret(summary: Mapping, what: str, console) -> None:
+    """The regrets of ``regret.summarise`` in lines. what: the word for that which is chosen."""
+    if not summary:
+        return
+    left_out = f" ({summary['left_out']} left out, in which some plan was not measured)" if summary["left_out"] else ""
+    console.print(
+        f"[bold]Regret over {summary['cells']} cells{left_out}: mean {_percent(summary['mean_regret'])}, worst "
+        f"{_percent(summary['worst_regret'])}[/]; rules alone: "
+        f"{_percent(summary['mean_regret_of_rules'])}, {_percent(summary['worst_regret_of_rules'])}"
+    )
+    found = {"all": summary["single"], **summary["single_by_op"]}
+    for of, best in ((of, best) for of, best in found.items() if best is not None):
+        console.print(
+            f"single: {best['kernel']}, the one {what} that is best for {of} cells together ({best['cells']} "
+            f"compared): regret "
+            f"mean {_percent(best['mean_regret'])}, worst {_percent(best['worst_regret'])}"
+        )
 
 
 def draw(results: Mapping, path: Path) -> Path:

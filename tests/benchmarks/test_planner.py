@@ -9,6 +9,7 @@ from rich.console import Console
 from benchmarks import sddmm, spmm
 from benchmarks.operators.suite import arguments as arguments_of
 from benchmarks.planner import __main__ as planner
+from benchmarks.planner import regret
 from benchmarks.support import graphs, machine
 from gnn_sparse_backend.planner.database import database
 
@@ -31,7 +32,7 @@ def cell(planned, best, rules, single, op="sum", complete=True):
 
 def test_regret_by_hand():
     # kernel x is 2 and 1 times the best, y is 1 and 8 times: x is the better one for everything
-    summary = planner.summarise(
+    summary = regret.summarise(
         [cell(1.0, 1.0, 1.5, {"x": 2.0, "y": 1.0}), cell(2.6, 2.0, 2.0, {"x": 2.0, "y": 16.0, "z": 2.0})]
     )
     assert summary["mean_regret"] == pytest.approx(0.15) and summary["worst_regret"] == pytest.approx(0.3)
@@ -45,22 +46,22 @@ def test_regret_by_hand():
         "worst_regret"
     ] == pytest.approx(1.0)
     assert [worst["regret"] for worst in summary["worst"]] == pytest.approx([0.3, 0.0])
-    assert planner.summarise([]) == {}
+    assert regret.summarise([]) == {}
 
 
 def test_cells_that_lack_a_plan_are_counted_and_left_out():
     cells = [cell(1.3, 1.0, 1.5, {"x": 2.0}), cell(1.0, 1.0, 1.0, {"x": 9.0}, complete=False)]
-    summary = planner.summarise(cells)
+    summary = regret.summarise(cells)
     assert (summary["cells"], summary["left_out"], summary["single"]["cells"]) == (1, 1, 1)
     assert summary["mean_regret"] == pytest.approx(0.3) and summary["single"]["mean_regret"] == pytest.approx(1.0)
-    nothing = planner.summarise(cells[1:])
+    nothing = regret.summarise(cells[1:])
     assert (nothing["cells"], nothing["left_out"], nothing["mean_regret"], nothing["single"]) == (0, 1, None, None)
 
 
 def test_the_single_kernel_of_each_operator():
     kernels = {"x": 2.0, "y": 4.0}, {"x": 2.0, "y": 1.0}, {"x": 8.0, "y": 2.0}, {"y": 1.0}, {"x": 4.0, "y": 1.0}
     cells = [cell(1.0, 1.0, 1.0, single, op) for single, op in zip(kernels, ("sum", "max", "max", "max", "max"))]
-    found = planner.summarise(cells)
+    found = regret.summarise(cells)
     # x lacks a cell: both are compared where both are
     assert (found["single"]["kernel"], found["single"]["cells"]) == ("y", 4)
     assert found["single"]["mean_regret"] == pytest.approx(1.0) and found["single"]["worst_regret"] == pytest.approx(
@@ -109,7 +110,7 @@ def test_the_table_has_the_single_best_kernel():
             "cells": cells,
             "growth": [],
             "skipped": {},
-            "summary": planner.summarise(cells),
+            "summary": regret.summarise(cells),
         },
         console,
     )
