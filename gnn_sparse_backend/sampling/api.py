@@ -9,7 +9,15 @@ import torch
 from torch import Tensor
 
 from ..structures.graph import Graph
-from .checks import check_fanouts, check_graph_on_cpu, check_per_edge, check_seeds, check_times, given_by_type
+from .checks import (
+    check_choices,
+    check_fanouts,
+    check_graph_on_cpu,
+    check_per_edge,
+    check_seeds,
+    check_times,
+    given_by_type,
+)
 from .layers import sample_layers
 from .relations import numbered_relation
 from .sample import EdgeType, HeteroSample, Sample
@@ -94,6 +102,7 @@ def sample_neighbors(
 
     Raises ValueError, TypeError or IndexError that quote what they got.
     """
+    check_choices(disjoint, seed, replace=replace, directed=directed)
     hetero = not isinstance(graph, Graph)
     graphs = check_graph_on_cpu(graph)
     if hetero:

@@ -11,6 +11,7 @@ from torch import Tensor
 from ..structures.graph import Graph
 from .sample import EdgeType
 
+MOST = 1 << 31
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -41,6 +42,14 @@ def check_graph_on_cpu(graph: Any) -> dict[EdgeType, Graph]:
     return graphs
 
 
+def check_choices(disjoint: Any, seed: Any, **switches: Any) -> None:
+    for name, given in {"disjoint": disjoint, **switches}.items():
+        if not isinstance(given, bool):
+            raise TypeError(f"sample_neighbors: {name} must be True or False, got {given!r}")
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+        raise TypeError(f"sample_neighbors: seed must be an int or None, got {seed!r}")
+
+
 def check_seeds(seeds: Any, sizes: Mapping[str, int]) -> dict[str, Tensor]:
     if not isinstance(seeds, Mapping):
         raise TypeError(f"sample_neighbors: seeds of several node types come as a dict, got {type(seeds).__name__}")
@@ -49,6 +58,8 @@ def check_seeds(seeds: Any, sizes: Mapping[str, int]) -> dict[str, Tensor]:
         if kind not in sizes:
             raise ValueError(f"sample_neighbors: {name}: there is no such node type, only {', '.join(sizes)}")
         _check_integers(name, each)
+        if each.numel() >= MOST:
+            raise ValueError(f"sample_neighbors: {name} are {each.numel()}; a sample has less than {MOST} nodes")
         if each.numel() and not 0 <= int(each.min()) <= int(each.max()) < sizes[kind]:
             bad = each[(each < 0) | (each >= sizes[kind])][0]
             raise IndexError(f"sample_neighbors: {name} has node {int(bad)}, but there are {sizes[kind]} nodes")
@@ -64,7 +75,7 @@ def check_fanouts(fanouts: Any, graphs: Mapping[EdgeType, Graph]) -> list[list[i
         found = [list(fanouts[kind]) for kind in graphs]
         if len({len(each) for each in found}) > 1:
             raise ValueError(f"sample_neighbors: fanouts must be as many for each edge type, got {dict(fanouts)}")
-    elif isinstance(fanouts, Sequence) and not isinstance(fanouts, str):
+    elif isinstance(fanouts, (list, tuple)):
         found = [list(fanouts) for _ in graphs]
     else:
         raise TypeError(f"sample_neighbors: fanouts must be a list of ints, one a layer, got {fanouts!r}")
@@ -88,7 +99,7 @@ def check_per_edge(
         if kind not in graphs:
             raise ValueError(f"sample_neighbors: {of}: there is no such edge type, only {sorted(graphs)}")
         edges = graphs[kind].num_edges
-        if not isinstance(each, Tensor) or each.dtype not in dtypes or tuple(each.shape) != (edges,) or each.is_cuda:
+        if not _is_plain(each) or each.dtype not in dtypes or tuple(each.shape) != (edges,):
             wanted = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes[:2])
             raise ValueError(f"sample_neighbors: {of} must be ({edges},) {wanted} on the CPU, got {_shown(each)}")
     return None if given is None else {kind: each.detach() for kind, each in given.items()}
@@ -143,10 +154,14 @@ def given_by_type(given: Mapping[Any, Tensor] | None, kind: Any) -> Tensor | Non
 
 
 def _check_integers(name: str, given: Any, length: int | None = None) -> None:
-    fits = isinstance(given, Tensor) and given.dtype in _INTEGERS and given.dim() == 1 and given.device.type == "cpu"
+    fits = _is_plain(given) and given.dtype in _INTEGERS and given.dim() == 1
     if not fits or length not in (None, given.shape[0]):
         shape = "a vector" if length is None else f"({length},)"
         raise ValueError(f"sample_neighbors: {name} must be {shape} of integers on the CPU, got {_shown(given)}")
+
+
+def _is_plain(given: Any) -> bool:
+    return isinstance(given, Tensor) and given.device.type == "cpu" and given.layout is torch.strided
 
 
 def _of(name: str, kind: Any) -> str:

@@ -78,7 +78,7 @@ class Numbers:
         direct = not self.trees and (self.span <= DIRECT or most > self.span // PART)
         if direct and (self._table is None or self._hashed):
             self._hashed, self._table = False, torch.full((self.span,), -1, dtype=torch.int32)
-        elif not direct and 2 * most > places:
+        elif not direct and (self._table is None or 2 * most > places):
             bits = max((2 * most - 1).bit_length(), 4)
             self._hashed, self._shift = True, 32 - bits
             self._table = torch.full((1 << bits,), -1, dtype=torch.int32)

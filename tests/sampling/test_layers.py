@@ -228,7 +228,8 @@ def test_errors_quote_what_they_got(arguments, given, error, words):
 
 def test_nothing_to_sample():
     for graph in (GRAPH, gsb.Graph.from_coo(SEEDS[:0], SEEDS[:0], (10, 10))):
-        sample = gsb.sample_neighbors(graph, SEEDS[:0], [3, 3])
-        assert len(sample.nodes) == len(sample.edges) == 0 and sample.num_nodes == [0, 0, 0]
+        for disjoint in (False, True):
+            sample = gsb.sample_neighbors(graph, SEEDS[:0], [3, 3], disjoint=disjoint)
+            assert len(sample.nodes) == len(sample.edges) == 0 and sample.num_nodes == [0, 0, 0]
         sample = gsb.sample_neighbors(graph, SEEDS, [0])
         assert torch.equal(sample.nodes, SEEDS) and sample.num_edges == [0]
