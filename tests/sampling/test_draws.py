@@ -136,18 +136,22 @@ def _assert_multisets(found, chances, fanout):
     assert_distributed([found[each] for each in expected], list(expected.values()))
 
 
-def test_numbers_are_those_of_philox():
+@pytest.mark.parametrize("degree", [97, 1 << 16, (1 << 16) + 1])
+def test_numbers_are_those_of_philox(degree):
     """Random123's known answer for zeros, and what a kernel draws with replacement, by Python's integers."""
     assert _philox([0] * 4, [0] * 2) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
-    nodes, degree, fanout, stream = 5, 97, 3, stream_of(11, 2)
+    nodes, fanout, stream = 3, 6, stream_of(11, 2)
     indptr = torch.arange(0, degree * nodes + 1, degree)
     relation = Relation("", "", indptr, torch.arange(degree * nodes), degree * nodes)
     keys = torch.arange(nodes) + (7 << 33) * nodes
     drawn = draw(relation, keys, 0, fanout, stream, replace=True)
     for at, key in enumerate(keys.tolist()):
         for k in range(fanout):
-            words = _philox([key & _LOWER, key >> 32, k >> 1, 0], [stream & _LOWER, stream >> 32 & _LOWER])
-            number = words[2 * (k & 1)] | words[2 * (k & 1) + 1] << 32
+            upper, lower = (
+                _philox([key & _LOWER, key >> 32, k >> 2, part], [stream & _LOWER, stream >> 32 & _LOWER])[k & 3]
+                for part in (0, 1)
+            )
+            number = upper << 32 | (lower if degree > 1 << 16 else 0)
             assert int(drawn.positions[at * fanout + k]) == at * degree + (number * degree >> 64)
 
 

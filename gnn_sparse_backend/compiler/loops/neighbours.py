@@ -4,9 +4,10 @@ A node is a key, ``tree * span + node``, where each of several trees numbers its
 the node. The neighbours of a node stand at ``first`` and behind it, ``population`` of them.
 
 Random numbers are counted, not taken one after the other: those of a key are Philox4x32-10 (Salmon et al., 2011) of the
-counter (key's lower half, its upper half, block, 0), with the stream as its key. Each block has two numbers of 64 bits.
-So what is drawn for a node depends on no other, and on no thread. A number below r is the upper half of a product with
-r: none has more than 2**-32 of its share more or less.
+counter (key's lower half, its upper half, block, part), with the stream as its key. A number has 64 bits, the upper
+half from part 0, where each block has those of four numbers, and the lower half from part 1. One below r is the upper
+half of a product with r; up to ``NARROW`` the lower bits are left out, and are 0: no outcome has 2**-16 of its share
+more or less. So what is drawn for a node depends on no other, and on no thread.
 
 TVM's products must not overflow, unsigned ones neither: this generator's are of 32 bits each.
 
@@ -24,6 +25,8 @@ from .writing import argument, array, finished, local, long, named, unsigned
 MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
 INCREMENTS = 0x9E3779B9, 0xBB67AE85
 ROUNDS = 10
+NARROW = 1 << 16
+"""Neighbours up to which one of them is drawn with 32 random bits."""
 _LOWER = 0xFFFFFFFF
 SCANNED = 16
 """Of a sample without replacement: with so many neighbours for each pair of numbers drawn, these are compared with each
@@ -107,7 +110,7 @@ def draw_function(index: str, way: str, weight: str = "float32") -> tirx.PrimFun
         with T.parallel(0, count) as i:
             at, many = named("at", pointers[i]), named("many", pointers[i + 1] - pointers[i])
             begin, among = named("begin", first[i]), named("among", population[i])
-            state = _State(stream, keys[i])
+            state = _State(stream, keys[i], among if way in (UNIFORM, REPLACED) else None)
             whole = all_ > 0 if way in (REPLACED, WEIGHTED_REPLACED) else many == among
             with T.If(whole):
                 with T.Then(), T.serial(0, many) as k:
@@ -269,23 +272,33 @@ def _unit(word: tirx.Expr) -> tirx.Expr:
 
 
 class _State:
-    """The random numbers of a key."""
+    """The random numbers of a key. among: below which they will be used; None for numbers in (0, 1)."""
 
-    def __init__(self, stream: tirx.Expr, key: tirx.Expr) -> None:
+    def __init__(self, stream: tirx.Expr, key: tirx.Expr, among: tirx.Expr | None) -> None:
         self.counter = [T.bind(half) for half in _halves(_word(key))]
         self.key = [T.bind(half) for half in _halves(_word(stream))]
-        self.words = local("words", (2,), "uint64")
+        self.parts = [local(name, (4,), "uint64") for name in ("upper", "lower")]
+        self.wide = tirx.const(True, "bool") if among is None else among > NARROW
+        for word in range(4):
+            T.buffer_store(self.parts[1], unsigned(0), [word])
 
     def number(self, k: tirx.Expr) -> tirx.Expr:
-        """Number k: uint64. Numbers are asked for in order, from 0 on: a block is made at the first of its two."""
-        words, at = self.words, named("at", _word(k))
-        with T.If(at & unsigned(1) == unsigned(0)), T.Then():
-            for half, word in enumerate(self._block(at >> unsigned(1))):
-                T.buffer_store(words, word, [half])
-        return T.bind(words[tirx.Cast("int32", at & unsigned(1))])
+        """Number k: uint64. Numbers are asked for in order, from 0 on: a block is made at the first of its four."""
+        at = named("at", _word(k))
+        with T.If(at & unsigned(3) == unsigned(0)), T.Then():
+            self._make(0, at >> unsigned(2))
+            with T.If(self.wide), T.Then():
+                self._make(1, at >> unsigned(2))
+        word = tirx.Cast("int32", at & unsigned(3))
+        upper, lower = self.parts
+        return T.bind((upper[word] << unsigned(32)) | lower[word])
 
-    def _block(self, block: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
-        words, keys = [*self.counter, block, unsigned(0)], self.key
+    def _make(self, part: int, block: tirx.Expr) -> None:
+        for at, word in enumerate(self._block(block, part)):
+            T.buffer_store(self.parts[part], word, [at])
+
+    def _block(self, block: tirx.Expr, part: int) -> list[tirx.Expr]:
+        words, keys = [*self.counter, block, unsigned(part)], self.key
         for _ in range(ROUNDS):
             first, second = (T.bind(words[2 * half] * unsigned(factor)) for half, factor in enumerate(MULTIPLIERS))
             words = [
@@ -295,7 +308,7 @@ class _State:
                 T.bind(first & unsigned(_LOWER)),
             ]
             keys = [T.bind((key + unsigned(step)) & unsigned(_LOWER)) for key, step in zip(keys, INCREMENTS)]
-        return words[0] | (words[1] << unsigned(32)), words[2] | (words[3] << unsigned(32))
+        return words
 
 
 def _halves(word: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:

@@ -18,8 +18,9 @@ def array(name: str, size: tirx.Expr | int, dtype: str) -> tirx.Buffer:
 
 
 def local(name: str, shape: tuple[int, ...], dtype: str) -> tirx.Buffer:
-    """Memory of the function's own, or of one turn of a parallel loop."""
-    buffer = T.sblock_alloc_buffer(shape, dtype, scope="local", layout=None)
+    """Memory of the function's own, or of one turn of a parallel loop. In TVM's scope "local" it would be asked of an
+    allocator, in each turn."""
+    buffer = T.sblock_alloc_buffer(shape, dtype, layout=None)
     IRBuilder.name(name, buffer)
     return buffer
 
