@@ -62,6 +62,11 @@ def sample_layers(
     latest: (trees,) int64; of relations with times, neighbours until then are drawn, with ``last`` the last ones.
     induced: all edges between nodes that were met, instead of those that were drawn.
     """
+    for each in relations:
+        if each.destinations != sizes[each.destination]:
+            raise ValueError(
+                f"{each.destinations} rows for {sizes[each.destination]} nodes of type {each.destination!r}"
+            )
     known: dict[str, Numbers] = {}
     tree = 0
     for kind, size in sizes.items():

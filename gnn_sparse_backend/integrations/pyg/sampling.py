@@ -64,6 +64,7 @@ def _neighbours(self, seed, seed_time=None, **kwargs):
     given = _of_types(self) if hetero else _of_one_type(self)
     relations, sizes, fanouts, node_times = given
     seeds = seed if hetero else {ONE: seed}
+    _check(self, relations, sizes, seeds)
     latest = _latest(self, seeds, seed_time if hetero or seed_time is None else {ONE: seed_time}, node_times)
     layers = sample_layers(
         relations,
@@ -84,7 +85,7 @@ def _of_one_type(self):
     times = self.node_time if self.edge_time is None else self.edge_time
     sources = self.num_nodes
     relation = Relation(
-        ONE, ONE, self.colptr, self.row, sources, self.edge_weight, _whole(times), self.edge_time is not None
+        ONE, ONE, self.colptr, self.row, sources, _weights(self.edge_weight), _whole(times), self.edge_time is not None
     )
     return [relation], {ONE: sources}, [self.num_neighbors.get_mapped_values()], {ONE: self.node_time}
 
@@ -97,7 +98,7 @@ def _of_types(self):
         name = self.to_rel_type[kind]
         of_edges = name in edge_times
         times = edge_times[name] if of_edges else node_times.get(source)
-        given = self.colptr_dict[name], self.row_dict[name], self.num_nodes[source], weights.get(name)
+        given = self.colptr_dict[name], self.row_dict[name], self.num_nodes[source], _weights(weights.get(name))
         relations.append(Relation(source, destination, *given, _whole(times), of_edges))
     return relations, self.num_nodes, [fanouts[self.to_rel_type[k]] for k in self.edge_types], node_times
 
@@ -113,7 +114,33 @@ def _latest(self, seeds, seed_time, node_times) -> Tensor | None:
 
 
 def _whole(times: Tensor | None) -> Tensor | None:
+    if times is not None and times.is_floating_point():
+        raise ValueError(f"times of nodes and edges must be integers to sample by them, got {times.dtype}")
     return None if times is None else times.to(torch.int64).contiguous()
+
+
+def _weights(weights: Tensor | None) -> Tensor | None:
+    if weights is None or weights.dtype in (torch.float32, torch.float64):
+        return weights
+    return weights.to(torch.float64)
+
+
+def _check(sampler, relations: list[Relation], sizes: dict[str, int], seeds: dict[str, Tensor]) -> None:
+    """Kernels trust indices: those of the edges are looked at once, seeds each time."""
+    if "_gsb_checked" not in vars(sampler):
+        for relation in relations:
+            least, most = _ends(relation.indices)
+            if least < 0 or most >= relation.sources:
+                raise IndexError(f"an edge index is out of range: {relation.sources} nodes, largest index {most}")
+        sampler._gsb_checked = True
+    for kind, each in seeds.items():
+        least, most = _ends(each)
+        if least < 0 or most >= sizes[kind]:
+            raise IndexError(f"input nodes are out of range: {sizes[kind]} nodes, but input from {least} to {most}")
+
+
+def _ends(indices: Tensor) -> tuple[int, int]:
+    return (int(indices.min()), int(indices.max())) if indices.numel() else (0, -1)
 
 
 def _output(self, layers: Layers) -> SamplerOutput:
@@ -161,7 +188,9 @@ def _hgt(self, inputs):
         Relation(kind[0], kind[2], self.colptr_dict[name], self.row_dict[name], sizes[kind[0]])
         for name, kind in self.to_edge_type.items()
     ]
-    layers = sample_budgets(relations, sizes, {inputs.input_type: inputs.node}, self.num_samples, drawn_seed())
+    seeds = {inputs.input_type: inputs.node}
+    _check(self, relations, sizes, seeds)
+    layers = sample_budgets(relations, sizes, seeds, self.num_samples, drawn_seed())
     names = list(self.to_edge_type.values())
     found = dict(zip(names, layers.edges))
     output = HeteroSamplerOutput(

@@ -155,6 +155,19 @@ def test_workers_draw_apart_and_manual_seed_repeats():
     assert not torch.equal(first[0], first[1])
 
 
+def test_what_is_out_of_range_is_refused():
+    data = graph_data()
+    with pytest.raises(IndexError, match="200 nodes, but input from 3 to 200"):
+        next(iter(NeighborLoader(data, [2], input_nodes=torch.tensor([3, 200]), batch_size=2)))
+    data.edge_index[0, 5] = 333
+    with pytest.raises(IndexError, match="largest index 333"):
+        next(iter(NeighborLoader(data, [2], batch_size=2)))
+    data = graph_data()
+    data.time = data.time.float()
+    with pytest.raises(ValueError, match="float32"):
+        next(iter(NeighborLoader(data, [2], batch_size=2, time_attr="time")))
+
+
 def test_switching_puts_everything_back():
     data = graph_data()
     with warnings.catch_warnings():
