@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from .ops.relational.api import rgms as rgms
     from .runtime.allocator import reuse_memory as reuse_memory
     from .runtime.memory import empty_cache as empty_cache
+    from .sampling.api import sample_neighbors as sample_neighbors
+    from .sampling.prefetch import Prefetcher as Prefetcher
     from .structures import masks as masks
     from .structures.graph import Graph as Graph
     from .structures.held import memory as memory
@@ -93,6 +95,8 @@ _HOMES = {
     "sparse_attention": "gnn_sparse_backend.ops.masked.api",
     "masked_sddmm": "gnn_sparse_backend.ops.masked.api",
     "masked_spmm": "gnn_sparse_backend.ops.masked.api",
+    "Prefetcher": "gnn_sparse_backend.sampling.prefetch",
+    "sample_neighbors": "gnn_sparse_backend.sampling.api",
     "last_run": "gnn_sparse_backend.ops.core.ran",
     "memory": "gnn_sparse_backend.structures.held",
     "empty_cache": "gnn_sparse_backend.runtime.memory",

@@ -24,10 +24,11 @@ ROOMS = {
     "formats": {"compiler"},
     "planner": {"compiler"},
     "structures": _BELOW_STRUCTURES,
+    "sampling": {"compiler", "runtime", "structures"},
     "ops": _BELOW_STRUCTURES | {"log", "structures"},
     "tuning": _BELOW_STRUCTURES | {"ops", "structures"},
     "nn": {"compiler", "formats", "ops", "planner", "runtime", "structures"},
-    "integrations": _BELOW_STRUCTURES | _SETTINGS | {"nn", "ops", "structures", "tuning"},
+    "integrations": _BELOW_STRUCTURES | _SETTINGS | {"nn", "ops", "sampling", "structures", "tuning"},
     "cli": _BELOW_STRUCTURES | _SETTINGS | {"", "ops", "structures", "tuning"},
     "__main__": {"cli"},
 }
@@ -67,6 +68,7 @@ LIBRARIES = {
     "formats": {"numpy", "torch"},  # indices are inferred on the tensors' own device
     "runtime": {"psutil", "rich", "torch"},
     "structures": {"numpy", "rich", "scipy", "torch"},
+    "sampling": {"torch"},
     "ops": {"numpy", "rich", "torch"},
     "tuning": {"numpy", "rich", "torch"},
     "nn": {"rich", "torch"},

@@ -56,6 +56,8 @@ reveal_type(gsb.attention(graph, x, x, x))  # Tensor
 reveal_type(gsb.gat_attention(graph, x, x, x))  # Tensor
 reveal_type(gsb.gatv2_attention(graph, x, x, w))  # Tensor
 reveal_type(gsb.edge_softmax(graph, w))  # Tensor
+reveal_type(gsb.Prefetcher([w], lambda batch: x))  # Prefetcher[Tensor]
+reveal_type(gsb.sample_neighbors(graph, w, [10, 10]).graph)  # Graph
 reveal_type(gsb.reuse_memory())  # bool
 reveal_type(gsb.status())  # Status
 reveal_type(gsb.precompile(graph, features=(16, 32), ops="mean"))  # Report

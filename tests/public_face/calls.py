@@ -319,6 +319,17 @@ def masked_spmm(d: Drawn) -> dict:
     return dict(mask=mask, values=values, b=b, transposed=transposed)
 
 
+def sample_neighbors(d: Drawn) -> dict:
+    row, col = d.ends()
+    edges = len(row) if d.rows else 0
+    graph = gsb.Graph.from_coo(row[:edges], col[:edges] % max(d.rows, 1), (d.rows, d.rows))
+    given = dict(graph=graph, seeds=d.integers(d.rows, d.rows and d.pick(0, 3)), fanouts=d.pick([2], [-1, 3], []))
+    weights = d.pick(None, torch.rand(graph.num_edges, generator=d.generator))
+    return given | dict(
+        replace=d.pick(False, True), weights=weights, disjoint=d.pick(False, True), seed=d.pick(None, 3)
+    )
+
+
 OPERATORS = (
     spmm,
     spmm_linear,
@@ -359,6 +370,7 @@ FUNCTIONS: dict[str, tuple[Callable, Callable, Callable | None]] = {
     **{f"masks.{make.__name__}": (make, getattr(gsb.masks, make.__name__), oracle) for make, oracle in masks.MAKERS},
     "explain": (explain, gsb.explain, None),
     "precompile": (precompile, gsb.precompile, None),
+    "sample_neighbors": (sample_neighbors, gsb.sample_neighbors, None),
     "tune_format": (tune_format, gsb.tune_format, None),
 }
 

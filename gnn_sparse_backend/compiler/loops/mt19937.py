@@ -25,6 +25,8 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
+from .writing import argument, array, finished, local, long, named
+
 PAIRS = 312
 """Pairs of words in a block of the generator."""
 LANES = 8
@@ -47,14 +49,14 @@ def bernoulli_function() -> tirx.PrimFunc:
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name("mt19937_bernoulli")
         T.func_attr({"tirx.noalias": True})
-        count, high, low = (_argument(name, "int64") for name in ("count", "high", "low"))
-        state = T.arg("state", T.buffer((_STATE,), "int64", layout=None, align=8))
-        drawn = T.arg("drawn", T.buffer((count,), "uint8", layout=None, align=1))
-        words = _local("words", (2 * (BLOCKS + 1) * PAIRS,), "uint32")
-        bits = _local("bits", (PAIRS,), "uint8")
-        level, total = _local("level", (LANES,), "uint32"), _local("total", (1,), "uint32")
+        count, high, low = (argument(name, "int64") for name in ("count", "high", "low"))
+        state = array("state", _STATE, "int64")
+        drawn = array("drawn", count, "uint8")
+        words = local("words", (2 * (BLOCKS + 1) * PAIRS,), "uint32")
+        bits = local("bits", (PAIRS,), "uint8")
+        level, total = local("level", (LANES,), "uint32"), local("total", (1,), "uint32")
         _draw(count, high, low, state, drawn, words, bits, level, total)
-    return builder.get().with_attr("global_symbol", "mt19937_bernoulli")
+    return finished(builder, "mt19937_bernoulli")
 
 
 def _draw(
@@ -70,16 +72,16 @@ def _draw(
 ) -> None:
     """Block b stands at slot b % BLOCKS + 1 of both parities; the block before it stands at the slot before."""
     odd_row = (BLOCKS + 1) * PAIRS
-    taken = _named("taken", 625 - (state[_LEFT] & _long(0xFFFFFFFF)))  # words of block 0
-    odd = _named("odd", taken & 1)
-    first = _named("first", (taken + 1) >> 1)  # the pair of block 0 with which element 0 ends
-    last = _named("last", (count + first - 1) // PAIRS)  # the last block
+    taken = named("taken", 625 - (state[_LEFT] & long(0xFFFFFFFF)))  # words of block 0
+    odd = named("odd", taken & 1)
+    first = named("first", (taken + 1) >> 1)  # the pair of block 0 with which element 0 ends
+    last = named("last", (count + first - 1) // PAIRS)  # the last block
     with T.serial(0, PAIRS) as s:
         for parity in (0, 1):
             word = tirx.Cast("uint32", state[_WORDS + 2 * s + parity])
             T.buffer_store(words, word, [parity * odd_row + PAIRS + s])
     with T.serial(0, last + 1) as b:
-        new = _named("new", (b % BLOCKS + 1) * PAIRS)
+        new = named("new", (b % BLOCKS + 1) * PAIRS)
         with T.If(b > 0), T.Then():
             with T.If(new == PAIRS), T.Then():
                 for row in (0, odd_row):
@@ -91,9 +93,9 @@ def _draw(
                 T.buffer_store(words, even, [s])
                 other = words[s - 113] ^ _twist(words[odd_row + s - 312], words[s - 311])
                 T.buffer_store(words, other, [odd_row + s])
-        before = _named("before", odd * (odd_row - 1) + new)
-        after = _named("after", (1 - odd) * odd_row + new)
-        top, bottom = _named("top", tirx.Cast("uint32", high)), _named("bottom", tirx.Cast("uint32", low))
+        before = named("before", odd * (odd_row - 1) + new)
+        after = named("after", (1 - odd) * odd_row + new)
+        top, bottom = named("top", tirx.Cast("uint32", high)), named("bottom", tirx.Cast("uint32", low))
         with T.vectorized(0, LANES) as lane:  # whether an upper word is the threshold's
             T.buffer_store(level, _word(0), [lane])
         with _vectors() as (i, lane):
@@ -107,12 +109,12 @@ def _draw(
             upper = _tempered(words[before + i]) & _word(0x1FFFFF)
             below = tirx.all(upper == top, _tempered(words[after + i]) < bottom)
             T.buffer_store(bits, bits[i] | _one_where(below, "uint8"), [i])
-        begin = _named("begin", tirx.Select(b == 0, first, _long(0)))
-        end = _named("end", tirx.min(count + first - b * PAIRS, _long(PAIRS)))
+        begin = named("begin", tirx.Select(b == 0, first, long(0)))
+        end = named("end", tirx.min(count + first - b * PAIRS, long(PAIRS)))
         with T.serial(0, end - begin) as j:
             T.buffer_store(drawn, bits[begin + j], [b * PAIRS - first + begin + j])
-    used = _named("used", taken + 2 * count - 2 * PAIRS * last)  # words of the last block
-    end = _named("at", (last % BLOCKS + 1) * PAIRS)
+    used = named("used", taken + 2 * count - 2 * PAIRS * last)  # words of the last block
+    end = named("at", (last % BLOCKS + 1) * PAIRS)
     with T.serial(0, PAIRS) as s:
         for parity in (0, 1):
             word = tirx.Cast("int64", words[parity * odd_row + end + s])
@@ -139,26 +141,6 @@ def _one_where(condition: tirx.Expr, dtype: str) -> tirx.Expr:
 
 def _word(value: int) -> tirx.Expr:
     return tirx.const(value, "uint32")
-
-
-def _long(value: int) -> tirx.Expr:
-    return tirx.const(value, "int64")
-
-
-def _argument(name: str, dtype: str) -> tirx.Var:
-    return T.arg(name, getattr(T, dtype)())
-
-
-def _local(name: str, shape: tuple[int, ...], dtype: str) -> tirx.Buffer:
-    buffer = T.sblock_alloc_buffer(shape, dtype, scope="local", layout=None)
-    IRBuilder.name(name, buffer)
-    return buffer
-
-
-def _named(name: str, value: tirx.Expr) -> tirx.Var:
-    variable = T.bind(value)
-    IRBuilder.name(name, variable)
-    return variable
 
 
 @contextmanager

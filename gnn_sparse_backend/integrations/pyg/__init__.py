@@ -3,8 +3,9 @@
 Counted as ``copy.*``, ``mul.*`` and ``message.*`` (the reduction of a message that is a copy, a product of two,
 anything else), ``attention``, ``rgms`` (sums by relation), ``gather_mm`` (products by type), ``gather`` (of one
 operand, for an operation that is the framework's), ``edge_map`` (a message or scores for such an operation),
-``softmax``, ``rows`` (arithmetic on node features around the messages), ``scatter.*``, ``segment.*``, ``spmm.*`` and
-``matmul.*``. A message that the framework computes itself is counted once under ``propagate``, with the reason.
+``softmax``, ``rows`` (arithmetic on node features around the messages), ``scatter.*``, ``segment.*``, ``spmm.*``,
+``matmul.*``, and samples as ``sample_neighbors``. A message that the framework computes itself is counted once under
+``propagate``, with the reason.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torch_geometric.nn.conv import FastRGCNConv, HeteroConv, MessagePassing, RG
 from ..core.graphs import GRAPHS
 from ..core.patch import Patches
 from ..traced import install, uninstall
-from . import hetero_conv, inplace, layers, matmul, relational, scatter, typed_linear  # noqa: F401  (``inplace``: lazy tensors)
+from . import hetero_conv, inplace, layers, matmul, relational, sampling, scatter, typed_linear  # noqa: F401  (``inplace``: lazy tensors)
 from .derived import FUNCTIONS, LAYERS, kept
 from .gather import lazy_gather
 from .host import HOST
@@ -50,6 +51,7 @@ def activate() -> None:
     ):
         ours = _ours(layer.forward, operator, run, breaks)
         patches.set(layer, "forward", scriptable_method(ours, layer.forward))
+    sampling.install(patches)
     compiler = torch.jit._script
     if hasattr(compiler, "_get_overloads"):
         patches.set(compiler, "_get_overloads", overloads_of_originals(compiler._get_overloads))

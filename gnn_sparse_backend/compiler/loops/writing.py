@@ -1,0 +1,44 @@
+"""Words for functions that are written at stage III."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as T
+
+
+def argument(name: str, dtype: str) -> tirx.Var:
+    return T.arg(name, getattr(T, dtype)())
+
+
+def array(name: str, size: tirx.Expr | int, dtype: str) -> tirx.Buffer:
+    """A vector that the caller gives."""
+    return T.arg(name, T.buffer((size,), dtype, layout=None, align=np.dtype(dtype).itemsize))
+
+
+def local(name: str, shape: tuple[int, ...], dtype: str) -> tirx.Buffer:
+    """Memory of the function's own, or of one turn of a parallel loop. In TVM's scope "local" it would be asked of an
+    allocator, in each turn."""
+    buffer = T.sblock_alloc_buffer(shape, dtype, layout=None)
+    IRBuilder.name(name, buffer)
+    return buffer
+
+
+def named(name: str, value: tirx.Expr) -> tirx.Var:
+    variable = T.bind(value)
+    IRBuilder.name(name, variable)
+    return variable
+
+
+def long(value: int) -> tirx.Expr:
+    return tirx.const(value, "int64")
+
+
+def unsigned(value: int) -> tirx.Expr:
+    """Of 64 bits: sums and products wrap around, which those of int64 must not."""
+    return tirx.const(value, "uint64")
+
+
+def finished(builder: IRBuilder, name: str) -> tirx.PrimFunc:
+    return builder.get().with_attr("global_symbol", name)

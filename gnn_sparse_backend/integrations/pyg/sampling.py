@@ -1,0 +1,217 @@
+"""PyG's samplers, which ask pyg-lib or torch-sparse, where neither is installed.
+
+``NeighborSampler._sample`` is what NeighborLoader, LinkNeighborLoader and their kin come by, ``HGTSampler`` what
+HGTLoader does. Where pyg-lib is installed, all of it stays PyG's. Random numbers begin with one of torch's default
+generator, as each worker process of a loader has its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+
+import torch
+import torch_geometric.typing
+from torch import Tensor
+from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput, hgt_sampler, neighbor_sampler
+from torch_geometric.sampler.base import SubgraphType
+
+from ...sampling.draws import Relation
+from ...sampling.hgt import sample_budgets
+from ...sampling.layers import Layers, sample_layers
+from ...sampling.seeds import drawn_seed
+from ..core.patch import Patches
+from .host import HOST
+
+ONE = ""
+"""The type of nodes and of edges where there is one."""
+_INSTALLED = ("WITH_EDGE_TIME_NEIGHBOR_SAMPLE", "WITH_WEIGHTED_NEIGHBOR_SAMPLE")
+
+
+def install(patches: Patches) -> None:
+    """Our sampling in the place of the libraries', until the patches are undone. Nothing beside pyg-lib."""
+    typing, neighbours, budgets = torch_geometric.typing, neighbor_sampler.NeighborSampler, hgt_sampler.HGTSampler
+    if not hgt_sampler.WITH_TORCH_SPARSE:
+        patches.set(hgt_sampler, "WITH_TORCH_SPARSE", True)
+        ours = HOST.admit(budgets.sample_from_nodes, "sample_neighbors", _hgt)
+        patches.set(budgets, "sample_from_nodes", ours)
+    if typing.WITH_PYG_LIB:
+        return
+    for name in _INSTALLED:
+        patches.set(typing, name, True)
+    patches.set(neighbours, "__init__", _silent(neighbours.__init__))
+    patches.set(neighbours, "_sample", HOST.admit(neighbours._sample, "sample_neighbors", _neighbours))
+
+
+def _silent(original: Callable) -> Callable:
+    """Without the warning that pyg-lib is wanted."""
+
+    @functools.wraps(original)
+    def init(self, *args, **kwargs):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*without a 'pyg-lib' installation")
+            original(self, *args, **kwargs)
+
+    return init
+
+
+def _neighbours(self, seed, seed_time=None, **kwargs):
+    induced = self.subgraph_type == SubgraphType.induced
+    if induced and self.disjoint:
+        raise ValueError("'disjoint' sampling not supported for neighbor sampling with `subgraph_type='induced'`")
+    hetero = isinstance(seed, dict)
+    given = _of_types(self) if hetero else _of_one_type(self)
+    relations, sizes, fanouts, node_times = given
+    seeds = seed if hetero else {ONE: seed}
+    _check(self, relations, sizes, seeds)
+    latest = _latest(self, seeds, seed_time if hetero or seed_time is None else {ONE: seed_time}, node_times)
+    layers = sample_layers(
+        relations,
+        sizes,
+        seeds,
+        fanouts,
+        drawn_seed(),
+        replace=self.replace,
+        disjoint=self.disjoint,
+        latest=latest,
+        last=self.temporal_strategy == "last",
+        induced=induced,
+    )
+    return (_hetero_output if hetero else _output)(self, layers), "sample_neighbors"
+
+
+def _of_one_type(self):
+    times = self.node_time if self.edge_time is None else self.edge_time
+    sources = self.num_nodes
+    relation = Relation(
+        ONE, ONE, self.colptr, self.row, sources, _weights(self.edge_weight), _whole(times), self.edge_time is not None
+    )
+    return [relation], {ONE: sources}, [self.num_neighbors.get_mapped_values()], {ONE: self.node_time}
+
+
+def _of_types(self):
+    fanouts, relations = self.num_neighbors.get_mapped_values(self.edge_types), []
+    node_times, edge_times, weights = self.node_time or {}, self.edge_time or {}, self.edge_weight or {}
+    for kind in self.edge_types:
+        source, _, destination = kind
+        name = self.to_rel_type[kind]
+        of_edges = name in edge_times
+        times = edge_times[name] if of_edges else node_times.get(source)
+        given = self.colptr_dict[name], self.row_dict[name], self.num_nodes[source], _weights(weights.get(name))
+        relations.append(Relation(source, destination, *given, _whole(times), of_edges))
+    return relations, self.num_nodes, [fanouts[self.to_rel_type[k]] for k in self.edge_types], node_times
+
+
+def _latest(self, seeds, seed_time, node_times) -> Tensor | None:
+    """Until when the neighbours of each seed may be drawn: given, or the seed's own time."""
+    if not self.is_temporal:
+        return None
+    if seed_time is None and self.edge_time is not None:
+        raise ValueError("Seed time needs to be specified")
+    times = [node_times[kind][nodes] if seed_time is None else seed_time[kind] for kind, nodes in seeds.items()]
+    return _whole(torch.cat(times))
+
+
+def _whole(times: Tensor | None) -> Tensor | None:
+    if times is not None and times.is_floating_point():
+        raise ValueError(f"times of nodes and edges must be integers to sample by them, got {times.dtype}")
+    return None if times is None else times.to(torch.int64).contiguous()
+
+
+def _weights(weights: Tensor | None) -> Tensor | None:
+    if weights is None or weights.dtype in (torch.float32, torch.float64):
+        return weights
+    return weights.to(torch.float64)
+
+
+def _check(sampler, relations: list[Relation], sizes: dict[str, int], seeds: dict[str, Tensor]) -> None:
+    """Kernels trust indices: those of the edges are looked at once, seeds each time."""
+    if "_gsb_checked" not in vars(sampler):
+        for relation in relations:
+            least, most = _ends(relation.indices)
+            if least < 0 or most >= relation.sources:
+                raise IndexError(f"an edge index is out of range: {relation.sources} nodes, largest index {most}")
+        sampler._gsb_checked = True
+    for kind, each in seeds.items():
+        least, most = _ends(each)
+        if least < 0 or most >= sizes[kind]:
+            raise IndexError(f"input nodes are out of range: {sizes[kind]} nodes, but input from {least} to {most}")
+
+
+def _ends(indices: Tensor) -> tuple[int, int]:
+    return (int(indices.min()), int(indices.max())) if indices.numel() else (0, -1)
+
+
+def _output(self, layers: Layers) -> SamplerOutput:
+    (edges,) = layers.edges
+    row, col = edges.sources, edges.destinations
+    if self.sample_direction == "backward":
+        row, col = col, row
+    return SamplerOutput(
+        node=layers.nodes[ONE],
+        row=row,
+        col=col,
+        edge=edges.positions,
+        batch=None if layers.trees is None else layers.trees[ONE],
+        **_counts(self, layers.hops[ONE], edges.hops),
+    )
+
+
+def _hetero_output(self, layers: Layers) -> HeteroSamplerOutput:
+    backward = self.sample_direction == "backward"
+    kinds = [self.to_restored_edge_type[kind] if backward else kind for kind in self.edge_types]
+    found = dict(zip(kinds, layers.edges))
+    row = {kind: edges.sources for kind, edges in found.items()}
+    col = {kind: edges.destinations for kind, edges in found.items()}
+    if backward:
+        row, col = col, row
+    return HeteroSamplerOutput(
+        node=layers.nodes,
+        row=row,
+        col=col,
+        edge={kind: edges.positions for kind, edges in found.items()},
+        batch=layers.trees,
+        **_counts(self, layers.hops, {kind: edges.hops for kind, edges in found.items()}),
+    )
+
+
+def _counts(self, nodes, edges) -> dict:
+    """By layer; of an induced subgraph, whose edges belong to none, PyG expects nothing."""
+    induced = self.subgraph_type == SubgraphType.induced
+    return {} if induced else {"num_sampled_nodes": nodes, "num_sampled_edges": edges}
+
+
+def _hgt(self, inputs):
+    sizes = _sizes(self)
+    relations = [
+        Relation(kind[0], kind[2], self.colptr_dict[name], self.row_dict[name], sizes[kind[0]])
+        for name, kind in self.to_edge_type.items()
+    ]
+    seeds = {inputs.input_type: inputs.node}
+    _check(self, relations, sizes, seeds)
+    layers = sample_budgets(relations, sizes, seeds, self.num_samples, drawn_seed())
+    names = list(self.to_edge_type.values())
+    found = dict(zip(names, layers.edges))
+    output = HeteroSamplerOutput(
+        node={kind: nodes for kind, nodes in layers.nodes.items() if len(nodes)},
+        row={kind: edges.sources for kind, edges in found.items()},
+        col={kind: edges.destinations for kind, edges in found.items()},
+        edge={kind: edges.positions for kind, edges in found.items()},
+        batch=None,
+        metadata=(inputs.input_id, inputs.time),
+    )
+    return output, "sample_neighbors"
+
+
+def _sizes(self) -> dict[str, int]:
+    """How many nodes each type has, as far as its edges tell: found once, since the sampler does not keep it."""
+    if (known := vars(self).get("num_nodes")) is not None:
+        return known
+    sizes = dict.fromkeys(self.node_types, 0)
+    for name, (source, _, destination) in self.to_edge_type.items():
+        row = self.row_dict[name]
+        sizes[destination] = max(sizes[destination], self.colptr_dict[name].numel() - 1)
+        sizes[source] = max(sizes[source], int(row.max()) + 1 if row.numel() else 0)
+    self.num_nodes = sizes
+    return sizes

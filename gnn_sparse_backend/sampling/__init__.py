@@ -1,0 +1,1 @@
+"""Neighbourhoods of nodes, drawn at random: mini-batches of a graph."""

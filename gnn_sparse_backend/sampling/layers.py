@@ -1,0 +1,124 @@
+"""Sampling layer by layer: the neighbours of what the layer before has met, over relations between types of nodes.
+
+Of each layer the relations come in their order, and rows in the order in which nodes were met, so that numbers of nodes
+are the same as those of pyg-lib for the same draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .draws import Drawn, Relation, draw, stream_of
+from .numbers import Numbers
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Of one relation: (drawn,) int64 the numbers of sources and destinations in the sample, and positions, in
+    the order of the destinations. hops: of each layer, how many edges it has.
+    """
+
+    sources: Tensor
+    destinations: Tensor
+    positions: Tensor
+    hops: list[int]
+
+
+@dataclass(frozen=True)
+class Layers:
+    """nodes, trees: by type, (met,) int64; no trees without several. hops: of each type, how many are new with the
+    seeds and with each layer. edges: of the relations in their order.
+    """
+
+    nodes: dict[str, Tensor]
+    trees: dict[str, Tensor] | None
+    hops: dict[str, list[int]]
+    edges: list[Edges]
+
+
+def sample_layers(
+    relations: Sequence[Relation],
+    sizes: Mapping[str, int],
+    seeds: Mapping[str, Tensor],
+    fanouts: Sequence[Sequence[int]],
+    seed: int,
+    *,
+    replace: bool = False,
+    disjoint: bool = False,
+    latest: Tensor | None = None,
+    last: bool = False,
+    induced: bool = False,
+) -> Layers:
+    """Args:
+    sizes: how many nodes each type has.
+    seeds: by type, (n,) int64 nodes.
+    fanouts: of each relation, for each layer; below 0 all neighbours.
+    seed: of the random numbers.
+    disjoint: a tree of its own for each seed, in the order of ``seeds``.
+    latest: (trees,) int64; of relations with times, neighbours until then are drawn, with ``last`` the last ones.
+    induced: all edges between nodes that were met, instead of those that were drawn.
+    """
+    for each in relations:
+        if each.destinations != sizes[each.destination]:
+            raise ValueError(
+                f"{each.destinations} rows for {sizes[each.destination]} nodes of type {each.destination!r}"
+            )
+    known: dict[str, Numbers] = {}
+    tree = 0
+    for kind, size in sizes.items():
+        keys = seeds.get(kind)
+        keys = torch.empty(0, dtype=torch.int64) if keys is None else keys.to(torch.int64)
+        if disjoint:
+            keys = keys + torch.arange(tree, tree + len(keys)) * size
+            tree += len(keys)
+        known[kind] = Numbers(size, disjoint, keys)
+    begin = dict.fromkeys(sizes, 0)
+    hops = {kind: [numbers.size] for kind, numbers in known.items()}
+    found: list[list[tuple[Tensor, Drawn]]] = [[] for _ in relations]
+    for layer in range(max(map(len, fanouts), default=0)):
+        end = {kind: numbers.size for kind, numbers in known.items()}
+        for at, relation in enumerate(relations):
+            first, to = begin[relation.destination], known[relation.destination]
+            rows = to.keys[first : end[relation.destination]]
+            fanout = fanouts[at][layer] if layer < len(fanouts[at]) else 0
+            stream = stream_of(seed, layer, at)
+            drawn = draw(relation, rows, first, fanout, stream, replace=replace, latest=latest, last=last)
+            numbers = known[relation.source].number(rows, to.span, drawn.pointers, drawn.neighbours)
+            found[at].append((numbers, drawn))
+        begin = end
+        for kind, numbers in known.items():
+            hops[kind].append(numbers.size - end[kind])
+    if induced:
+        found = [[between(relation, known)] for relation in relations]
+    edges = [_joined(each) for each in found]
+    nodes = {kind: numbers.keys % numbers.span if disjoint else numbers.keys for kind, numbers in known.items()}
+    trees = {kind: numbers.keys // numbers.span for kind, numbers in known.items()} if disjoint else None
+    return Layers(nodes, trees, hops, edges)
+
+
+def between(
+    relation: Relation, known: Mapping[str, Numbers], fanout: int = -1, stream: int = 0
+) -> tuple[Tensor, Drawn]:
+    """The edges between nodes that were met, among ``fanout`` that are drawn for each destination, or all."""
+    to = known[relation.destination]
+    drawn = draw(relation, to.keys, 0, fanout, stream)
+    numbers = known[relation.source].find(to.keys, to.span, drawn.pointers, drawn.neighbours)
+    met = numbers >= 0
+    kept = Drawn(drawn.pointers, drawn.positions[met], drawn.neighbours[met], drawn.rows[met])
+    return numbers[met], kept
+
+
+def _joined(found: list[tuple[Tensor, Drawn]]) -> Edges:
+    def joined(parts: list[Tensor]) -> Tensor:
+        return parts[0] if len(parts) == 1 else torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64)
+
+    return Edges(
+        joined([numbers for numbers, _ in found]),
+        joined([drawn.rows for _, drawn in found]),
+        joined([drawn.positions for _, drawn in found]),
+        [len(numbers) for numbers, _ in found],
+    )

@@ -1,0 +1,1 @@
+"""Sampling: neighbours drawn at random."""
