@@ -5,5 +5,5 @@ A family has its public functions (``api.py`` or a module each), its operators (
 (``prepared.py``). docs/architecture.md says what lives where.
 """
 
-FAMILIES = ("message", "attention", "relational", "grouped", "convolution", "masked")
+FAMILIES = ("message", "attention", "relational", "grouped", "convolution", "masked", "composed")
 """The rooms, in the order in which lists name their operators."""

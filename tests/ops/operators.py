@@ -67,6 +67,11 @@ def _gspmm(op: str, reduce: str, ties: str = "even") -> Operator:
     return Operator(_tensors(_X, _W), lambda g, x, w: gsb.gspmm(g, op, reduce, x, w, ties=ties))
 
 
+def _parts(graph) -> gsb.formats.Decomposition:
+    """Blocks of which half is there, and the rest by itself."""
+    return gsb.formats.decompose(graph, ["bsr(2)", "csr"])
+
+
 def _segments(graph) -> Tensor:
     return graph.in_degrees.long()
 
@@ -91,6 +96,15 @@ OPERATORS: dict[str, Operator] = {
         f"gsddmm_{op}": Operator(_tensors(_Y, _X), lambda g, u, v, op=op: gsb.gsddmm(g, op, u, v, "v", "u"))
         for op in ("add", "div", "dot")
     },
+    "composed_spmm": Operator(
+        _tensors(("edge",), ("column", "width")), lambda g, a, x: gsb.composed_spmm(_parts(g), a, x)
+    ),
+    "composed_linear": Operator(
+        _tensors(("edge",), ("width", "column")), lambda g, a, x: gsb.composed_linear(_parts(g), a, x)
+    ),
+    "composed_sddmm": Operator(
+        _tensors(("row", "width"), ("column", "width")), lambda g, u, v: gsb.composed_sddmm(_parts(g), u, v)
+    ),
     "edge_softmax": Operator(_tensors(("edge", "heads")), lambda g, s: gsb.edge_softmax(g, s)),
     "attention": Operator(_tensors(_Y, _X, _X), lambda g, q, k, v: gsb.attention(g, q, k, v)),
     "gat_attention": Operator(

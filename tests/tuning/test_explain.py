@@ -68,6 +68,7 @@ def structure_of(kind: type):
         gsb.Segments: lambda: gsb.Segments.from_index(row, 3),
         gsb.KernelMap: lambda: gsb.KernelMap.from_pairs(row[:3], row[:3], torch.tensor([0, 2, 3]), (3, 3)),
         gsb.masks.Mask: lambda: gsb.masks.causal(3, block=2),
+        gsb.formats.Decomposition: lambda: gsb.formats.decompose(torch.eye(3), ["bsr(2)", "csr"]),
     }
     return made[kind]()
 

@@ -30,6 +30,13 @@ def numbers(below: int, count: int, seed: int) -> torch.Tensor:
     return torch.randint(below, (count,), generator=torch.Generator().manual_seed(seed))
 
 
+def blocks_and_single() -> torch.Tensor:
+    """Four full blocks, and single numbers, of a matrix of a shape that no block divides."""
+    matrix = (torch.rand(ROWS, COLUMNS, generator=torch.Generator().manual_seed(0)) < 0.02).float()
+    matrix[32:64, 16:48] = 1.0
+    return matrix
+
+
 @pytest.fixture(scope="module")
 def structures():
     """Structures of their own: edges in no order, so much work that threads share it."""
@@ -43,6 +50,7 @@ def structures():
             each.repeat(8), each.repeat(8), torch.arange(9) * COLUMNS, (ROWS, COLUMNS)
         ),
         gsb.masks.Mask: gsb.masks.band(ROWS, 20, 20, block=32),
+        gsb.formats.Decomposition: gsb.formats.decompose(blocks_and_single(), ["bsr(16)", "csr"]),
     }
 
 
@@ -86,6 +94,10 @@ def _cases():
     )
     for reduce in ("sum", "mean", "max"):
         yield f"segment_{reduce}", f, [(EDGES, f)], lambda s, x, reduce=reduce: gsb.segment_reduce(x, s, reduce)
+    values = int(blocks_and_single().count_nonzero())
+    yield "composed_spmm", f, [(values,), (COLUMNS, f)], gsb.composed_spmm
+    yield "composed_linear", f, [(values,), (f, COLUMNS)], gsb.composed_linear
+    yield "composed_sddmm", f, [(ROWS, f), (COLUMNS, f)], gsb.composed_sddmm
 
 
 CASES = {
@@ -123,6 +135,7 @@ def test_calls_and_gradients_compile_nothing_afterwards(case, dtype, structures)
         gsb.Graph: lambda g: gsb.Graph.from_csr(g.indptr, g.indices, g.shape, g.edge_ids),
         gsb.RelGraph: lambda g: gsb.RelGraph.from_triples(g.source, g.destination, g.relation, g.shape, RELATIONS),
         gsb.Segments: lambda s: gsb.Segments(s.offsets, s.order, s.num_rows),
+        gsb.formats.Decomposition: lambda p: gsb.formats.decompose(blocks_and_single(), p.formats),
     }[PREPARED[name].on](structure)
     for one, other in zip(found, step(call, fresh, operands), strict=True):
         assert torch.equal(one, other)
@@ -152,7 +165,9 @@ def test_without_precompile_the_same_calls_compile(structures):
 def test_every_operator_can_be_called_at_its_widths(name, structures):
     """Shapes fit the call, in the widths of the tests above. Those that are measured are called in other tests."""
     operator = PREPARED[name]
-    width = {"heads": 5, "F": 9, "D": 9, "F_out": (9, 10), "C_out": (9, 10), "Dv": (9, 10)}.get(operator.width[-1])
+    width = {"heads": 5, "F": 9, "D": 9, "tokens": 9, "F_out": (9, 10), "C_out": (9, 10), "Dv": (9, 10)}.get(
+        operator.width[-1]
+    )
     width = width or {"blocks": (10, 15, 5), "groups": (10, 15, 5), "bases": (9, 10, 2)}[operator.width[-1]]
     (width,) = operator.widths((3, 11) if len(operator.width) == 2 and operator.on is gsb.Graph else width)
     step = Step("", operator, structures[operator.on], width, torch.float32, True)

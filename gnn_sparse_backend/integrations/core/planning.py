@@ -58,6 +58,10 @@ def precompile(
     | segment_sum, segment_mean, segment_max, segment_min | Segments | F |
     | sparse_conv | KernelMap | (C_in, C_out), or C for both |
     | sparse_conv_groups | KernelMap | (C_in, C_out, groups of channels) |
+    | sparse_attention | Mask | (D, D of v) of a head, or D for both |
+    | masked_sddmm, masked_spmm | Mask | D of a head |
+    | composed_spmm, composed_sddmm | Decomposition | columns of x; terms of a product |
+    | composed_linear | Decomposition | tokens: rows of x |
 
     Attention takes F alone for operands without heads.
     ``weighted_``: with a number for each edge, of attention for each head too (``edge_weight``: dropout of attention).
@@ -73,17 +77,18 @@ def precompile(
     step. Plans are kept under the GPU's own name.
 
     Args:
-        data: a ``gsb.Graph``, ``RelGraph``, ``Segments`` or ``KernelMap``, a DGL graph or block, a PyG ``Data``,
-            ``HeteroData``, ``EdgeIndex`` or edge_index, a pair (edge_index, edge_type), a SciPy sparse matrix, a
-            sparse torch tensor, or a dataset or iterable of these. Matrices are ``[destination, source]``. Of a graph
-            with several edge types operators on graphs are prepared for each type, and those on a ``RelGraph`` for all
-            edges together. Edge types are those of DGL's and PyG's heterogeneous graphs, of ``edata["_TYPE"]`` or
-            ``edata["etype"]`` in DGL, and ``edge_type`` in PyG.
+        data: a ``gsb.Graph``, ``RelGraph``, ``Segments``, ``KernelMap``, ``masks.Mask`` or ``formats.Decomposition``, a
+            DGL graph or block, a PyG ``Data``, ``HeteroData``, ``EdgeIndex`` or edge_index, a pair (edge_index,
+            edge_type), a SciPy sparse matrix, a sparse torch tensor, or a dataset or iterable of these. Matrices are
+            ``[destination, source]``. Of a graph with several edge types operators on graphs are prepared for each
+            type, and those on a ``RelGraph`` for all edges together. Edge types are those of DGL's and PyG's
+            heterogeneous graphs, of ``edata["_TYPE"]`` or ``edata["etype"]`` in DGL, and ``edge_type`` in PyG.
         features: a width, or several in a list, as the table has them: the hidden sizes of a model, most of all. Where
             a width is one number, a tuple is several too; where it is a tuple, a tuple of numbers is one. Or a dict
             from operators to theirs.
         ops: of the table; by default the names in ``features`` where that is a dict, else ``sum``, of a ``RelGraph``
-            ``rgms``, of ``Segments`` ``segment_mm``, of a ``KernelMap`` ``sparse_conv``.
+            ``rgms``, of ``Segments`` ``segment_mm``, of a ``KernelMap`` ``sparse_conv``, of a mask
+            ``sparse_attention``, of a ``Decomposition`` ``composed_spmm``.
         budget: seconds, or ``"500ms"``, ``"30s"``, ``"2m"``. When it ends, or at Ctrl-C, the fastest plans so far are
             kept. A plan being timed or a kernel being compiled is finished: a second or so more.
         dtype: ``float32``, ``float64``, ``bfloat16`` or ``float16``, or torch's.
