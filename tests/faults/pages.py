@@ -10,11 +10,12 @@ from .fault import ROOT, Fault, all_faults
 NOT_FOUND = "**NOT FOUND**"
 FOLDER = ROOT / "docs" / "testing"
 # Of each page: its title goes on so, and the faults of which part of the package it has.
-_APART = ("compiler", "integrations")
+_APART = ("compiler", "integrations", "ops")
 PAGES = {
     "faults-compiler.md": ("compiler", lambda fault: fault.room.startswith("compiler")),
     "faults-frameworks.md": ("frameworks", lambda fault: fault.room.startswith("integrations")),
-    "faults-operators.md": ("operators and planner", lambda fault: not fault.room.startswith(_APART)),
+    "faults-operators.md": ("operators", lambda fault: fault.room.startswith("ops")),
+    "faults-structures.md": ("structures, planner and the rest", lambda fault: not fault.room.startswith(_APART)),
 }
 HEAD = """\
 # Planted faults: {title}
