@@ -26,6 +26,7 @@ ROOMS = {
     "structures": _BELOW_STRUCTURES,
     "ops": _BELOW_STRUCTURES | {"log", "structures"},
     "tuning": _BELOW_STRUCTURES | {"ops", "structures"},
+    "distributed": {"ops", "runtime", "structures"},
     "nn": {"compiler", "formats", "ops", "planner", "runtime", "structures"},
     "integrations": _BELOW_STRUCTURES | _SETTINGS | {"nn", "ops", "structures", "tuning"},
     "cli": _BELOW_STRUCTURES | _SETTINGS | {"", "ops", "structures", "tuning"},
@@ -69,6 +70,7 @@ LIBRARIES = {
     "structures": {"numpy", "rich", "scipy", "torch"},
     "ops": {"numpy", "rich", "torch"},
     "tuning": {"numpy", "rich", "torch"},
+    "distributed": {"dgl", "matplotlib", "numpy", "pymetis", "rich", "scipy", "torch"},
     "nn": {"rich", "torch"},
     "integrations": {"cumm", "dgl", "numpy", "psutil", "pytest", "rich", "spconv", "torch", "torch_geometric"},
     "cli": {"numpy", "rich", "scipy", "torch", "tvm"},
@@ -78,6 +80,7 @@ RECORDED = {
     # who records operators for autograd or for compiled programs, and why
     "ops.core.library": "torch.library of every Operator",
     "ops.core.operator": "autograd.Function of every Operator",
+    "distributed.halo": "rows that processes send to each other, whose gradients go the way back",
     "integrations.lazy.tensor": "the history of tensors that nobody has computed",
     "integrations.lazy.recipes": "a gather of a framework, whose gradient is an aggregation",
 }
