@@ -159,6 +159,8 @@ class DistGraph(Immutable, Partitioned):
 
     def start(self, x: Tensor, layer: str) -> Travelling:
         """The halo of ``x`` under way; ``wait`` has it."""
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{layer}: operands of sources must be torch tensors, got {type(x).__name__}")
         if x.dim() == 0 or x.shape[0] != self.shape[1]:
             raise ValueError(
                 f"{layer}: operands of sources must have {self.shape[1]} rows, one per source of part {self.part}, got "

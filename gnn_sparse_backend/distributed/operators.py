@@ -43,6 +43,8 @@ def call(graph, operator: Callable, given: dict[str, Any]) -> Any:
 def _added(graph, operator: Callable, given: dict[str, Any]) -> Tensor:
     """Sums: those over own sources are computed while the halo travels."""
     name, columns, edges = operator.__name__, _columns(operator.__name__, given), _edges(operator.__name__, given)
+    for key, e in edges.items():
+        _check_edges(graph, name, key, e)
     divides, given = given["reduce"] == "mean", given | {"reduce": "sum"}
     started = {key: graph.start(x, name) for key, x in columns.items()}
     inner_edges = {key: e.index_select(0, graph.inner_edges) for key, e in edges.items()}
@@ -68,6 +70,16 @@ def _edges(name: str, given: dict[str, Any]) -> dict[Any, Tensor]:
         return {at: x for at, (place, x) in enumerate(given["operands"]) if place == "e"}
     weight = "edge_weight" if name == "rgms" else "weight"
     return {} if given[weight] is None else {weight: given[weight]}
+
+
+def _check_edges(graph, name: str, key: Any, e: Any) -> None:
+    if not isinstance(e, Tensor):
+        raise TypeError(f"{name}: operand {key} must be a torch tensor, got {type(e).__name__}")
+    if e.dim() == 0 or e.shape[0] != graph.num_edges:
+        raise ValueError(
+            f"{name}: operand {key} must have {graph.num_edges} rows, one per edge of part {graph.part} "
+            f"(graph.edge_ids), got {tuple(e.shape)}"
+        )
 
 
 def _put(given: dict[str, Any], changed: dict[Any, Tensor]) -> dict[str, Any]:

@@ -50,10 +50,10 @@ class Report:
 
     def __str__(self) -> str:
         title = f"{self.method}: {self.edge_cut:.1%} of the edges cut, largest part {self.balance:.2f} of the average"
-        table = Table("part", "rows", "edges", "cut edges", "halo", title=title)
+        table = Table("part", "rows", "edges", "cut edges", "halo")
         for part, counts in enumerate(zip(self.rows, self.edges, self.cut, self.halo)):
             table.add_row(str(part), *(f"{each:,}" for each in counts))
-        return render(table)
+        return render(title, table)
 
 
 def draw(report: Report, path: Path) -> None:

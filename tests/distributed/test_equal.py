@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import pickle
 import sys
 
 import pytest
+import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.distributed.methods import METHODS
@@ -34,3 +36,19 @@ def test_metis_is_missing(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pymetis", None)
     with pytest.raises(ImportError, match="needs pymetis: pip install"):
         gsb.distributed.partition(cases.whole("square"), 2, tmp_path)
+
+
+def test_operands_that_do_not_fit_are_refused(tmp_path):
+    gsb.distributed.partition(cases.whole("square"), 1, tmp_path, "range", progress=False)
+    part = gsb.distributed.DistGraph.load(tmp_path)
+    x = torch.ones(23, 2)
+    with pytest.raises(ValueError, match=r"spmm: operands of sources must have 23 rows.*got \(22, 2\)"):
+        gsb.spmm(part, x[:22])
+    with pytest.raises(ValueError, match=r"spmm: operand weight must have 120 rows.*got \(121,\)"):
+        gsb.spmm(part, x, torch.ones(121))
+    with pytest.raises(TypeError, match="spmm: operands of sources must be torch tensors, got list"):
+        gsb.spmm(part, [1])
+    with pytest.raises(ValueError, match='norm_by="src" of a DistGraph'):
+        gsb.edge_softmax(part, torch.ones(120), norm_by="src")
+    with pytest.raises(TypeError, match="belongs to its process"):
+        pickle.dumps(part)
