@@ -1,10 +1,13 @@
 """Full-graph GraphSAGE on the parts of a graph, a process each.
 
-python examples/distributed_sage.py --cut 2                  # once
-torchrun --nproc-per-node 2 examples/distributed_sage.py     # with any number of parts that the graph was cut into
+python examples/distributed_sage.py cuts a graph and starts torchrun, whose processes run this script again. With a
+folder that has been cut: torchrun --nproc-per-node 2 examples/distributed_sage.py
 """
 
 import argparse
+import os
+import subprocess
+import sys
 from itertools import pairwise
 
 import torch
@@ -55,14 +58,22 @@ def train(folder, epochs):
     dist.destroy_process_group()
 
 
+def start(parts, folder):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(parts), __file__]
+    environment = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([*command, "--folder", folder], env=os.environ | environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    print(done.stdout)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cut", type=int, metavar="PARTS")
-    parser.add_argument("--folder", default="parts")
-    parser.add_argument("--method", default="range")
-    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--parts", type=int, default=2)
+    parser.add_argument("--folder", default="out/parts")
+    parser.add_argument("--method", default="range", help="metis, where pymetis is installed, cuts fewer edges")
     given = parser.parse_args()
-    if given.cut:
-        cut(given.cut, given.folder, given.method)
+    if "RANK" in os.environ:  # one of those that torchrun started
+        train(given.folder, 5)
     else:
-        train(given.folder, given.epochs)
+        cut(given.parts, given.folder, given.method)
+        start(given.parts, given.folder)
