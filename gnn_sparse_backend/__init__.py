@@ -20,6 +20,7 @@ from . import config, log
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from . import distributed as distributed
     from . import formats as formats
     from . import nn as nn
     from .integrations import disable as disable
@@ -112,6 +113,7 @@ _HOMES = {
 }
 
 _MODULES = {
+    "distributed": "gnn_sparse_backend.distributed",
     "formats": "gnn_sparse_backend.formats",
     "masks": "gnn_sparse_backend.structures.masks",
     "nn": "gnn_sparse_backend.nn",

@@ -27,6 +27,7 @@ ROOMS = {
     "sampling": {"compiler", "runtime", "structures"},
     "ops": _BELOW_STRUCTURES | {"log", "structures"},
     "tuning": _BELOW_STRUCTURES | {"ops", "structures"},
+    "distributed": {"ops", "runtime", "structures"},
     "nn": {"compiler", "formats", "ops", "planner", "runtime", "structures"},
     "integrations": _BELOW_STRUCTURES | _SETTINGS | {"nn", "ops", "sampling", "structures", "tuning"},
     "cli": _BELOW_STRUCTURES | _SETTINGS | {"", "ops", "structures", "tuning"},
@@ -71,6 +72,7 @@ LIBRARIES = {
     "sampling": {"torch"},
     "ops": {"numpy", "rich", "torch"},
     "tuning": {"numpy", "rich", "torch"},
+    "distributed": {"dgl", "matplotlib", "numpy", "pymetis", "rich", "scipy", "torch"},
     "nn": {"rich", "torch"},
     "integrations": {"cumm", "dgl", "numpy", "psutil", "pytest", "rich", "spconv", "torch", "torch_geometric"},
     "cli": {"numpy", "rich", "scipy", "torch", "tvm"},
@@ -80,6 +82,7 @@ RECORDED = {
     # who records operators for autograd or for compiled programs, and why
     "ops.core.library": "torch.library of every Operator",
     "ops.core.operator": "autograd.Function of every Operator",
+    "distributed.halo": "rows that processes send to each other, whose gradients go the way back",
     "integrations.lazy.tensor": "the history of tensors that nobody has computed",
     "integrations.lazy.recipes": "a gather of a framework, whose gradient is an aggregation",
 }

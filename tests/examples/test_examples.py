@@ -39,6 +39,10 @@ SAID = {
     ),
     "mini_batches": ("dgl", [r"epoch 2: mean loss \d\.\d+, kernels made or loaded so far: \d", r"gspmm_mean +30 +0"]),
     "rgcn_heterogeneous": ("torch_geometric", [r"58000 edges, 5 relations", r"pyg +rgms +1 +0"]),
+    "distributed_sage": (
+        None,
+        [r"range: \d+\.\d% of the edges cut", r"part 1: loss after 5 epochs: \d\.\d+, sent \d+ bytes"],
+    ),
     "own_message": (None, [r"the sum and 3 gradients agree", r"first and second gradients agree"]),
     "attention_by_hand": (None, [r"three_steps: results and 3 gradients", r"attention: results and 3 gradients"]),
     "torch_compile": (None, [r"compiled by inductor: results and 4 gradients as without"]),

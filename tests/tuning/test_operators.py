@@ -229,7 +229,9 @@ def test_what_is_measured_and_what_is_not_in_one_call(structures):
 
 def test_without_a_word_each_structure_has_its_own_operator(structures):
     report = gsb.precompile(list(structures.values()), 4, budget=0, progress=False)
-    others = [f"{name} and backward" for name in ("rgms", "segment_mm", "sparse_conv", "sparse_attention")]
+    others = [
+        f"{name} and backward" for name in ("rgms", "segment_mm", "sparse_conv", "sparse_attention", "composed_spmm")
+    ]
     assert [row.op for row in report.rows] == ["sum", "sum backward", *others]
     assert {row.state for row in report.rows} == {"not reached"} and not report.complete
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ...structures.graph import Graph
 from ..core.operands import check_dense, check_graph, check_traced, common_type, is_plain
+from ..core.partitioned import Partitioned
 from ..core.signatures import ready_call
 from ..core.traced import traced_graph
 from ..message.checks import check_message_rows
@@ -25,7 +26,7 @@ _WEIGHTED_VALUE = "mul(x0, x1)", ("column", "edge")
 
 
 def attention(
-    graph: Graph,
+    graph: Graph | Partitioned,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -59,6 +60,8 @@ def attention(
         TypeError: an operand is not a dense floating tensor, or types differ.
         ValueError: a shape or device does not fit the graph or another operand, or ``scale`` is not a number.
     """
+    if isinstance(graph, Partitioned):
+        return graph.call(attention, query=query, key=key, value=value, scale=scale, edge_weight=edge_weight)
     name = "attention"
     check_graph(name, graph)
     signature = None
@@ -79,7 +82,7 @@ def attention(
 
 
 def gat_attention(
-    graph: Graph,
+    graph: Graph | Partitioned,
     dst_scores: Tensor,
     src_scores: Tensor,
     value: Tensor,
@@ -107,6 +110,16 @@ def gat_attention(
     Raises:
         TypeError, ValueError: as ``attention``.
     """
+    if isinstance(graph, Partitioned):
+        return graph.call(
+            gat_attention,
+            dst_scores=dst_scores,
+            src_scores=src_scores,
+            value=value,
+            negative_slope=negative_slope,
+            edge_scores=edge_scores,
+            edge_weight=edge_weight,
+        )
     name = "gat_attention"
     check_graph(name, graph)
     slope = _slope(name, negative_slope)
@@ -128,7 +141,7 @@ def gat_attention(
 
 
 def gatv2_attention(
-    graph: Graph,
+    graph: Graph | Partitioned,
     x_dst: Tensor,
     x_src: Tensor,
     att: Tensor,
@@ -156,6 +169,16 @@ def gatv2_attention(
     Raises:
         TypeError, ValueError: as ``attention``.
     """
+    if isinstance(graph, Partitioned):
+        return graph.call(
+            gatv2_attention,
+            x_dst=x_dst,
+            x_src=x_src,
+            att=att,
+            negative_slope=negative_slope,
+            value=value,
+            edge_weight=edge_weight,
+        )
     name = "gatv2_attention"
     check_graph(name, graph)
     slope = _slope(name, negative_slope)

@@ -6,12 +6,13 @@ from torch import Tensor
 
 from ...structures.graph import Graph
 from ..core.operands import check_graph, check_kernels_for, check_traced, check_written_out, is_plain
+from ..core.partitioned import Partitioned
 from ..core.traced import traced_graph
 from ..message.checks import check_choice
 from .operators import check_edges, softmax_edges
 
 
-def edge_softmax(graph: Graph, scores: Tensor, norm_by: str = "dst") -> Tensor:
+def edge_softmax(graph: Graph | Partitioned, scores: Tensor, norm_by: str = "dst") -> Tensor:
     """``out[e] = exp(scores[e]) / sum of exp(scores) over the edges with the same end``, for each feature apart.
 
     Args:
@@ -28,6 +29,8 @@ def edge_softmax(graph: Graph, scores: Tensor, norm_by: str = "dst") -> Tensor:
         TypeError: ``scores`` is not a dense floating tensor.
         ValueError: a shape or device does not fit the graph, or ``norm_by`` is unknown.
     """
+    if isinstance(graph, Partitioned):
+        return graph.call(edge_softmax, scores=scores, norm_by=norm_by)
     check_graph("edge_softmax", graph)
     check_choice("edge_softmax", "norm_by", norm_by, ("dst", "src"))
     check_edges(graph, "scores", scores)

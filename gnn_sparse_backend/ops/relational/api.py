@@ -11,6 +11,7 @@ from torch import Tensor
 from ...runtime.devices import check_kernels
 from ...structures.relational.graph import RelGraph
 from ..core.operands import autocasts, check_dense, check_traced, check_written_out, is_plain
+from ..core.partitioned import Partitioned
 from ..core.signatures import signature_of
 from ..core.traced import Traced, traced_rel_graph
 from ..message.checks import check_choice
@@ -25,13 +26,17 @@ EdgeWeight: TypeAlias = Tensor | Mapping[Any, Tensor]
 
 @overload
 def rgms(
-    rel_graph: RelGraph, x: Tensor, weight: Weight, edge_weight: EdgeWeight | None = None, reduce: str = "sum"
+    rel_graph: RelGraph | Partitioned,
+    x: Tensor,
+    weight: Weight,
+    edge_weight: EdgeWeight | None = None,
+    reduce: str = "sum",
 ) -> Tensor: ...
 
 
 @overload
 def rgms(
-    rel_graph: RelGraph,
+    rel_graph: RelGraph | Partitioned,
     x: Mapping[str, Tensor],
     weight: Weight,
     edge_weight: EdgeWeight | None = None,
@@ -40,7 +45,7 @@ def rgms(
 
 
 def rgms(
-    rel_graph: RelGraph,
+    rel_graph: RelGraph | Partitioned,
     x: Tensor | Mapping[str, Tensor],
     weight: Weight,
     edge_weight: EdgeWeight | None = None,
@@ -80,6 +85,8 @@ def rgms(
         TypeError: an operand is not a dense floating tensor, or types differ.
         ValueError: a shape or device does not fit, or ``reduce`` is unknown.
     """
+    if isinstance(rel_graph, Partitioned):
+        return rel_graph.call(rgms, x=x, weight=weight, edge_weight=edge_weight, reduce=reduce)
     if not isinstance(rel_graph, RelGraph):
         raise TypeError(
             f"rgms: rel_graph must be a gsb.RelGraph, got {type(rel_graph).__name__}; make one with "

@@ -12,6 +12,7 @@ from torch import Tensor
 from ....compiler.language.reduction import REDUCTIONS
 from ....structures.graph import Graph
 from ...core.operands import check_graph, check_traced, is_plain
+from ...core.partitioned import Partitioned
 from ...core.signatures import ready_call
 from ...core.traced import traced_graph
 from ..checks import check_choice, check_message_operands, check_message_rows, checked_message
@@ -26,7 +27,7 @@ _TIES = ("even", "last", "first")
 
 
 def aggregate(
-    graph: Graph,
+    graph: Graph | Partitioned,
     message: str | Message,
     operands: Iterable[tuple[str, Tensor]],
     reduce: str = "sum",
@@ -62,6 +63,8 @@ def aggregate(
         ValueError: the message is not one or does not read an operand, a shape or device does not fit the graph,
             features do not broadcast, or ``reduce`` or ``ties`` is unknown.
     """
+    if isinstance(graph, Partitioned):
+        return graph.call(aggregate, message=message, operands=operands, reduce=reduce, ties=ties)
     places, names, tensors = _taken_apart("aggregate", operands)
     return reduce_messages("aggregate", graph, str(message), places, names, tensors, reduce, ties)
 

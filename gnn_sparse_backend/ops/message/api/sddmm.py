@@ -15,11 +15,12 @@ from ...core.operands import (
     common_type,
     is_plain,
 )
+from ...core.partitioned import Partitioned
 from ...core.traced import traced_graph
 from ..products import SDDMM, sddmm_of
 
 
-def sddmm(graph: Graph, u: Tensor, v: Tensor) -> Tensor:
+def sddmm(graph: Graph | Partitioned, u: Tensor, v: Tensor) -> Tensor:
     """``out[e] = dot(u[dst(e)], v[src(e)])`` for every edge, in the user's edge order.
 
     Args:
@@ -35,6 +36,8 @@ def sddmm(graph: Graph, u: Tensor, v: Tensor) -> Tensor:
         TypeError: an operand is not a dense floating tensor, or types differ.
         ValueError: a shape or device does not fit the graph or the other operand.
     """
+    if isinstance(graph, Partitioned):
+        return graph.call(sddmm, u=u, v=v)
     check_graph("sddmm", graph)
     check_features("sddmm", "u", u)
     check_features("sddmm", "v", v)

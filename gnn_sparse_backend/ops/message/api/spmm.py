@@ -17,6 +17,7 @@ from ...core.operands import (
     common_type,
     is_plain,
 )
+from ...core.partitioned import Partitioned
 from ...core.signatures import ready_call
 from ...core.traced import traced_graph
 from ..checks import check_choice
@@ -28,7 +29,7 @@ from .aggregate import reduce_messages
 _COPY, _WEIGHTED = ("x0", ("column",)), ("mul(x1, x0)", ("column", "edge"))
 
 
-def spmm(graph: Graph, x: Tensor, weight: Tensor | None = None, reduce: str = "sum") -> Tensor:
+def spmm(graph: Graph | Partitioned, x: Tensor, weight: Tensor | None = None, reduce: str = "sum") -> Tensor:
     """Sum, mean, maximum or minimum, into every destination, of its sources' features, weighted by the edges.
 
     For sums ``out[i] = sum over edges e into i of weight[e] * x[src(e)]``.
@@ -53,6 +54,8 @@ def spmm(graph: Graph, x: Tensor, weight: Tensor | None = None, reduce: str = "s
         TypeError: an operand is not a dense floating tensor, or types differ.
         ValueError: a shape or device does not fit the graph, or ``reduce`` is unknown.
     """
+    if isinstance(graph, Partitioned):
+        return graph.call(spmm, x=x, weight=weight, reduce=reduce)
     check_graph("spmm", graph)
     signature, ready = ready_call(graph, ("spmm", reduce), (x, weight))
     if ready is not None:

@@ -1,0 +1,17 @@
+"""What an operator calls of a structure of which this process holds a part (``gsb.distributed``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+class Partitioned:
+    """A structure whose rows are shared out among processes.
+
+    An operator that is given one hands itself over with its arguments: it runs on ordinary structures that the
+    part is made of.
+    """
+
+    def call(self, operator: Callable[..., Any], **arguments: Any) -> Any:
+        raise NotImplementedError

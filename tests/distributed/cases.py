@@ -1,0 +1,134 @@
+"""Graphs, and operators on a part that are held against the same on the whole graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+import gnn_sparse_backend as gsb
+from gnn_sparse_backend.distributed import DistGraph, halo_exchange
+
+KINDS = ("square", "bipartite", "few", "relational")
+RELATIONS = 3
+
+
+def whole(kind: str) -> gsb.Graph | gsb.RelGraph:
+    """A graph with repeated edges, loops and isolated nodes; "few" has fewer nodes than there may be parts."""
+    random = torch.Generator().manual_seed(KINDS.index(kind))
+    rows, cols = {"square": (23, 23), "bipartite": (11, 17), "few": (2, 2), "relational": (19, 19)}[kind]
+    edges = 5 if kind == "few" else 120
+    row = torch.randint(max(rows - 3, 1), (edges,), generator=random)
+    col = torch.randint(max(cols - 2, 1), (edges,), generator=random)
+    if kind != "relational":
+        return gsb.Graph.from_coo(row, col, (rows, cols))
+    relation = torch.randint(RELATIONS, (edges,), generator=random)
+    return gsb.RelGraph.from_triples(col, row, relation, (rows, cols), RELATIONS)
+
+
+def ordinary(graph: gsb.Graph, v, u, e) -> dict[str, Callable]:
+    """Calls on a structure: v(...) makes operands of destinations, u of sources and e of edges."""
+    message = [("u", u(2, 3)), ("v", v(2, 1)), ("e", e(2, 1))]
+    calls = {
+        **{f"spmm {r}": lambda r=r: gsb.spmm(graph, u(5), e(), reduce=r) for r in ("sum", "mean", "max", "prod")},
+        "spmm heads": lambda: gsb.spmm(graph, u(2, 3), e(2)),
+        **{
+            f"aggregate {r}": lambda r=r: gsb.aggregate(graph, "mul(sigmoid(add(x0, x1)), x2)", message, r)
+            for r in ("sum", "mean", "min")
+        },
+        "sddmm": lambda: gsb.sddmm(graph, v(2, 3), u(2, 3)),
+        "edge_softmax": lambda: gsb.edge_softmax(graph, e(2)),
+        "attention": lambda: gsb.attention(graph, v(2, 3), u(2, 3), u(2, 4), edge_weight=e(2)),
+        "gat_attention": lambda: gsb.gat_attention(graph, v(2), u(2), u(2, 3)),
+        "gatv2_attention": lambda: gsb.gatv2_attention(graph, v(2, 3), u(2, 3), torch.ones(2, 3).double()),
+    }
+    return calls
+
+
+def relational(graph: gsb.RelGraph, v, u, e, weight) -> dict[str, Callable]:
+    return {f"rgms {r}": lambda r=r: gsb.rgms(graph, u(4), weight, e(), r) for r in ("sum", "mean")}
+
+
+class Operands:
+    """The same random operands, whole or the rows of a part, which keep their gradients."""
+
+    def __init__(self, count: int, ids: torch.Tensor | None, seed: int) -> None:
+        self.count, self.ids, self.seed, self.made = count, ids, seed, {}
+
+    def __call__(self, *width: int) -> torch.Tensor:
+        if width not in self.made:
+            random = torch.Generator().manual_seed(self.seed + 7 * len(width) + sum(width))
+            x = torch.rand(self.count, *width, generator=random, dtype=torch.float64) + 0.5
+            self.made[width] = (x if self.ids is None else x[self.ids]).requires_grad_()
+        return self.made[width]
+
+
+def results(kind: str, graph, ids: tuple | None, shape: tuple[int, int], edges: int, cut: Callable) -> dict:
+    """Outputs and gradients of every call, by name; ``cut(x, name)`` takes the cotangent's rows."""
+    of_rows, of_cols, of_edges = ids or (None, None, None)
+    found = {}
+    names = list(calls_of(kind, graph, *(Operands(n, None, 0) for n in (*shape, edges)), None))
+    for name in names:
+        v, u, e = Operands(shape[0], of_rows, 1), Operands(shape[1], of_cols, 2), Operands(edges, of_edges, 3)
+        random = torch.Generator().manual_seed(9)
+        weight = torch.rand(RELATIONS, 4, 6, generator=random, dtype=torch.float64).requires_grad_()
+        out = calls_of(kind, graph, v, u, e, weight)[name]()
+        of_edge = name in ("sddmm", "edge_softmax")
+        cotangent = torch.rand(edges if of_edge else shape[0], *out.shape[1:], generator=random, dtype=torch.float64)
+        out.backward(cut(cotangent, of_edge))
+        found[name] = {"out": (out.detach(), "edge" if of_edge else "row")}
+        for side, operands in (("row", v), ("col", u), ("edge", e)):
+            for width, x in operands.made.items():
+                if x.grad is not None:
+                    found[name][f"{side}{width}"] = (x.grad, side)
+        if weight.grad is not None:
+            found[name]["weight"] = (weight.grad, "all")
+    return found
+
+
+def calls_of(kind: str, graph, v, u, e, weight) -> dict[str, Callable]:
+    return relational(graph, v, u, e, weight) if kind == "relational" else ordinary(graph, v, u, e)
+
+
+def equal_to_one_process(rank: int, folders: dict[tuple[str, str], Path]) -> None:
+    """Every operator on every partition, against the whole graph."""
+    for (kind, method), folder in folders.items():
+        compare(kind, method, DistGraph.load(folder))
+
+
+def compare(kind: str, method: str, part: DistGraph) -> None:
+    graph = whole(kind)
+    ids = {"row": part.row_ids, "col": part.column_ids, "edge": part.edge_ids}
+    sizes = graph.shape, graph.num_edges
+    told = results(kind, graph, None, *sizes, lambda x, of_edge: x)
+    mine = results(kind, part, tuple(ids.values()), *sizes, lambda x, of_edge: x[ids["edge" if of_edge else "row"]])
+    assert mine.keys() == told.keys()
+    for name, found in mine.items():
+        assert found.keys() == told[name].keys(), name
+        for what, (x, side) in found.items():
+            wanted = told[name][what][0]
+            if side != "all":
+                wanted = wanted[ids[side]]
+            elif part.group is not None:
+                dist.all_reduce(x)
+            where = f"{kind} {method} {name} {what}: "
+            torch.testing.assert_close(x, wanted, rtol=1e-10, atol=1e-10, msg=where.__add__)
+    x = torch.arange(graph.shape[1], dtype=torch.float64)[part.column_ids]
+    assert torch.equal(halo_exchange(part, x).long(), part.halo_ids)
+    counted_as_predicted(part)
+
+
+def counted_as_predicted(part: DistGraph) -> None:
+    """Bytes of an exchange are those of the manifest, by layer, in both directions."""
+    if part.manifest["num_relations"] is not None:
+        return
+    part.traffic.clear()
+    x = torch.ones(part.shape[1], 5, dtype=torch.float32, requires_grad=True)
+    gsb.spmm(part, x).sum().backward()
+    halo_exchange(part, x.detach(), "other")
+    spmm, other = part.traffic["spmm"], part.traffic["other"]
+    assert (spmm.forward, spmm.backward) == part.predicted_bytes(5, torch.float32)
+    assert (other.forward, other.backward) == (spmm.forward, 0)
+    assert part.group is None or part.manifest["report"]["halo"][part.part] * 20 == spmm.backward
