@@ -9,20 +9,46 @@ from math import pow
 from .problem import Problem
 
 LINEAR = "composed_linear"
+SPMM = "composed"
 DENSE = "dense"
 """The matrix as it is, with its zeros, by PyTorch's product."""
 
-# Nanoseconds of one thread for a multiplication of a value with a feature, in float32: of dense matrices, of blocks by
-# their shorter side, and of single non-zeros, the second in a linear layer by slices of tokens. Fitted to 3,072 x 768,
-# 768 x 3,072 and 768 x 768 by 512 on an EPYC with AVX2, which was shared; those of blocks below 8 are guesses.
+
+@dataclass(frozen=True)
+class Rates:
+    """Nanoseconds of one thread, in float32.
+
+    blocks: for a multiplication of a value with a feature, of blocks by their shorter side. single: of single
+    non-zeros, for which rows of the operand are gathered; it grows with the bytes over ``cached`` to the power of
+    ``growth``, up to ``MOST_GROWTH`` times. together: how many features of the operand the gathers go to at a time, all
+    where None. store: for an element of the result, of each piece. transpose: for an element of the operand, where
+    there are single non-zeros. half: what blocks of a half type are to those of float32, as they are widened again and
+    again. half_single: of single non-zeros likewise.
+    """
+
+    blocks: tuple[tuple[int, float], ...]
+    single: float
+    cached: float
+    growth: float
+    together: int | None
+    store: float
+    transpose: float
+    half: float
+    half_single: float
+
+
+# Fitted on an EPYC with AVX2, two threads: linear layers to 3,072 x 768, 768 x 3,072 and 768 x 768 by 512 (blocks below
+# 8 are guesses), where single non-zeros go by slices of tokens; other products to a set of `benchmarks.formats`.
+RATES = {
+    LINEAR: Rates(((32, 0.034), (8, 0.055), (2, 0.100)), 0.075, 96 * 2**10, 0.15, 32, 1.0, 0.5, 2.0, 1.0),
+    SPMM: Rates(((8, 0.067), (2, 0.065)), 0.070, 1.5 * 2**20, 0.72, None, 0.4, 0.0, 1.6, 1.5),
+}
+MOST_GROWTH = 3.0
+"""Where nothing is held by the caches (a guess)."""
 DENSE_NS = 0.028
-BLOCK_NS = ((32, 0.034), (16, 0.055), (8, 0.055), (4, 0.100), (2, 0.100))
-SINGLE_NS, SLICED_NS = 0.100, 0.075
-# A row of results is stored once for each piece; single non-zeros of a linear layer want slices of its input
-# transposed; a kernel is called (a guess).
-STORE_NS, TRANSPOSE_NS, CALL_NS = 1.0, 0.5, 8_000.0
-# Of blocks in a half type to blocks in float32, which are widened again and again.
-HALF_BLOCKS = 2.0
+"""For a multiplication of a dense product, in float32."""
+CALL_NS = 8_000.0
+"""A kernel is called (a guess)."""
 # Of a dense product in a half type to one in float32: with instructions for it, and where it is emulated.
 HALF_NATIVE, HALF_EMULATED = 0.25, 5.5
 _HALF_FEATURE = {"bfloat16": "avx512bf16", "float16": "avx512fp16"}
@@ -47,7 +73,7 @@ def problem_of(
     shape: tuple[int, int], nnz: int, features: int, dtype: str, threads: int, tokens: bool = False
 ) -> Problem:
     """What is remembered of a product of a composed matrix; with ``tokens`` of ``composed_linear``'s."""
-    return Problem(LINEAR if tokens else "composed", *shape, nnz, features, dtype, threads)
+    return Problem(LINEAR if tokens else SPMM, *shape, nnz, features, dtype, threads)
 
 
 def predicted(problem: Problem, pieces: Sequence[PieceCount] | None, processor: Collection[str]) -> float:
@@ -57,11 +83,11 @@ def predicted(problem: Problem, pieces: Sequence[PieceCount] | None, processor: 
     if pieces is None:
         work = problem.rows * problem.cols * problem.features * DENSE_NS * _dense_scale(problem.dtype, processor)
         return (work / problem.threads + CALL_NS) * 1e-9
-    scale = 2.0 if problem.dtype == "float64" else 1.0
-    work = sum(piece.slots * problem.features * _rate(piece.side, problem) for piece in pieces)
-    work += len(pieces) * problem.rows * problem.features * STORE_NS
-    if problem.kind == LINEAR and any(piece.side == 1 for piece in pieces):
-        work += problem.cols * problem.features * TRANSPOSE_NS
+    rates, scale = RATES[problem.kind], 2.0 if problem.dtype == "float64" else 1.0
+    work = sum(piece.slots * problem.features * _rate(rates, piece.side, problem) for piece in pieces)
+    work += len(pieces) * problem.rows * problem.features * rates.store
+    if any(piece.side == 1 for piece in pieces):
+        work += problem.cols * problem.features * rates.transpose
     return (work * scale / problem.threads + CALL_NS) * 1e-9
 
 
@@ -71,12 +97,12 @@ def _dense_scale(dtype: str, processor: Collection[str]) -> float:
     return 2.0 if dtype == "float64" else 1.0
 
 
-def _rate(side: int, problem: Problem) -> float:
-    """Of single non-zeros rows of the operand are gathered: the more of these beside rows of the result, the fewer the
-    caches hold, though slices are held better.
-    """
-    for least, rate in BLOCK_NS:
+def _rate(rates: Rates, side: int, problem: Problem) -> float:
+    half = problem.dtype in _HALF_FEATURE
+    for least, rate in rates.blocks:
         if side >= least:
-            return rate * (HALF_BLOCKS if problem.dtype in _HALF_FEATURE else 1.0)
-    wide = max(1.0, problem.cols / max(problem.rows, 1))
-    return SLICED_NS * pow(wide, 0.15) if problem.kind == LINEAR else SINGLE_NS * pow(wide, 0.4)
+            return rate * (rates.half if half else 1.0)
+    size = 4 if rates.together else {"float64": 8, "float32": 4}.get(problem.dtype, 2)
+    held = problem.cols * min(problem.features, rates.together or problem.features) * size
+    growth = min(pow(max(1.0, held / rates.cached), rates.growth), MOST_GROWTH)
+    return rates.single * growth * (rates.half_single if half else 1.0)
