@@ -218,7 +218,7 @@ def run_sddmm(parts: Decomposition, u: Tensor, v: Tensor, tokens: bool) -> Tenso
             _one_piece(piece, name, operands, types, (tasks, parallel), structure, outputs)
         if parts.padding:
             packed.masked_fill_(~parts.mask, 0)
-    return packed if batched else packed[0]
+    return packed if batched else first(packed)
 
 
 class Operands:
@@ -319,4 +319,9 @@ def plain(y: Tensor, rows: int, batched: bool, dtype: torch.dtype) -> Tensor:
     y = y.to(dtype)
     if y.shape[1] != rows:
         y = y[:, :rows].contiguous()
-    return y if batched else y[0]
+    return y if batched else first(y)
+
+
+def first(x: Tensor) -> Tensor:
+    """x[0] of the same memory, but no view to autograd, so that the results of operators may be written to."""
+    return x.new_empty(0).set_(x[0])
