@@ -97,7 +97,10 @@ class Keeps:
         """
         for keeper in list(self.keepers()):
             for name in ("facts", "calls", "plans"):
-                getattr(keeper.it, name, {}).clear()
+                kept = getattr(keeper.it, name, {})
+                for value in list(kept.values()):  # which may refer to one another, as a matrix and its transpose
+                    getattr(value, "facts", {}).clear()
+                kept.clear()
 
 
 class Keeper(NamedTuple):
