@@ -38,24 +38,31 @@ _PRODUCTS = (
     (torch, "matmul", products.matmul),
     (torch, "mm", products.matmul),
 )
-_REPLACED = (
+_DRAWN = (
     *((_VF, name, run) for name, run in _DROPOUTS.items()),
     (torch, "native_dropout", native_dropout),
     (torch, "bernoulli", bernoulli),
     (Tensor, "bernoulli_", bernoulli_),
-    *(() if all(map(products.torch_has_products, products.HALF)) else _PRODUCTS),  # where there is something to gain
 )
+
+
+def _asking(replaced):
+    return [(owner, name, HOST.admit(getattr(owner, name), name, run)) for owner, name, run in replaced]
+
+
 # made once, and kept: TorchScript knows them by where they lie in memory
-_ASKING = [(owner, name, HOST.admit(getattr(owner, name), name, run)) for owner, name, run in _REPLACED]
+_DRAWS, _MULTIPLIES = _asking(_DRAWN), _asking(_PRODUCTS)
 
 
 def activate() -> None:
-    """Put our draws under PyTorch. Nothing if they are there already."""
+    """Put our draws, and products where they gain, under PyTorch. Nothing if they are there already."""
     if len(_patches):
         return
-    for _, name, asking in _ASKING:
+    gains = not all(map(products.torch_has_products, products.HALF))
+    replaced = _DRAWS + _MULTIPLIES if gains else _DRAWS
+    for _, name, asking in replaced:
         _builtins._register_builtin(asking, f"aten::{name}")  # TorchScript compiles PyTorch's operator
-    for owner, name, asking in _ASKING:
+    for owner, name, asking in replaced:
         _patches.set(owner, name, asking)
     install()
 
