@@ -57,8 +57,8 @@ Head: TypeAlias = tuple[str, tuple[Axis, ...], str, tuple[Var, ...]]
 class _Open:
     """An iteration whose body is still being written."""
 
-    def __init__(self, head: Head, fused: tuple[tuple[Axis, ...], ...]) -> None:
-        self.head, self.fused = head, fused
+    def __init__(self, head: Head, fused: tuple[tuple[Axis, ...], ...], merged: tuple[Axis, ...]) -> None:
+        self.head, self.fused, self.merged = head, fused, merged
         self.init: list[Store] = []
         self.body: list[Store | Iteration] = []
         self.locals: list[Buffer] = []
@@ -66,7 +66,8 @@ class _Open:
         self.in_init = False
 
     def close(self) -> Iteration:
-        return Iteration(*self.head, tuple(self.init), tuple(self.body), tuple(self.locals), self.fused, self.where)
+        written = tuple(self.init), tuple(self.body), tuple(self.locals)
+        return Iteration(*self.head, *written, self.fused, self.where, self.merged)
 
 
 class ProgramBuilder:
@@ -162,14 +163,19 @@ class ProgramBuilder:
         kinds: str,
         variables: Iterable[str] | None = None,
         fused: Iterable[Iterable[Axis]] = (),
+        merged: Iterable[Axis] = (),
     ) -> Iterator[tuple[Var, ...]]:
-        """A sparse iteration over `axes`; yields one variable per axis (named after it unless `variables` says)."""
+        """A sparse iteration over `axes`; yields one variable per axis (named after it unless `variables` says).
+
+        fused: groups of axes to be visited by one loop. merged: of an iteration over one dense axis, the sparse axes
+        that its `where` asks for, to be walked together.
+        """
         axes = tuple(axes)
         names = tuple(variables) if variables else tuple(a.name.lower() for a in axes)
         if len(names) != len(axes):
             raise StageIError(f"iteration {name!r}: {len(axes)} axes and {len(names)} variable names")
         found = tuple(Var(n) for n in names)
-        self._stack.append(_Open((name, axes, kinds, found), tuple(tuple(g) for g in fused)))
+        self._stack.append(_Open((name, axes, kinds, found), tuple(tuple(g) for g in fused), tuple(merged)))
         try:
             yield found
         finally:  # an iteration whose writing failed is given up

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 import numpy as np
 
-from .axes import Size, StageIError
+from .axes import Axis, Size, StageIError
 
 if TYPE_CHECKING:
     from .program import Buffer
@@ -105,6 +105,15 @@ class Present(Expr):
     """Whether the element that `load` names is stored."""
 
     load: Load
+    dtype: str = field(default="bool", init=False)
+
+
+@dataclass(frozen=True)
+class Stored(Expr):
+    """Whether the last of `axis.chain` stores the last of `indices` under the element that the others name."""
+
+    axis: Axis
+    indices: tuple[Expr, ...]
     dtype: str = field(default="bool", init=False)
 
 
@@ -291,6 +300,21 @@ def present(load: Expr) -> Expr:
     return Present(load)
 
 
+def stored(axis: Axis, *indices: ExprLike) -> Expr:
+    """The condition that an axis stores a coordinate.
+
+    Args:
+        axis: a sparse axis.
+        indices: the coordinates of the axes above it, root first, then the one of its own.
+    """
+    if not axis.is_sparse:
+        raise StageIError(f"stored wants a sparse axis; {axis.name!r} is {axis.kind} and stores all of its coordinates")
+    if len(indices) != len(axis.chain):
+        chain = ", ".join(a.name for a in axis.chain)
+        raise StageIError(f"stored of axis {axis.name!r} wants a coordinate of each of {chain}, got {len(indices)}")
+    return Stored(axis, tuple(as_expr(index) for index in indices))
+
+
 def exp(a: ExprLike) -> Expr:
     return call("exp", a)
 
@@ -315,7 +339,7 @@ def is_nan(a: ExprLike) -> Expr:
 def children(expr: Expr) -> tuple[Expr, ...]:
     """The direct sub-expressions."""
     match expr:
-        case Load():
+        case Load() | Stored():
             return expr.indices
         case Binary():
             return (expr.a, expr.b)
@@ -341,6 +365,8 @@ def rebuild(expr: Expr, kids: tuple[Expr, ...]) -> Expr:
     match expr:
         case Load():
             return Load(expr.buffer, kids)
+        case Stored():
+            return Stored(expr.axis, kids)
         case Binary():
             return Binary(expr.op, *kids)
         case Call():

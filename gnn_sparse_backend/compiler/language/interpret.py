@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .axes import Axis, Size, StageIError, given
-from .expr import FLOATS, Binary, Call, Cast, Const, Expr, Load, Present, Select, SizeOf, Var
+from .expr import FLOATS, Binary, Call, Cast, Const, Expr, Load, Present, Select, SizeOf, Stored, Var
 from .layout import chains, elements
 from .program import Buffer, Iteration, Program, Store
 
@@ -155,9 +155,16 @@ class _Interpreter:
         self, buffer: Buffer, indices: tuple[Expr, ...], offsets: Offsets, axis_of: Visiting
     ) -> tuple[int, ...] | None:
         """The index of an access in the stored array, or None where no such element is stored."""
+        found = self._located(buffer.axes, indices, offsets, axis_of, f"buffer {buffer.name!r}")
+        return None if found is None else tuple(found[chain[-1]] for chain in chains(buffer.axes)) or (0,)
+
+    def _located(
+        self, axes: tuple[Axis, ...], indices: tuple[Expr, ...], offsets: Offsets, axis_of: Visiting, what: str
+    ) -> Offsets | None:
+        """Where the element of each axis lies that the indices name, or None where one is not stored."""
         found: dict[Axis, int] = {}
         visited: set[Axis] = set()
-        for axis, expr in zip(buffer.axes, indices, strict=True):
+        for axis, expr in zip(axes, indices, strict=True):
             visiting = isinstance(expr, Var) and axis_of[expr] == axis
             if visiting and (axis.parent is None or axis.parent in visited):
                 found[axis] = offsets[axis]
@@ -172,14 +179,13 @@ class _Interpreter:
                 found[axis] = matches[0]
             elif 0 <= wanted < len(slots):
                 found[axis] = slots.start + wanted
-            elif any(a.parent == axis and a.is_sparse for a in buffer.axes):
+            elif any(a.parent == axis and a.is_sparse for a in axes):
                 return None
             else:
                 raise StageIError(
-                    f"buffer {buffer.name!r}: coordinate {wanted} lies outside axis {axis.name!r} of length "
-                    f"{len(slots)}"
+                    f"{what}: coordinate {wanted} lies outside axis {axis.name!r} of length {len(slots)}"
                 )
-        return tuple(found[chain[-1]] for chain in chains(buffer.axes)) or (0,)
+        return found
 
     def _store(self, store: Store, offsets: Offsets, axis_of: Visiting) -> None:
         place = self._place(store.buffer, store.indices, offsets, axis_of)
@@ -207,6 +213,9 @@ class _Interpreter:
                 return self.values[expr.buffer][place] if expr.dtype in FLOATS else int(self.values[expr.buffer][place])
             case Present():
                 return self._place(expr.load.buffer, expr.load.indices, offsets, axis_of) is not None
+            case Stored():
+                what = f"axis {expr.axis.name!r}"
+                return self._located(expr.axis.chain, expr.indices, offsets, axis_of, what) is not None
             case Binary():
                 if expr.op in ("and", "or"):  # the second operand may be meaningless where the first decides
                     return (value(expr.a) and value(expr.b)) if expr.op == "and" else (value(expr.a) or value(expr.b))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from .axes import Axis, Size, StageIError
-from .expr import Binary, Call, Cast, Const, Expr, Load, Present, Select, SizeOf, Var
+from .expr import Binary, Call, Cast, Const, Expr, Load, Present, Select, SizeOf, Stored, Var
 from .program import WORDS, Buffer, Iteration, Program, Store, walk_iterations
 
 _PRECEDENCE = {"or": 0, "and": 1, "<": 2, "<=": 2, ">": 2, ">=": 2, "+": 3, "-": 3, "*": 4, "/": 4, "//": 4, "%": 4}
@@ -93,8 +93,9 @@ def _declaration(buffer: Buffer, p: str) -> str:
 def _iteration(it: Iteration, p: str) -> list[str]:
     variables = tuple(v.name for v in it.variables)
     fused = f", fused=({', '.join(_axes(g) for g in it.fused)},)" if it.fused else ""
+    merged = f", merged={_axes(it.merged)}" if it.merged else ""
     bound = f"({', '.join(variables)}{',' if len(variables) == 1 else ''})"
-    lines = [f"with {p}.iterate({it.name!r}, {_axes(it.axes)}, {it.kinds!r}, {variables!r}{fused}) as {bound}:"]
+    lines = [f"with {p}.iterate({it.name!r}, {_axes(it.axes)}, {it.kinds!r}, {variables!r}{fused}{merged}) as {bound}:"]
     inner = [_declaration(b, p) for b in it.locals]
     if it.init:
         inner.append(f"with {p}.init():")
@@ -146,6 +147,8 @@ def text(expr: Expr, outer: int = -1) -> str:
             return f"call({expr.function!r}, {text(expr.argument)})"
         case Present():
             return f"present({text(expr.load)})"
+        case Stored():
+            return f"stored({', '.join((expr.axis.name, *map(text, expr.indices)))})"
         case Select():
             return f"select({text(expr.condition)}, {text(expr.then)}, {text(expr.otherwise)})"
         case Cast():

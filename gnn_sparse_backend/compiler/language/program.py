@@ -23,6 +23,7 @@ from .expr import FLOATS, INTEGERS, Binary, Expr, ExprLike, Load, Var, as_expr, 
 # what the text of a program is written with: no part of a program may have such a name
 WORDS = (
     *("minimum", "maximum", "equal", "differ", "both", "either", "select", "cast", "call", "number", "present"),
+    "stored",
     *("float", "program", "ProgramBuilder"),
 )
 SCOPES = ("param", "temporary", "local")
@@ -91,6 +92,9 @@ class Iteration:
         locals: buffers that live for one element of this iteration.
         fused: groups of consecutive axes that are visited by one loop over their elements; the meaning is the same.
         where: the body runs only for the elements for which this condition holds; init runs for all.
+        merged: sparse axes, of which `where` asks whether they store the coordinate being visited. They are walked
+            together instead of every coordinate being tried; the meaning is the same.
+        points: how a lowering walks the axes of `merged`, in order: then there is no `body`, and `where` is in the cases.
     """
 
     name: str
@@ -102,6 +106,13 @@ class Iteration:
     locals: tuple[Buffer, ...] = ()
     fused: tuple[tuple[Axis, ...], ...] = ()
     where: Expr | None = None
+    merged: tuple[Axis, ...] = ()
+    points: tuple[Point, ...] = ()
+
+    @property
+    def statements(self) -> tuple[Store | Iteration, ...]:
+        """Those of the body, or of all the cases that a lowering made of it."""
+        return (*self.body, *(s for point in self.points for case in point.cases for s in case.body))
 
     @property
     def spatial(self) -> tuple[Axis, ...]:
@@ -123,6 +134,27 @@ class Iteration:
 
     def variable(self, axis: Axis) -> Var:
         return self.variables[self.axes.index(axis)]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What runs for a coordinate that exactly the axes `present`, of those being walked, store."""
+
+    present: tuple[Axis, ...]
+    body: tuple[Store | Iteration, ...]
+    where: Expr | None = None
+
+
+@dataclass(frozen=True)
+class Point:
+    """A walk along `axes` until one of them ends (a point of a merge lattice), or along `every` coordinate.
+
+    There is a case for each set of axes that may store a coordinate.
+    """
+
+    axes: tuple[Axis, ...]
+    cases: tuple[Case, ...]
+    every: bool = False
 
 
 Named = TypeVar("Named", Axis, Buffer, Iteration)
@@ -192,14 +224,14 @@ def walk_iterations(statements: Iterable[Store | Iteration]) -> Iterator[Iterati
     for statement in statements:
         if isinstance(statement, Iteration):
             yield statement
-            yield from walk_iterations(statement.body)
+            yield from walk_iterations(statement.statements)
 
 
 def stores_in(statements: Iterable[Store | Iteration]) -> Iterator[Store]:
     """Every store in `statements`, initial values too."""
     for statement in statements:
         if isinstance(statement, Iteration):
-            yield from (*statement.init, *stores_in(statement.body))
+            yield from (*statement.init, *stores_in(statement.statements))
         else:
             yield statement
 
@@ -210,8 +242,9 @@ def expressions_in(statements: Sequence[Store | Iteration]) -> Iterator[Expr]:
         for root in (*store.indices, store.value):
             yield from walk(root)
     for it in walk_iterations(statements):
-        if it.where is not None:
-            yield from walk(it.where)
+        for condition in (it.where, *(case.where for point in it.points for case in point.cases)):
+            if condition is not None:
+                yield from walk(condition)
 
 
 def loads_in(statements: Sequence[Store | Iteration]) -> Iterator[Load]:

@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from .axes import Axis, Extent, Size, StageIError
-from .expr import Expr, Load, SizeOf, Var, check_condition, walk
+from .expr import Expr, Load, SizeOf, Stored, Var, check_condition, walk
 from .layout import chains
+from .operands import check_merged
 from .program import WORDS, Buffer, Iteration, Program, Store, walk_iterations
 
 
@@ -132,6 +133,8 @@ def _iteration(program: Program, it: Iteration, outer: dict[Axis, Var], buffers:
     if it.where is not None:
         check_condition(it.where, f"{where}: where")
         _expressions((it.where,), f"{where}, where", buffers, variables, program)
+    if it.merged:
+        check_merged(it, where)
     for statement in it.body:
         if isinstance(statement, Iteration):
             _iteration(program, statement, bound, inner)
@@ -192,6 +195,8 @@ def _expressions(
                 raise StageIError(f"{where}: the variable {expr.name!r} is not bound here")
             if isinstance(expr, Load) and expr.buffer not in buffers:
                 raise StageIError(f"{where}: buffer {expr.buffer.name!r} is not visible here")
+            if isinstance(expr, Stored) and expr.axis not in program.axes:
+                raise StageIError(f"{where}: {expr.axis.name!r} is not an axis of the program")
             if isinstance(expr, SizeOf) and expr.size not in program.sizes:
                 raise StageIError(f"{where}: {expr.size.name!r} is not a size of the program")
             if isinstance(expr, Load):

@@ -16,6 +16,8 @@ from ..language.layout import chains, elements, slots
 from ..language.program import Buffer, Iteration, Program, Store
 from ..language.validate import validate
 from ..position.function import PositionFunction
+from .lattice import merge_lattices
+from .merge import emit_merged
 from .nest import Loop, Nest, block_name, plan_nest
 from .regions import close_regions
 from .scope import Scope, index
@@ -25,6 +27,7 @@ from .translate import compress, unfuse, value
 def lower(program: Program) -> PositionFunction:
     """Stage II of a stage I program."""
     validate(program)
+    program = merge_lattices(program)
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name(program.name)
         T.func_attr({"tirx.noalias": True})
@@ -83,7 +86,10 @@ def _allocate(buffer: Buffer, scope: Scope) -> tirx.Buffer:
 
 
 def _iteration(iteration: Iteration, scope: Scope) -> None:
-    _segment(iteration, plan_nest(iteration), 0, scope)
+    if iteration.points:
+        emit_merged(iteration, scope, lambda body, at: _element(iteration, body, at))
+    else:
+        _segment(iteration, plan_nest(iteration), 0, scope)
 
 
 def _segment(iteration: Iteration, nest: Nest, number: int, scope: Scope) -> None:
@@ -117,12 +123,17 @@ def _segment(iteration: Iteration, nest: Nest, number: int, scope: Scope) -> Non
         if iteration.where is not None:
             frames.enter_context(T.If(value(iteration.where, scope)))
             frames.enter_context(T.Then())
-        scope = scope.with_buffers({b.name: _allocate(b, scope) for b in iteration.locals})
-        for statement in iteration.body:
-            if isinstance(statement, Iteration):
-                _iteration(statement, scope)
-            else:
-                _store(statement, scope)
+        _element(iteration, iteration.body, scope)
+
+
+def _element(iteration: Iteration, body: Iterable[Store | Iteration], scope: Scope) -> None:
+    """What runs for one element of an iteration."""
+    scope = scope.with_buffers({b.name: _allocate(b, scope) for b in iteration.locals})
+    for statement in body:
+        if isinstance(statement, Iteration):
+            _iteration(statement, scope)
+        else:
+            _store(statement, scope)
 
 
 def _extent(loop: Loop, scope: Scope) -> tirx.Expr:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from tvm import tirx
 
 from ..language.axes import Axis, Size, given
-from ..language.expr import Var
+from ..language.expr import Expr, Var
 from ..language.layout import first, offset
 
 INDEX = "int64"
@@ -35,6 +35,8 @@ class Scope:
     axis_of: dict[Var, Axis]
     # the condition under which the expression being lowered is wanted at all; None: always
     guard: tirx.Expr | None = None
+    # the element of an axis at which a walk along it is: the coordinates that name it, and its position
+    walks: dict[Axis, tuple[tuple[Expr, ...], tirx.Expr]] = field(default_factory=dict)
     # how often each name was given out: shared by all scopes of one lowering
     names: dict[str, int] = field(default_factory=dict)
 
@@ -45,6 +47,15 @@ class Scope:
 
     def bind(self, axis: Axis, var: Var, position: tirx.Expr) -> Scope:
         return replace(self, positions={**self.positions, axis: position}, axis_of={**self.axis_of, var: axis})
+
+    def walking(self, axis: Axis, indices: tuple[Expr, ...], position: tirx.Expr) -> Scope:
+        """Where the element of `axis` that `indices` name, along its chain, is the one at `position`."""
+        return replace(self, walks={**self.walks, axis: (indices, position)})
+
+    def walked(self, axis: Axis, indices: tuple[Expr, ...]) -> tirx.Expr | None:
+        """The position of the element that `indices` name, if a walk along `axis` is just there."""
+        at = self.walks.get(axis)
+        return at[1] if at is not None and at[0] == indices else None
 
     def under(self, condition: tirx.Expr) -> Scope:
         """For what is evaluated only where `condition` holds."""

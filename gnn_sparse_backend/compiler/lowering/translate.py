@@ -18,7 +18,7 @@ from tvm.tirx.script import builder as T
 
 from ..codegen import bfloat16_bits as bits
 from ..language.axes import Axis, StageIError, given
-from ..language.expr import FLOATS, HALVES, Binary, Call, Cast, Const, Expr, Load, Present, Select, SizeOf, Var, walk
+from ..language.expr import FLOATS, HALVES, Binary, Call, Cast, Const, Expr, Load, Present, Select, SizeOf, Stored, Var, walk
 from ..language.layout import elements, offset
 from ..language.program import Buffer
 from .scope import INDEX, Scope, both, index
@@ -106,6 +106,9 @@ def value(expr: Expr, scope: Scope) -> tirx.Expr:
         case Present():
             found = compress(expr.load.buffer, expr.load.indices, scope)[1]
             return tirx.const(True, "bool") if found is None else found
+        case Stored():
+            found = locate(expr.axis.chain, expr.indices, scope)[1]
+            return tirx.const(True, "bool") if found is None else found
         case Load():
             positions, found = compress(expr.buffer, expr.indices, scope)
             loaded = scope.buffers[expr.buffer.name][tuple(positions)]
@@ -119,26 +122,39 @@ def compress(buffer: Buffer, indices: tuple[Expr, ...], scope: Scope) -> tuple[l
     """(positions along the buffer's axes, condition under which the element exists or None where it surely does)."""
     if not buffer.axes:
         return [index(0)], None
+    positions, found = locate(buffer.axes, indices, scope)
+    return [positions[a] for a in buffer.axes], found
+
+
+def locate(
+    axes: tuple[Axis, ...], indices: tuple[Expr, ...], scope: Scope
+) -> tuple[dict[Axis, tirx.Expr], tirx.Expr | None]:
+    """The position along each axis of the element that `indices` name, and the condition as of `compress`."""
     positions: dict[Axis, tirx.Expr] = {}
+    named = dict(zip(axes, indices, strict=True))
     matched: set[Axis] = set()
     found = None
-    for axis, expr in zip(buffer.axes, indices, strict=True):
+    for axis, expr in named.items():
         by_visit = isinstance(expr, Var) and scope.axis_of[expr] == axis
         if by_visit and (axis.parent is None or axis.parent in matched):
             positions[axis] = scope.positions[axis]
             matched.add(axis)
             continue
+        walked = scope.walked(axis, tuple(named[a] for a in axis.chain if a in named))
+        if walked is not None:
+            positions[axis] = walked
+            continue
         coordinate = value(expr, scope)
         if not axis.is_sparse:
             positions[axis] = coordinate
-            if any(a.parent == axis and a.is_sparse for a in buffer.axes):
+            if any(a.parent == axis and a.is_sparse for a in axes):
                 # what hangs below is looked up through this coordinate: outside the axis nothing is stored
-                count = scope.slots(axis, _parent_offset(axis, positions, scope))[1]
+                count = scope.slots(axis, parent_offset(axis, positions, scope))[1]
                 found = both(found, tirx.all(coordinate >= 0, coordinate < count))
             continue
         positions[axis] = _search(axis, coordinate, positions, found, scope)
         found = positions[axis] >= 0
-    return [positions[a] for a in buffer.axes], found
+    return positions, found
 
 
 def _harmless(expr: Select, scope: Scope) -> bool:
@@ -148,7 +164,7 @@ def _harmless(expr: Select, scope: Scope) -> bool:
         decided = []  # not all of the condition is evaluated
     for side in (expr.then, expr.otherwise):
         for e in walk(side):
-            if isinstance(e, Present) or (isinstance(e, Call) and e.function not in HALVES):
+            if isinstance(e, (Present, Stored)) or (isinstance(e, Call) and e.function not in HALVES):
                 return False
             if isinstance(e, Binary) and e.op in ("//", "%") and not isinstance(e.b, Const):
                 return False
@@ -168,13 +184,13 @@ def _is_there(load: Load, scope: Scope) -> bool:
     return True
 
 
-def _scalar(name: str) -> tirx.Buffer:
+def scalar(name: str) -> tirx.Buffer:
     cell = T.sblock_alloc_buffer((1,), INDEX, scope="local", layout=None)
     IRBuilder.name(name, cell)
     return cell
 
 
-def _parent_offset(axis: Axis, positions: dict[Axis, tirx.Expr], scope: Scope) -> tirx.Expr | None:
+def parent_offset(axis: Axis, positions: dict[Axis, tirx.Expr], scope: Scope) -> tirx.Expr | None:
     """Where the parent element of `axis` lies, given the positions along its chain; None for a root."""
     chain = axis.chain[:-1]
     return offset(chain, [positions[a] for a in chain], scope.indptr) if chain else None
@@ -184,7 +200,7 @@ def _search(
     axis: Axis, coordinate: tirx.Expr, positions: dict[Axis, tirx.Expr], parent_found: tirx.Expr | None, scope: Scope
 ) -> tirx.Expr:
     """Emit the block that finds `coordinate` under a parent element; gives its relative position, -1 if absent."""
-    cell = _scalar(f"{axis.name}_found")
+    cell = scalar(f"{axis.name}_found")
     bounds = _bounds(axis.name) if axis.sorted and not axis.padded else None
     wanted = both(scope.guard, parent_found)
     with ExitStack() as frames:
@@ -194,7 +210,7 @@ def _search(
         if wanted is not None:
             frames.enter_context(T.If(wanted))
             frames.enter_context(T.Then())
-        start, count = scope.slots(axis, _parent_offset(axis, positions, scope))
+        start, count = scope.slots(axis, parent_offset(axis, positions, scope))
         if bounds is not None:
             _bisect(axis, coordinate, start, count, cell, bounds, scope)
         else:
@@ -231,7 +247,7 @@ def _bisect(
 def _bounds(name: str) -> Bounds:
     """The two cells of a bisection. They belong to the block around the search: TVM decomposes no reduction of a block
     in which an inner block stores to what it allocates itself."""
-    return _scalar(f"{name}_low"), _scalar(f"{name}_high")
+    return scalar(f"{name}_low"), scalar(f"{name}_high")
 
 
 def lower_bound(before: Callable[[tirx.Expr], tirx.Expr], low: tirx.Expr, high: tirx.Expr, bounds: Bounds) -> tirx.Expr:
@@ -262,7 +278,7 @@ def unfuse(axes: tuple[Axis, ...], leaf_offset: tirx.Expr, scope: Scope) -> dict
             positions[axis] = tirx.floormod(at, width)
             at = tirx.floordiv(at, width)
             continue
-        cell, bounds = _scalar(f"{axis.parent.name}_at"), _bounds(axis.name)
+        cell, bounds = scalar(f"{axis.parent.name}_at"), _bounds(axis.name)
         with T.sblock(scope.fresh(f"owner_{axis.name}")):
             T.writes(*(c[0:1] for c in (cell, *bounds)))
             _owner(axis, at, cell, bounds, scope)

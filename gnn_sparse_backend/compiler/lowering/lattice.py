@@ -1,0 +1,187 @@
+"""Merged iterations to the points of a merge lattice.
+
+An iteration of every coordinate j with a condition on which sparse axes store j becomes a walk along these axes alone
+(Kjolstad et al., "The Tensor Algebra Compiler", OOPSLA 2017, section 4.2). Of each set of axes that may still have
+elements there is a point, if the condition can hold while the others have ended; of each set of axes that store one
+coordinate, a case: the body with what is then known put in. What an absent element reads as, and a store to it, follow
+from the meaning of stage I, so that a case is the body and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from ..language.axes import Axis
+from ..language.expr import Binary, Const, Expr, Load, Present, Select, Stored, map_children, rewrite, walk
+from ..language.operands import names_element, operands
+from ..language.program import (
+    Buffer,
+    Case,
+    Iteration,
+    Point,
+    Program,
+    Store,
+    expressions_in,
+    map_expressions,
+    map_iterations,
+    map_store,
+    walk_iterations,
+)
+
+_FALSE, _TRUE = Const(0, "bool"), Const(1, "bool")
+
+
+def merge_lattices(program: Program) -> Program:
+    """The program with the points of every merged iteration in the place of its condition and body."""
+    if not any(it.merged for it in walk_iterations(program.iterations)):
+        return program
+    lattices = _Lattices(set(program.names))
+    return replace(program, iterations=tuple(map(lattices.walked, program.iterations)))
+
+
+class _Lattices:
+    def __init__(self, names: set[str]) -> None:
+        self.names = names
+
+    def walked(self, it: Iteration) -> Iteration:
+        if not it.merged:
+            return replace(it, body=self._inner(it.body))
+        asked = operands(it)
+        if _known(it, asked, ()).where != _FALSE:  # also where nothing is stored
+            points = [Point(it.merged, self._cases(it, asked, it.merged), True)]
+            return replace(it, body=(), points=tuple(points))
+        points = []
+        for axes in _subsets(it.merged):
+            left = _known(it, asked, axes, asking=True)
+            if left.where == _FALSE or set(axes) - _mentioned(left):
+                continue  # nothing to do, or what a smaller point does
+            cases = self._cases(it, asked, axes)
+            points.append(Point(axes, tuple(case for case in cases if case.present)))
+        return replace(it, body=(), points=tuple(points))
+
+    def _cases(self, it: Iteration, asked: dict[Axis, Stored], axes: tuple[Axis, ...]) -> tuple[Case, ...]:
+        cases = []
+        for present in (*_subsets(axes), ()):
+            known = _known(it, asked, present)
+            if known.where == _FALSE:
+                cases.append(Case(present, ()))
+            else:
+                cases.append(Case(present, self._inner(self._named(known.body)), known.where))
+        return tuple(cases)
+
+    def _inner(self, body: tuple[Store | Iteration, ...]) -> tuple[Store | Iteration, ...]:
+        return tuple(self.walked(s) if isinstance(s, Iteration) else s for s in body)
+
+    def _named(self, body: tuple[Store | Iteration, ...]) -> tuple[Store | Iteration, ...]:
+        """The body with names of its own for its iterations and their buffers: it stands in several cases."""
+        locals_ = [b for it in walk_iterations(body) for b in it.locals]
+        renamed = {b: replace(b, name=self._fresh(b.name)) for b in locals_}
+
+        def change(expr: Expr) -> Expr:
+            return rewrite(expr, lambda e: _moved(e, renamed))
+
+        def visit(it: Iteration) -> tuple[Iteration, ...]:
+            buffers = tuple(renamed[b] for b in it.locals)
+            return (map_expressions(replace(it, name=self._fresh(it.name), locals=buffers), change),)
+
+        return map_iterations(tuple(map_store(s, change) if isinstance(s, Store) else s for s in body), visit)
+
+    def _fresh(self, name: str) -> str:
+        number = next(n for n in range(len(self.names) + 1) if f"{name}_case{n}" not in self.names)
+        self.names.add(f"{name}_case{number}")
+        return f"{name}_case{number}"
+
+
+def _moved(expr: Expr, renamed: dict[Buffer, Buffer]) -> Expr | None:
+    if isinstance(expr, Load) and expr.buffer in renamed:
+        return Load(renamed[expr.buffer], expr.indices)
+    return None
+
+
+def _subsets(axes: tuple[Axis, ...]) -> Iterator[tuple[Axis, ...]]:
+    """The subsets that are not empty, larger ones first."""
+    for count in range(len(axes), 0, -1):
+        yield from combinations(axes, count)
+
+
+def _mentioned(it: Iteration) -> set[Axis]:
+    """The axes that what runs reads or asks for."""
+    found: set[Axis] = set()
+    for expr in expressions_in((it,)):
+        found.update(expr.buffer.axes if isinstance(expr, Load) else expr.axis.chain if isinstance(expr, Stored) else ())
+    return found | {axis for s in it.statements for axis in _stored_to(s)}
+
+
+def _stored_to(statement: Store | Iteration) -> Iterator[Axis]:
+    if isinstance(statement, Store):
+        yield from statement.buffer.axes
+    else:
+        for inner in (*statement.init, *statement.statements):
+            yield from _stored_to(inner)
+
+
+def _known(it: Iteration, asked: dict[Axis, Stored], axes: tuple[Axis, ...], asking: bool = False) -> Iteration:
+    """The iteration where of the merged axes exactly `axes` store the coordinate; if `asking`, at most these do."""
+    present = frozenset(() if asking else (asked[axis] for axis in axes))
+    return _Known(asked, frozenset(axes), present).iteration(it)
+
+
+@dataclass(frozen=True)
+class _Known:
+    asked: dict[Axis, Stored]
+    axes: frozenset[Axis]
+    present: frozenset[Stored]
+
+    def iteration(self, it: Iteration) -> Iteration:
+        where = None if it.where is None else self.value(it.where)
+        body = () if where == _FALSE else tuple(self.statements(it.body))
+        kept = () if where is None else tuple(a for a in it.merged if any(_asks(e, a) for e in walk(where)))
+        init = tuple(map_store(s, self.value) for s in it.init)
+        return replace(it, init=init, body=body, where=None if where == _TRUE else where, merged=kept)
+
+    def statements(self, body: tuple[Store | Iteration, ...]) -> Iterator[Store | Iteration]:
+        for statement in body:
+            if isinstance(statement, Store):
+                if not self.absent(statement.buffer.axes, statement.indices):
+                    yield map_store(statement, self.value)
+                continue
+            inner = self.iteration(statement)
+            if inner.init or inner.body:
+                yield inner
+
+    def absent(self, axes: tuple[Axis, ...], indices: tuple[Expr, ...]) -> bool:
+        """Whether an element is surely not stored."""
+        return any(names_element(a, indices, axes, o) for a, o in self.asked.items() if a not in self.axes)
+
+    def value(self, expr: Expr) -> Expr:
+        match expr:
+            case Stored() if expr in self.present:
+                return _TRUE
+            case Stored() if self.absent(expr.axis.chain, expr.indices):
+                return _FALSE
+            case Present() if self.absent(expr.load.buffer.axes, expr.load.indices):
+                return _FALSE
+            case Load() if self.absent(expr.buffer.axes, expr.indices):
+                return Const(0.0 if expr.dtype.startswith(("float", "bfloat")) else 0, expr.dtype)
+        return _folded(map_children(expr, self.value))
+
+
+def _asks(expr: Expr, axis: Axis) -> bool:
+    return isinstance(expr, Stored) and expr.axis == axis
+
+
+def _folded(expr: Expr) -> Expr:
+    """The expression where conditions that are known decide; arithmetic stays as it is."""
+    match expr:
+        case Binary(op="and" | "or" as op, a=a, b=b):
+            decides, passes = (_FALSE, _TRUE) if op == "and" else (_TRUE, _FALSE)
+            if decides in (a, b):
+                return decides
+            return b if a == passes else a if b == passes else expr
+        case Binary(op="==" | "!=" as op, a=Const(dtype="bool") as a, b=Const(dtype="bool") as b):
+            return _TRUE if (a == b) == (op == "==") else _FALSE
+        case Select(condition=Const() as decided):
+            return expr.then if decided == _TRUE else expr.otherwise
+    return expr

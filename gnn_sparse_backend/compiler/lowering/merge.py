@@ -1,0 +1,163 @@
+"""The loops of a merged iteration: its sparse axes are walked together, each from its first element on.
+
+For A + B of two rows, whose elements lie in [at_A, end_A) and [at_B, end_B):
+
+    while at_A < end_A and at_B < end_B:
+        j = min(JA[at_A], JB[at_B])
+        if JA[at_A] == j: (both, or A alone)   else: (B alone)
+        at_A += JA[at_A] == j; at_B += JB[at_B] == j
+    for p in range(at_A, end_A): (A alone)
+    for p in range(at_B, end_B): (B alone)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import reduce
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as T
+
+from ..language.axes import Axis, given
+from ..language.operands import operands
+from ..language.program import Case, Iteration, Point, Store
+from .scope import Scope, index
+from .translate import locate, parent_offset, scalar, value
+
+ZERO = index(0)
+Body = Callable[[tuple["Store | Iteration", ...], Scope], None]
+"""What emits the statements of a case."""
+
+
+@dataclass(frozen=True)
+class _Cursor:
+    """Where the walk along an axis is: offsets of the element it is at, of the first and of the end, in cells."""
+
+    axis: Axis
+    first: tirx.Expr
+    at: tirx.Buffer
+    end: tirx.Buffer
+    coordinate: tirx.Buffer
+
+    @property
+    def more(self) -> tirx.Expr:
+        return self.at[ZERO] < self.end[ZERO]
+
+    @property
+    def here(self) -> tirx.Expr:
+        return self.coordinate[ZERO]
+
+
+def emit_merged(it: Iteration, scope: Scope, body: Body) -> None:
+    """Emit the walks of an iteration that has points."""
+    walk = _Walk(it, scope, body)
+    with T.sblock(it.name):
+        walk.begin()
+        for point in it.points:
+            walk.point(point)
+
+
+class _Walk:
+    def __init__(self, it: Iteration, scope: Scope, body: Body) -> None:
+        self.it, self.scope, self.body = it, scope, body
+        self.operands = operands(it)
+        together = [axis for point in it.points if len(point.axes) > 1 or point.every for axis in point.axes]
+        # the cells belong to the block around this one, as those of a search do
+        self.cells = {a: [scalar(f"{a.name}_{part}") for part in ("at", "end", "here")] for a in dict.fromkeys(together)}
+        self.coordinate = scalar(f"{it.variables[0].name}_here")
+        self.ranges = {a: self._range(a) for a in dict.fromkeys(a for point in it.points for a in point.axes)}
+
+    def _range(self, axis: Axis) -> tuple[tirx.Expr, tirx.Expr]:
+        """(first offset, count) of the elements that are walked."""
+        above = axis.chain[:-1]
+        positions, found = locate(above, self.operands[axis].indices[:-1], self.scope)
+        start, count = self.scope.slots(axis, parent_offset(axis, positions, self.scope))
+        if found is None:
+            return start, count
+        return tirx.if_then_else(found, start, ZERO), tirx.if_then_else(found, count, ZERO)
+
+    def begin(self) -> None:
+        for axis, (at, end, _) in self.cells.items():
+            start, count = self.ranges[axis]
+            T.buffer_store(at, start, [ZERO])
+            T.buffer_store(end, start + count, [ZERO])
+
+    def point(self, point: Point) -> None:
+        cursors = [_Cursor(a, self.ranges[a][0], *self.cells[a]) for a in point.axes if a in self.cells]
+        if point.every:
+            self._every(point, cursors)
+        elif len(point.axes) == 1:
+            self._alone(point.axes[0], point)
+        else:
+            self._together(point, cursors)
+
+    def _alone(self, axis: Axis, point: Point) -> None:
+        first, count = self.ranges[axis]
+        passed = index(0)
+        if axis in self.cells:
+            at, end, _ = self.cells[axis]
+            passed, count = at[ZERO] - first, end[ZERO] - at[ZERO]
+        with T.serial(0, count) as step:
+            IRBuilder.name(axis.name.lower(), step)
+            coordinate = self.scope.load(given(axis.indices), first + (passed + step))
+            self._case(point.cases[0], coordinate, {axis: passed + step})
+
+    def _together(self, point: Point, cursors: list[_Cursor]) -> None:
+        with T.While(tirx.all(*(cursor.more for cursor in cursors))):
+            for cursor in cursors:
+                T.buffer_store(cursor.coordinate, self._at(cursor), [ZERO])
+            self._visit(point, cursors, reduce(tirx.min, (cursor.here for cursor in cursors)))
+
+    def _every(self, point: Point, cursors: list[_Cursor]) -> None:
+        dense = self.it.axes[0]
+        with T.serial(0, self.scope.size(dense.length)) as step:
+            IRBuilder.name(dense.name.lower(), step)
+            for cursor in cursors:  # one that has ended is at no coordinate
+                here = tirx.if_then_else(cursor.more, self._at(cursor), index(-1))
+                T.buffer_store(cursor.coordinate, here, [ZERO])
+            self._visit(point, cursors, step)
+
+    def _at(self, cursor: _Cursor) -> tirx.Expr:
+        return self.scope.load(given(cursor.axis.indices), cursor.at[ZERO])
+
+    def _visit(self, point: Point, cursors: list[_Cursor], coordinate: tirx.Expr) -> None:
+        """Run the case of a coordinate, and go past it."""
+        T.buffer_store(self.coordinate, coordinate, [ZERO])
+        self._decide(point, cursors, ())
+        for cursor in cursors:
+            passed = cursor.here.equal(self.coordinate[ZERO]).astype("int64")
+            T.buffer_store(cursor.at, cursor.at[ZERO] + passed, [ZERO])
+
+    def _decide(self, point: Point, cursors: list[_Cursor], present: tuple[_Cursor, ...]) -> None:
+        """Ask of one axis after the other whether it is at the coordinate, as far as a case depends on it."""
+        known = [cursor.axis for cursor in present]
+        absent = set(point.axes) - {cursor.axis for cursor in cursors} - set(known)
+        cases = [c for c in point.cases if c.body and set(known) <= set(c.present) and not absent & set(c.present)]
+        if not cases:
+            return
+        if not cursors:
+            self._case(cases[0], self.coordinate[ZERO], {c.axis: c.at[ZERO] - c.first for c in present})
+            return
+        asked, *others = cursors
+        if not (others or present or point.every):  # the least coordinate is somebody's
+            self._decide(point, others, (asked,))
+            return
+        with T.If(asked.here.equal(self.coordinate[ZERO])):
+            with T.Then():
+                self._decide(point, others, (*present, asked))
+            if any(asked.axis not in case.present for case in cases):
+                with T.Else():
+                    self._decide(point, others, present)
+
+    def _case(self, case: Case, coordinate: tirx.Expr, positions: dict[Axis, tirx.Expr]) -> None:
+        scope = self.scope.bind(self.it.axes[0], self.it.variables[0], coordinate)
+        for axis, position in positions.items():
+            scope = scope.walking(axis, self.operands[axis].indices, position)
+        with ExitStack() as frames:
+            if case.where is not None:
+                frames.enter_context(T.If(value(case.where, scope)))
+                frames.enter_context(T.Then())
+            self.body(case.body, scope)
