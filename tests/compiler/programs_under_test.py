@@ -14,7 +14,7 @@ from gnn_sparse_backend.compiler.transforms import (
     sparse_reorder,
 )
 from gnn_sparse_backend.compiler.transforms import format_rules as formats
-from tests.compiler import formats_by_hand, grouped_programs, message_programs
+from tests.compiler import formats_by_hand, grouped_programs, merged_programs, message_programs
 from tests.compiler.program_case import Case
 from tests.compiler.structures import values
 
@@ -160,4 +160,4 @@ def _incidence(found, rng):
     found["nnz"] = int(dense.sum())
 
 
-CASES |= message_programs.CASES | grouped_programs.CASES
+CASES |= message_programs.CASES | grouped_programs.CASES | merged_programs.CASES

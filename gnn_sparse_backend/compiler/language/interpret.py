@@ -182,9 +182,7 @@ class _Interpreter:
             elif any(a.parent == axis and a.is_sparse for a in axes):
                 return None
             else:
-                raise StageIError(
-                    f"{what}: coordinate {wanted} lies outside axis {axis.name!r} of length {len(slots)}"
-                )
+                raise StageIError(f"{what}: coordinate {wanted} lies outside axis {axis.name!r} of length {len(slots)}")
         return found
 
     def _store(self, store: Store, offsets: Offsets, axis_of: Visiting) -> None:

@@ -23,8 +23,7 @@ from .expr import FLOATS, INTEGERS, Binary, Expr, ExprLike, Load, Var, as_expr, 
 # what the text of a program is written with: no part of a program may have such a name
 WORDS = (
     *("minimum", "maximum", "equal", "differ", "both", "either", "select", "cast", "call", "number", "present"),
-    "stored",
-    *("float", "program", "ProgramBuilder"),
+    *("float", "program", "ProgramBuilder", "stored"),
 )
 SCOPES = ("param", "temporary", "local")
 
@@ -94,7 +93,7 @@ class Iteration:
         where: the body runs only for the elements for which this condition holds; init runs for all.
         merged: sparse axes, of which `where` asks whether they store the coordinate being visited. They are walked
             together instead of every coordinate being tried; the meaning is the same.
-        points: how a lowering walks the axes of `merged`, in order: then there is no `body`, and `where` is in the cases.
+        points: how a lowering walks the axes of `merged`, in order. Then the body is in their cases.
     """
 
     name: str

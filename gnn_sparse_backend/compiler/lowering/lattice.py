@@ -110,7 +110,9 @@ def _mentioned(it: Iteration) -> set[Axis]:
     """The axes that what runs reads or asks for."""
     found: set[Axis] = set()
     for expr in expressions_in((it,)):
-        found.update(expr.buffer.axes if isinstance(expr, Load) else expr.axis.chain if isinstance(expr, Stored) else ())
+        found.update(
+            expr.buffer.axes if isinstance(expr, Load) else expr.axis.chain if isinstance(expr, Stored) else ()
+        )
     return found | {axis for s in it.statements for axis in _stored_to(s)}
 
 

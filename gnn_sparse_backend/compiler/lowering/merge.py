@@ -66,7 +66,9 @@ class _Walk:
         self.operands = operands(it)
         together = [axis for point in it.points if len(point.axes) > 1 or point.every for axis in point.axes]
         # the cells belong to the block around this one, as those of a search do
-        self.cells = {a: [scalar(f"{a.name}_{part}") for part in ("at", "end", "here")] for a in dict.fromkeys(together)}
+        self.cells = {
+            a: [scalar(f"{a.name}_{part}") for part in ("at", "end", "here")] for a in dict.fromkeys(together)
+        }
         self.coordinate = scalar(f"{it.variables[0].name}_here")
         self.ranges = {a: self._range(a) for a in dict.fromkeys(a for point in it.points for a in point.axes)}
 
@@ -145,7 +147,12 @@ class _Walk:
         if not (others or present or point.every):  # the least coordinate is somebody's
             self._decide(point, others, (asked,))
             return
-        with T.If(asked.here.equal(self.coordinate[ZERO])):
+        here = asked.here.equal(self.coordinate[ZERO])
+        if not any(asked.axis in case.present for case in cases):
+            with T.If(tirx.Not(here)), T.Then():
+                self._decide(point, others, present)
+            return
+        with T.If(here):
             with T.Then():
                 self._decide(point, others, (*present, asked))
             if any(asked.axis not in case.present for case in cases):

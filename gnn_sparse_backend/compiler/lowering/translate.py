@@ -18,7 +18,22 @@ from tvm.tirx.script import builder as T
 
 from ..codegen import bfloat16_bits as bits
 from ..language.axes import Axis, StageIError, given
-from ..language.expr import FLOATS, HALVES, Binary, Call, Cast, Const, Expr, Load, Present, Select, SizeOf, Stored, Var, walk
+from ..language.expr import (
+    FLOATS,
+    HALVES,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Present,
+    Select,
+    SizeOf,
+    Stored,
+    Var,
+    walk,
+)
 from ..language.layout import elements, offset
 from ..language.program import Buffer
 from .scope import INDEX, Scope, both, index

@@ -7,6 +7,7 @@ from gnn_sparse_backend.compiler.library.products import csr_sddmm, csr_spmm
 from gnn_sparse_backend.compiler.lowering import flatten, lower
 from gnn_sparse_backend.compiler.transforms import sparse_fuse
 from tests.compiler.formats_by_hand import bsr_spmm, csr_to_bsr, ell_spmm
+from tests.compiler.merged_programs import CASES as MERGED
 from tests.compiler.tvm_text import tvm_text
 
 
@@ -31,6 +32,8 @@ STAGE_TWO = {
     "fused_sddmm": lambda: sparse_fuse(csr_sddmm(16), "sddmm", ("I", "J")),
     "csr_to_bsr": lambda: csr_to_bsr(2),
     "unsorted_lookup": unsorted_lookup,
+    "merged_union": lambda: MERGED["merged_union"].make("int32"),
+    "merged_inner_product": lambda: MERGED["merged_inner_product"].make("int64"),
 }
 
 

@@ -17,8 +17,9 @@ def parallelize_spatial(stage2: PositionFunction, iteration: Iteration) -> Posit
     TVM's `parallel` refuses a block that adds to what it has not initialised; here stage I says that the elements of a
     spatial axis write disjoint places.
 
-    Preconditions, each refused with a StageIError: the iteration is not nested in another; its outermost loop is over
-    spatial axes; where their coordinates may repeat, every store is to the visited element itself.
+    Preconditions, each refused with a StageIError: the iteration is not nested in another and merges no axes; its
+    outermost loop is over spatial axes; where their coordinates may repeat, every store is to the visited element
+    itself.
 
         for i in range(m):                 for i in parallel(m):
             with block("rows_0"): ...  ->      with block("rows_0"): ...
@@ -33,6 +34,8 @@ def refuses(stage2: PositionFunction, iteration: Iteration) -> str | None:
     """Why the outermost loop cannot run in parallel, or None."""
     if iteration not in stage2.program.iterations:
         return "is nested in another"
+    if iteration.merged:
+        return "walks along sparse axes, one element after the other"
     outer = plan_nest(iteration).segments[0][0]
     if outer.kind != "S":
         return f"begins with axis {outer.axes[-1].name!r}, which is not spatial"

@@ -16,9 +16,9 @@ def vectorize_spatial(stage2: PositionFunction, iteration: Iteration) -> Positio
 
     TVM's `vectorize` refuses a block that reads what it writes; here stage I says that it is safe.
 
-    Preconditions, each refused with a StageIError: one axis, spatial, dense-fixed of static length; a body of stores
-    only, each to a place of the element's own; every buffer that is stored to is read at the very same indices, if at
-    all.
+    Preconditions, each refused with a StageIError: one axis, spatial, dense-fixed of static length, and none merged; a
+    body of stores only, each to a place of the element's own; every buffer that is stored to is read at the very same
+    indices, if at all.
 
         for k in range(64):                                  for k in vectorized(64):
             with block("sum_0"): S[vk] = S[vk] + x[vk]  ->       with block("sum_0"): S[vk] = S[vk] + x[vk]
@@ -31,6 +31,8 @@ def refuses(iteration: Iteration) -> str | None:
     """Why `iteration` cannot be vectorised, or None."""
     if len(iteration.axes) != 1 or iteration.kinds != "S":
         return "is not over one spatial axis"
+    if iteration.merged:
+        return "walks along sparse axes, one element after the other"
     axis = iteration.axes[0]
     if axis.kind != "dense_fixed" or not isinstance(axis.length, int):
         return f"is over axis {axis.name!r}, which is not dense-fixed of static length"
