@@ -89,6 +89,24 @@ def test_parallelize():
     assert loops(stage2)[0] == "for i in T.parallel(m):"
 
 
+def test_parallelize_passes_over_loops_of_one_turn():
+    """Rows that are listed under a root of one element, as in doubly compressed matrices."""
+    p = ProgramBuilder("listed_rows")
+    m, n, rows, nnz = p.sizes("m", "n", "rows", "nnz")
+    Z = p.dense_fixed("Z", 1)
+    I = p.sparse_variable("I", Z, (m, rows), ("I_indptr", "I_indices"))
+    J = p.sparse_variable("J", I, (n, nnz), ("J_indptr", "J_indices"))
+    A, Y = p.buffer("A", (Z, I, J), "float32"), p.buffer("Y", (Z, I), "float32")
+    with p.iterate("sums", (Z, I, J), "SSR") as (z, i, j):
+        with p.init():
+            Y[z, i] = 0.0
+        Y[z, i] = Y[z, i] + A[z, i, j]
+    program = p.finish()
+    stage2 = parallelize_spatial(lower(program), program.iteration("sums"))
+    assert [line.split(" in ")[0] for line in loops(stage2)] == ["for z", "for i", "for j"]
+    assert [line for line in loops(stage2) if "parallel" in line] == [loops(stage2)[1]]
+
+
 def test_parallelize_refuses_reductions_and_nested_iterations():
     program = rgms_heterogeneous(2, 2)
     with pytest.raises(StageIError, match="begins with axis 'R', which is not spatial"):

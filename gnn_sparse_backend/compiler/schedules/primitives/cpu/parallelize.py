@@ -6,13 +6,13 @@ from tvm import tirx
 
 from ....language.axes import Axis, refuse
 from ....language.program import Iteration, Store, stores_in
-from ....lowering.nest import block_name, plan_nest
+from ....lowering.nest import Nest, block_name, plan_nest
 from ....position.function import PositionFunction
 from ..shared.loops import set_loop_kind
 
 
 def parallelize_spatial(stage2: PositionFunction, iteration: Iteration) -> PositionFunction:
-    """Make the outermost loop of a top-level `iteration` a parallel loop.
+    """Make the outermost loop of a top-level `iteration` a parallel loop; loops of one turn are passed over.
 
     TVM's `parallel` refuses a block that adds to what it has not initialised; here stage I says that the elements of a
     spatial axis write disjoint places.
@@ -25,9 +25,9 @@ def parallelize_spatial(stage2: PositionFunction, iteration: Iteration) -> Posit
             with block("rows_0"): ...  ->      with block("rows_0"): ...
     """
     refuse(f"parallelize_spatial: iteration {iteration.name!r}", refuses(stage2, iteration))
-    nest = plan_nest(iteration)
-    block = block_name(iteration, 0)
-    return set_loop_kind(stage2, block, tirx.ForKind.PARALLEL, level=len(nest.segments[0]) - 1)
+    number, at = _outermost(plan_nest(iteration))
+    level = len(plan_nest(iteration).segments[number]) - 1 - at
+    return set_loop_kind(stage2, block_name(iteration, number), tirx.ForKind.PARALLEL, level)
 
 
 def refuses(stage2: PositionFunction, iteration: Iteration) -> str | None:
@@ -36,7 +36,9 @@ def refuses(stage2: PositionFunction, iteration: Iteration) -> str | None:
         return "is nested in another"
     if iteration.merged:
         return "walks along sparse axes, one element after the other"
-    outer = plan_nest(iteration).segments[0][0]
+    nest = plan_nest(iteration)
+    number, at = _outermost(nest)
+    outer = nest.segments[number][at]
     if outer.kind != "S":
         return f"begins with axis {outer.axes[-1].name!r}, which is not spatial"
     # what outlives an element of the iteration
@@ -45,6 +47,13 @@ def refuses(stage2: PositionFunction, iteration: Iteration) -> str | None:
         if not axis.unique and not all(_stores_the_element(store, axis, iteration) for store in stores):
             return f"visits axis {axis.name!r}, whose coordinates may repeat, and stores by the coordinate"
     return None
+
+
+def _outermost(nest: Nest) -> tuple[int, int]:
+    """The segment and the place in it of the first loop that may have more than one turn."""
+    places = [(number, at) for number, segment in enumerate(nest.segments) for at in range(len(segment))]
+    several = (p for p in places if any(a.parent is not None or a.length != 1 for a in nest.segments[p[0]][p[1]].axes))
+    return next(several, places[0])
 
 
 def _stores_the_element(store: Store, axis: Axis, iteration: Iteration) -> bool:
