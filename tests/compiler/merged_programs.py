@@ -25,6 +25,11 @@ def exclusive(a, b):
     return either(difference(a, b), difference(b, a))
 
 
+def never(a, b):
+    """Of what is not stored nothing is known, so that no walk is left."""
+    return both(either(a, b), both(negated(a), negated(b)))
+
+
 def one_with_all(a, b):
     """A coordinate of every kind is visited, so that nothing can be left out."""
     return either(either(a, b), TRUE)
@@ -228,6 +233,7 @@ CASES: dict[str, Case] = {
         (both, lambda a, b: a * b),
         (difference, lambda a, b: a - b),
         (exclusive, lambda a, b: a - b),
+        (never, lambda a, b: a + b),
         (one_with_all, lambda a, b: a + b),
     )
 }

@@ -86,7 +86,7 @@ def _allocate(buffer: Buffer, scope: Scope) -> tirx.Buffer:
 
 
 def _iteration(iteration: Iteration, scope: Scope) -> None:
-    if iteration.points:
+    if iteration.merged:
         emit_merged(iteration, scope, lambda body, at: _element(iteration, body, at))
     else:
         _segment(iteration, plan_nest(iteration), 0, scope)

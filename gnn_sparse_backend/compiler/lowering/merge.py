@@ -52,7 +52,7 @@ class _Cursor:
 
 
 def emit_merged(it: Iteration, scope: Scope, body: Body) -> None:
-    """Emit the walks of an iteration that has points."""
+    """Emit the walks of an iteration: none where its condition never holds."""
     walk = _Walk(it, scope, body)
     with T.sblock(it.name):
         walk.begin()

@@ -117,6 +117,8 @@ class _Machine:
             case "While":
                 while self._value(node.condition):
                     self._run(node.body)
+            case "Evaluate":  # in a block without statements
+                self._value(node.value)
             case other:
                 raise TypeError(f"cannot run a statement of kind {other}: {node}")
 

@@ -10,7 +10,7 @@ from ....language.program import Iteration
 from ....lowering.nest import Loop, block_name, plan_nest
 from ....position.function import PositionFunction
 from ..cpu import parallelize
-from ..shared.loops import bind_loop, bound_loop, rewrite_loop
+from ..shared.loops import bind_loop, bound_loop, rewrite_block, rewrite_loop
 
 MAX_THREADS = 1024
 THREADS = 128
@@ -32,12 +32,14 @@ def bind_spatial(stage2: PositionFunction, iteration: Iteration) -> PositionFunc
     """
     if iteration not in stage2.program.iterations:
         raise StageIError(f"bind_spatial: iteration {iteration.name!r} is nested in another")
+    if iteration.merged:  # its loops are inside of its block
+        return rewrite_block(stage2, iteration.name, _in_one_thread)
     nest = plan_nest(iteration)
     first = nest.segments[0]
     block = block_name(iteration, 0)
     depth = len(first)
     if parallelize.refuses(stage2, iteration) is not None:
-        return _one_thread(stage2, block, depth)
+        return rewrite_loop(stage2, block, depth - 1, _in_one_thread)
     threads = [n for n, loop in enumerate(first) if n > 0 and _thread_axis(loop)]
     if threads:
         stage2 = bind_loop(stage2, block, "threadIdx.x", level=depth - 1 - threads[-1])
@@ -95,13 +97,8 @@ def _thread_axis(loop: Loop) -> bool:
     return loop.kind == "S" and not loop.fused and 1 < axis.length <= MAX_THREADS
 
 
-def _one_thread(stage2: PositionFunction, block: str, depth: int) -> PositionFunction:
-    """Wrap the nest in a block and a thread loop of one element each."""
-
-    def wrap(loop: tirx.For) -> tirx.Stmt:
-        wrapped = loop
-        for tag in ("threadIdx.x", "blockIdx.x"):
-            wrapped = bound_loop(tirx.Var(tag.replace("Idx.", "_"), "int64"), int64(1), wrapped, tag)
-        return wrapped
-
-    return rewrite_loop(stage2, block, depth - 1, wrap)
+def _in_one_thread(nest: tirx.Stmt) -> tirx.Stmt:
+    """The nest in a loop over blocks and one over threads, of one element each."""
+    for tag in ("threadIdx.x", "blockIdx.x"):
+        nest = bound_loop(tirx.Var(tag.replace("Idx.", "_"), "int64"), int64(1), nest, tag)
+    return nest

@@ -1,4 +1,4 @@
-"""The one rewrite below our loop primitives: change the kind of the loop that stands directly above a block."""
+"""The rewrites below our loop primitives: of a loop that stands above a block, and of a block with what is in it."""
 
 from __future__ import annotations
 
@@ -59,3 +59,15 @@ def rewrite_loop(
     if found != 1:
         raise StageIError(f"there are {found} loops {level} levels above block {block!r}, expected one")
     return stage2
+
+
+def rewrite_block(
+    stage2: PositionFunction, block: str, change: Callable[[s_tir.SBlockRealize], tirx.Stmt]
+) -> PositionFunction:
+    """Apply `change` to the block of this name, and what is in it."""
+
+    def visit(realize: s_tir.SBlockRealize, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
+        inner = mutator.default_mutate(realize)
+        return change(inner) if inner.block.name_hint == block else inner
+
+    return stage2.mutated((s_tir.SBlockRealize, visit))
