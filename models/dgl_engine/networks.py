@@ -33,9 +33,7 @@ class RelationalLayer(nn.Module):
         super().__init__()
         self.itself = nn.Linear(wide, out)
         self.relations = HeteroGraphConv(
-            {
-                name: GraphConv(wide, out, norm="right", bias=False, allow_zero_in_degree=True) for name in relations
-            },
+            {name: GraphConv(wide, out, norm="right", bias=False, allow_zero_in_degree=True) for name in relations},
             aggregate="sum",
         )
 

@@ -1,7 +1,7 @@
 """One trainer: DGL's loader, and on each of its batches the same model with the backend off and on.
 
 ``python -m models.dgl_engine.trainer JOB RANK``. The two models start alike, see the same batches, have optimisers of
-their own under DDP, and take turns in who is first.
+their own under DDP, and take turns of a few batches.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pickle
 import resource
 import sys
 import time
@@ -29,6 +30,9 @@ import gnn_sparse_backend as gsb
 from models.dgl_engine import machines, networks
 from models.dgl_engine.job import NAME, Job
 
+TURN = 4
+"""Steps that a model takes before the other one has its turn: switching the backend empties what it keeps."""
+
 
 class Twin:
     """A model and its optimiser. seconds, losses: of its part of every step."""
@@ -39,15 +43,20 @@ class Twin:
         self.seconds: list[float] = []
         self.losses: list[float] = []
 
-    def step(self, blocks: list[dgl.DGLGraph], x: Tensor, y: Tensor) -> None:
+    def turn(self, batches: list[bytes]) -> None:
+        """A step on each of some batches. They are read anew, since a block keeps what was derived of it."""
         with gsb.enabled("dgl") if self.backend else contextlib.nullcontext():
-            dist.barrier()
-            start = time.perf_counter()
-            loss = cross_entropy(self.model(blocks, x), y)
-            self.optimiser.zero_grad()
-            loss.backward()
-            self.optimiser.step()
-            self.seconds.append(time.perf_counter() - start)
+            for batch in batches:
+                self._step(*pickle.loads(batch))
+
+    def _step(self, blocks: list[dgl.DGLGraph], x: Tensor, y: Tensor) -> None:
+        dist.barrier()
+        start = time.perf_counter()
+        loss = cross_entropy(self.model(blocks, x), y)
+        self.optimiser.zero_grad()
+        loss.backward()
+        self.optimiser.step()
+        self.seconds.append(time.perf_counter() - start)
         of_all = loss.detach().double()
         dist.all_reduce(of_all)
         self.losses.append(float(of_all) / dist.get_world_size())
@@ -86,16 +95,19 @@ def train(job: Job, graph: DistGraph) -> dict:
     sampler = NeighborSampler(list(job.fanouts))
     loader = DistNodeDataLoader(graph, nodes, sampler, batch_size=job.batch, shuffle=True, drop_last=True)
     batches, left = iter(loader), per_epoch
-    for step in range(job.steps):
-        if left == 0:
-            batches, left = iter(loader), per_epoch
-        left -= 1
-        with parts.timed("sampling"):
-            inputs, seeds, blocks = next(batches)
-        with parts.timed("features"):
-            x, y = graph.ndata["x"][inputs].to(dtype), graph.ndata["y"][seeds]
-        for each in twins if step % 2 else reversed(twins):
-            each.step(blocks, x, y)
+    for turn, first in enumerate(range(0, job.steps, TURN)):
+        ready = []
+        for _ in range(first, min(first + TURN, job.steps)):
+            if left == 0:
+                batches, left = iter(loader), per_epoch
+            left -= 1
+            with parts.timed("sampling"):
+                inputs, seeds, blocks = next(batches)
+            with parts.timed("features"):
+                x, y = graph.ndata["x"][inputs].to(dtype), graph.ndata["y"][seeds]
+            ready.append(pickle.dumps((blocks, x, y)))
+        for each in twins if turn % 2 else reversed(twins):
+            each.turn(ready)
     counted = [row for row in gsb.status().rows if row.framework == "dgl"]
     return {
         "seconds": parts.seconds | {"off": twins[0].seconds, "on": twins[1].seconds},
