@@ -171,7 +171,7 @@ def _show_prediction(found: dict, console) -> None:
     if "checked" in found:
         told = found["checked"]
         console.print(
-            f"two processes here: {told['epoch'] * 1e3:.0f} ms by the formula, {told['measured'] * 1e3:.0f} ms measured; "
+            f"two processes here: {told['epoch'] * 1e3:.0f} ms by the formula, {told['measured'] * 1e3:.0f} measured; "
             f"halo over own rows {told['halo counted']:.3f} counted, {told['halo']:.3f} cut"
         )
 

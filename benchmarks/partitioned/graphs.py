@@ -1,4 +1,4 @@
-"""Graphs of communities, of any size in a moment: they are numbered one after the other, so that ranges cut few edges."""
+"""Graphs of communities, of any size in a moment; communities have numbers in a row, so that ranges cut few edges."""
 
 from __future__ import annotations
 

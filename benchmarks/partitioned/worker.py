@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import resource
@@ -45,7 +46,7 @@ def run(rank: int, folder: str, count: int, threads: int, layers: int, hidden: i
     x, labels = part.features(), part.labels()
     torch.manual_seed(0)
     widths = [x.shape[1]] + [hidden] * (layers - 1) + [CLASSES]
-    model = nn.ModuleList(Layer(i, o) for i, o in zip(widths, widths[1:]))
+    model = nn.ModuleList(Layer(i, o) for i, o in itertools.pairwise(widths))
     optimiser = torch.optim.Adam(model.parameters())
     parameters = list(model.parameters())
 
@@ -75,10 +76,7 @@ def run(rank: int, folder: str, count: int, threads: int, layers: int, hidden: i
     measured = [epoch() for _ in range(WARM + epochs)][WARM:]
     told = {
         "epochs": measured,
-        "sent": [
-            sum(each.forward for each in part.traffic.values()),
-            sum(each.backward for each in part.traffic.values()),
-        ],
+        "sent": sum(each.forward + each.backward for each in part.traffic.values()) / (WARM + epochs),
         "wire": _wire(part, widths, epochs) if count > 1 else 0.0,
         "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "rows": part.shape[0],
@@ -86,7 +84,6 @@ def run(rank: int, folder: str, count: int, threads: int, layers: int, hidden: i
         "inner": part.inner.num_edges,
         "halo": part.halo_ids.numel(),
     }
-    told["sent"] = sum(told["sent"]) / (WARM + epochs)
     (Path(folder) / f"told{rank}.json").write_text(json.dumps(told), encoding="utf-8")
     if count > 1:
         dist.barrier()

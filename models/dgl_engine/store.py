@@ -1,4 +1,4 @@
-"""The store: a generated graph cut by DGL, with its features in the parts. ``python -m models.dgl_engine.store JOB``."""
+"""The store: a generated graph cut by DGL, and its features in the parts: ``python -m models.dgl_engine.store JOB``."""
 
 from __future__ import annotations
 
