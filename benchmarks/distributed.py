@@ -1,0 +1,206 @@
+"""Epochs of processes that share a graph: ``python -m benchmarks.distributed``.
+
+Parts: ``epoch`` sets two processes with one thread each beside one with two; ``scaling`` takes 1 to 4 processes on the
+same graph, and on one that grows with them; ``predict`` says from the rates of this machine what 8 to 256 of them would
+take for a graph of a billion edges. Whole epochs of GraphSAGE: forward, loss, backward, sum of gradients, Adam.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import statistics
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.partitioned import calibration, prediction, processes
+from benchmarks.partitioned.processes import Problem
+from benchmarks.support import cli, machine, report
+
+PARTS = ("epoch", "scaling", "predict")
+DEGREE = 25
+ROUNDS = 3
+"""How often the contenders of ``epoch`` take turns."""
+BILLION = {"nodes": 1e9 / DEGREE, "edges": 1e9}
+MACHINES = (8, 16, 32, 64, 128, 256)
+NETWORKS = {"10 Gbit/s": 10e9 / 8, "100 Gbit/s": 100e9 / 8}
+LATENCY = 30e-6
+"""Seconds of a message between machines: assumed."""
+
+
+def epoch(problem: Problem) -> dict:
+    """One process with two threads, two with one: in turns."""
+    with tempfile.TemporaryDirectory() as folder:
+        cut = processes.cut(problem, [1, 2], Path(folder))
+        found: dict[str, list[dict]] = {"1 x 2": [], "2 x 1": []}
+        for _ in range(ROUNDS):
+            found["1 x 2"].append(processes.measure(problem, Path(folder), 1, 2))
+            found["2 x 1"].append(processes.measure(problem, Path(folder), 2, 1))
+    cells = {name: _middle(turns) for name, turns in found.items()}
+    ratio = cells["2 x 1"]["epoch"] / cells["1 x 2"]["epoch"]
+    return {"problem": dataclasses.asdict(problem), "cut": cut[2], "cells": cells, "ratio": ratio}
+
+
+def _middle(turns: list[dict]) -> dict:
+    """The turn whose median is the middle one, with the medians of all."""
+    ordered = sorted(turns, key=lambda turn: turn["epoch"])
+    return ordered[len(ordered) // 2] | {"turns": [turn["epoch"] for turn in turns]}
+
+
+def scaling(problem: Problem, counts: Sequence[int]) -> dict:
+    """strong: the graph on more processes of a thread. weak: a graph whose edges grow with them."""
+    found: dict[str, list[dict]] = {"strong": [], "weak": []}
+    with tempfile.TemporaryDirectory() as folder:
+        cut = processes.cut(problem, list(counts), Path(folder))
+        for count in counts:
+            found["strong"].append(processes.measure(problem, Path(folder), count, 1) | cut[count])
+    first = found["strong"][0]
+    for count in counts:
+        share = dataclasses.replace(problem, nodes=problem.nodes * count // 4, edges=problem.edges * count // 4)
+        with tempfile.TemporaryDirectory() as folder:
+            cut = processes.cut(share, [count], Path(folder))
+            found["weak"].append(processes.measure(share, Path(folder), count, 1) | cut[count])
+    return {"problem": dataclasses.asdict(problem), "whole": first["epoch"], **found}
+
+
+def predict(problem: Problem, checked: dict | None) -> dict:
+    """Rates, epochs of a billion edges, and the same formula beside what was measured here with two processes."""
+    message = calibration.loopback()
+    given = (problem.nodes, problem.edges, problem.width)
+    found = {"loopback": message, "network_latency": LATENCY, "cells": []}
+    both = calibration.rates(*given, 2, problem.seed, LATENCY)
+    found["rates"] = dataclasses.asdict(both)
+    for machines in (1, *MACHINES):
+        halo, inner = prediction.halo_of(**BILLION, machines=machines)
+        shape = prediction.Shape(**BILLION, width=problem.width, layers=problem.layers, halo=halo, inner=inner)
+        cell = {"machines": machines, "halo": halo, "memory": prediction.memory(shape, machines)}
+        for network, bandwidth in NETWORKS.items():
+            cell[network] = prediction.seconds(shape, machines, both, bandwidth)
+        found["cells"].append(cell)
+    if checked:
+        one = calibration.rates(*given, 1, problem.seed, message["latency"])
+        cell = checked["cells"]["2 x 1"]
+        halo, inner = statistics.mean(checked["cut"]["halo"]) * 2 / problem.nodes, cell["inner"][0] / cell["edges"][0]
+        shape = prediction.Shape(problem.nodes, problem.edges, problem.width, problem.layers, halo, inner)
+        counted = prediction.halo_of(problem.nodes, problem.edges, 2)[0]
+        found["checked"] = prediction.seconds(shape, 2, one, message["bandwidth"]) | {
+            "measured": cell["epoch"],
+            "halo": halo,
+            "halo counted": counted,
+        }
+    return found
+
+
+def run(options: argparse.Namespace) -> dict:
+    nodes = options.edges // DEGREE
+    problem = Problem(nodes, options.edges, options.width, options.layers, options.epochs, options.method, options.seed)
+    found: dict = {"machine": machine.describe(options.threads)}
+    if "epoch" in options.parts:
+        found["epoch"] = epoch(problem)
+    if "scaling" in options.parts:
+        sizes = [dataclasses.replace(problem, nodes=edges // DEGREE, edges=edges) for edges in options.sizes]
+        found["scaling"] = [scaling(size, options.processes) for size in sizes]
+    if "predict" in options.parts:
+        found["predict"] = predict(problem, found.get("epoch"))
+    return found
+
+
+_COLUMNS = ("epoch ms", "compute", "wait", "gradients", "wire alone", "hidden", "MB sent", "peak MiB each")
+
+
+def _cells(cell: dict) -> list[str]:
+    told = [f"{cell[name] * 1e3:.0f}" for name in ("epoch", "compute", "halo", "gradients", "wire")]
+    hidden = "" if cell["hidden"] is None else report.percent(cell["hidden"])
+    peak = ", ".join(f"{each / 2**20:,.0f}" for each in cell["peak"])
+    return [*told, hidden, f"{sum(cell['sent']) / 1e6:.1f}", peak]
+
+
+def _title(problem: dict) -> str:
+    return (
+        f"{problem['nodes']:,} nodes, {problem['edges']:,} edges, {problem['layers']} layers of width "
+        f"{problem['width']}, cut by {problem['method']}"
+    )
+
+
+def show(results: dict, console) -> None:
+    console.print(machine.one_line(results["machine"]))
+    if "epoch" in results:
+        found = results["epoch"]
+        table = report.table(f"an epoch: {_title(found['problem'])}", ("processes x threads",), _COLUMNS)
+        for name, cell in found["cells"].items():
+            table.add_row(name, *_cells(cell))
+        console.print(table)
+        console.print(f"two processes over one: {found['ratio']:.2f}; {found['cut']['edge_cut']:.1%} of the edges cut")
+    for found in results.get("scaling", ()):
+        for kind in ("strong", "weak"):
+            table = report.table(
+                f"{kind} scaling: {_title(found['problem'])}", ("processes",), (*_COLUMNS, "efficiency")
+            )
+            for cell in found[kind]:
+                base = found[kind][0]["epoch"]
+                over = cell["processes"] if kind == "strong" else 1
+                table.add_row(str(cell["processes"]), *_cells(cell), report.percent(base / (over * cell["epoch"])))
+            console.print(table)
+    if "predict" in results:
+        _show_prediction(results["predict"], console)
+
+
+def _show_prediction(found: dict, console) -> None:
+    title = "PREDICTED, never run: an epoch of a billion edges in seconds"
+    columns = (
+        "halo / own rows",
+        "GB each",
+        *(f"{n}: {what}" for n in NETWORKS for what in ("epoch", "waited", "MB sent")),
+    )
+    table = report.table(title, ("machines",), columns)
+    for cell in found["cells"]:
+        told = [
+            text
+            for network in NETWORKS
+            for text in (
+                f"{cell[network]['epoch']:.2f}",
+                f"{cell[network]['waited']:.2f}",
+                f"{cell[network]['sent'] / 1e6:.0f}",
+            )
+        ]
+        table.add_row(str(cell["machines"]), f"{cell['halo']:.2f}", f"{cell['memory'] / 1e9:.1f}", *told)
+    console.print(table)
+    console.print("rates: " + ", ".join(f"{name} {value:.3g} s" for name, value in found["rates"].items()))
+    console.print("loopback: " + ", ".join(f"{name} {value:.3g}" for name, value in found["loopback"].items()))
+    if "checked" in found:
+        told = found["checked"]
+        console.print(
+            f"two processes here: {told['epoch'] * 1e3:.0f} ms by the formula, {told['measured'] * 1e3:.0f} measured; "
+            f"halo over own rows {told['halo counted']:.3f} counted, {told['halo']:.3f} cut"
+        )
+
+
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = cli.parser(__doc__.splitlines()[0], budget=600.0)
+    parser.add_argument("--edges", type=cli.positive_int, default=4_000_000, help="of epoch and predict")
+    parser.add_argument("--sizes", nargs="+", type=cli.positive_int, default=[1_000_000, 8_000_000], help="of scaling")
+    parser.add_argument("--processes", nargs="+", type=cli.positive_int, default=[1, 2, 3, 4], help="of scaling")
+    parser.add_argument("--width", type=cli.positive_int, default=64)
+    parser.add_argument("--layers", type=cli.positive_int, default=3)
+    parser.add_argument("--epochs", type=cli.positive_int, default=5, help="that are timed, of every process")
+    parser.add_argument("--method", choices=("metis", "range", "random"), default="range")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    options = parser.parse_args(argv)
+    if options.quick:
+        options.edges, options.sizes, options.processes, options.epochs = 100_000, [100_000], [1, 2], 2
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run, print the tables, write ``distributed.json``."""
+    options = arguments(argv)
+    console = cli.start(options)
+    results = run(options)
+    show(results, console)
+    console.print(f"written: {machine.write_json(options.out / 'distributed.json', results)}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,113 @@
+"""One process of several: epochs of GraphSAGE on its part, and where their time goes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import resource
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+import gnn_sparse_backend as gsb
+from benchmarks.partitioned.graphs import CLASSES
+from gnn_sparse_backend.distributed import DistGraph, halo_exchange, mean_loss
+
+WARM = 2
+TIMEOUT = 300
+
+
+class Layer(nn.Module):
+    """The mean of neighbours and the node itself, each times a matrix."""
+
+    def __init__(self, wide: int, out: int) -> None:
+        super().__init__()
+        self.itself, self.others = nn.Linear(wide, out), nn.Linear(wide, out, bias=False)
+
+    def forward(self, graph, x: Tensor) -> Tensor:
+        return self.itself(x) + self.others(gsb.spmm(graph, x, reduce="mean"))
+
+
+def run(rank: int, folder: str, count: int, threads: int, layers: int, hidden: int, epochs: int) -> None:
+    """Write what was measured as ``told<rank>.json`` into the folder of the parts."""
+    torch.set_num_threads(threads)
+    if count > 1:
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        store, wait = f"file://{folder}/store", timedelta(seconds=TIMEOUT)
+        dist.init_process_group("gloo", init_method=store, rank=rank, world_size=count, timeout=wait)
+    part = DistGraph.load(folder, verify=False, timeout=TIMEOUT)
+    graph = part if count > 1 else part.local  # one process needs no parts
+    x, labels = part.features(), part.labels()
+    torch.manual_seed(0)
+    widths = [x.shape[1]] + [hidden] * (layers - 1) + [CLASSES]
+    model = nn.ModuleList(Layer(i, o) for i, o in itertools.pairwise(widths))
+    optimiser = torch.optim.Adam(model.parameters())
+    parameters = list(model.parameters())
+
+    def epoch() -> dict[str, float]:
+        waited = _waited(part)
+        if count > 1:
+            dist.barrier()
+        start = time.perf_counter()
+        h = x
+        for layer in model:
+            h = layer(graph, h if layer is model[0] else torch.relu(h))
+        loss = mean_loss(part, cross_entropy(h, labels, reduction="sum"), len(labels))
+        optimiser.zero_grad()
+        loss.backward()
+        computed = time.perf_counter()
+        if count > 1:
+            flat = torch.cat([p.grad.flatten() for p in parameters])
+            dist.all_reduce(flat)
+            for p, grad in zip(parameters, flat.div_(count).split([p.numel() for p in parameters])):
+                p.grad.copy_(grad.view_as(p))
+        reduced = time.perf_counter()
+        optimiser.step()
+        end = time.perf_counter()
+        halo = _waited(part) - waited
+        return {"epoch": end - start, "halo": halo, "gradients": reduced - computed, "loss": float(loss.detach())}
+
+    measured = [epoch() for _ in range(WARM + epochs)][WARM:]
+    told = {
+        "epochs": measured,
+        "sent": sum(each.forward + each.backward for each in part.traffic.values()) / (WARM + epochs),
+        "wire": _wire(part, widths, epochs) if count > 1 else 0.0,
+        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "rows": part.shape[0],
+        "edges": part.num_edges,
+        "inner": part.inner.num_edges,
+        "halo": part.halo_ids.numel(),
+    }
+    (Path(folder) / f"told{rank}.json").write_text(json.dumps(told), encoding="utf-8")
+    if count > 1:
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+def _waited(part: DistGraph) -> float:
+    return sum(each.waited for each in part.traffic.values())
+
+
+def _wire(part: DistGraph, widths: list[int], times: int) -> float:
+    """Seconds of an epoch's exchanges with nothing beside them: forward of each layer, backward but of the first."""
+    seconds = []
+    inputs = [torch.zeros(part.shape[1], width) for width in widths[:-1]]
+    for x in inputs[1:]:
+        x.requires_grad_()
+    for _ in range(times):
+        total = 0.0
+        for x in inputs:
+            dist.barrier()
+            start = time.perf_counter()
+            halo = halo_exchange(part, x, "alone")
+            if halo.requires_grad:
+                halo.backward(halo.detach())
+            total += time.perf_counter() - start
+        seconds.append(total)
+    return sorted(seconds)[len(seconds) // 2]

@@ -1,0 +1,1 @@
+"""DGL's distributed engine on one computer: its store, servers and trainers, with the backend on and off."""
