@@ -7,13 +7,7 @@ The kernel is a layer of a GCN in one pass, relu(A B + bias); its result is comp
 import numpy as np
 import scipy.sparse
 
-from gnn_sparse_backend.compiler.codegen import generate_assembly, host_target
-from gnn_sparse_backend.compiler.compile import compile_program, stage3
-from gnn_sparse_backend.compiler.language.builder import ProgramBuilder
-from gnn_sparse_backend.compiler.language.expr import maximum
-from gnn_sparse_backend.compiler.language.interpret import interpret
-from gnn_sparse_backend.compiler.lowering import lower
-from gnn_sparse_backend.compiler.schedules.cpu import CpuSchedule
+from gnn_sparse_backend.compiler import CpuSchedule, ProgramBuilder, compile_program, interpret, maximum
 
 
 def spmm_bias_relu(features):
@@ -40,12 +34,9 @@ def spmm_bias_relu(features):
 
 
 def main():
-    program, schedule = spmm_bias_relu(16), CpuSchedule()
-    print("# Stage I, coordinate space\n", program.script(), sep="\n")
-    print("# Stage II, position space, not scheduled yet\n", lower(program).script(), sep="\n")
-    loops = stage3(program, schedule)
-    print("# Stage III, loops: scheduled, all buffers flat\n", loops.script(), sep="\n")
-    print("# Assembly for this CPU\n", generate_assembly(loops, host_target()), sep="\n")
+    program = spmm_bias_relu(16)
+    kernel = compile_program(program, CpuSchedule())
+    print(kernel.stages())
 
     rng = np.random.default_rng(0)
     matrix = scipy.sparse.random(50, 40, 0.1, "csr", np.float32, rng)
@@ -53,7 +44,6 @@ def main():
     c = np.empty((50, 16), np.float32)
     arguments = dict(m=50, n=40, nnz=matrix.nnz, indptr=matrix.indptr, indices=matrix.indices)
     arguments |= dict(A=matrix.data, B=b, Bias=bias, C=c)
-    kernel = compile_program(program, schedule)
     kernel(*(arguments[name] for name in program.parameter_names))  # writes into c
     print(f"{kernel}: the largest of {c.size} results is {c.max():.3f}")
 

@@ -26,7 +26,7 @@ ignore_errors = True
 PROGRAM = """
 import torch
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend import Graph, spmm
+from gnn_sparse_backend import Graph, compiler, spmm
 
 edges, x, w = torch.zeros(2, 5, dtype=torch.int64), torch.zeros(3, 4), torch.zeros(5)
 graph: Graph = Graph.from_edge_index(edges, (3, 3))
@@ -78,6 +78,14 @@ reveal_type(mask)  # Mask
 reveal_type(gsb.masks.heads([mask | gsb.masks.causal(100)]).tile)  # Tensor
 reveal_type(gsb.sparse_attention(x, x, x, mask))  # Tensor
 reveal_type(gsb.masked_spmm(mask, gsb.masked_sddmm(mask, x, x), x))  # Tensor
+p = compiler.ProgramBuilder("scale")
+rows = p.dense_fixed("I", p.size("m"))
+values = p.buffer("X", (rows,), "float32")
+with p.iterate("scale", (rows,), "S") as (i,):
+    values[i] = values[i] * 2.0
+reveal_type(compiler.sparse_reorder(p.finish(), "scale", ("I",)))  # Program
+reveal_type(compiler.compile_program(p.finish(), compiler.CpuSchedule()).stages())  # str
+reveal_type(compiler.maximum(values[i], 0.0))  # Expr
 gsb.compile(torch.nn.Linear(2, 2), backend="eager")
 gsb.enable("pyg")
 gsb.disable("pyg")
@@ -88,6 +96,7 @@ WRONG = {
     "gsb.spmmm": 'Module has no attribute "spmmm"',
     "gsb.spmm(x, x)": 'Argument 1 to "spmm" has incompatible type "Tensor"; expected "Graph"',
     'gsb.explain(graph, features="64")': 'Argument "features" to "explain" has incompatible type "str"',
+    "compiler.CpuSchedule(threads=2)": 'Unexpected keyword argument "threads" for "CpuSchedule"',
     "gsb.sddmm(graph, x)": 'Missing positional argument "v" in call to "sddmm"',
 }
 

@@ -1,1 +1,111 @@
-"""The staged sparse compiler: coordinate space, position space, loops, machine code."""
+"""The staged sparse compiler: coordinate space, position space, loops, machine code.
+
+What a writer of kernels needs is here:
+
+    from gnn_sparse_backend.compiler import CpuSchedule, ProgramBuilder, compile_program
+
+A program is written with `ProgramBuilder`, changed by transformations such as `decompose_format` and `sparse_reorder`,
+run slowly by `interpret`, and made into a kernel by `compile_program` under a schedule. Names are imported when first
+used: importing the package costs nothing, and writing and interpreting programs needs no TVM.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .cache.kernel import Kernel as Kernel
+    from .codegen import BuildError as BuildError
+    from .codegen import Target as Target
+    from .codegen import cuda_target as cuda_target
+    from .codegen import host_target as host_target
+    from .compile import compile_program as compile_program
+    from .compile import stage2 as stage2
+    from .compile import stage3 as stage3
+    from .language.axes import Axis as Axis
+    from .language.axes import Size as Size
+    from .language.axes import StageIError as StageIError
+    from .language.builder import ProgramBuilder as ProgramBuilder
+    from .language.expr import both as both
+    from .language.expr import call as call
+    from .language.expr import cast as cast
+    from .language.expr import differ as differ
+    from .language.expr import either as either
+    from .language.expr import equal as equal
+    from .language.expr import exp as exp
+    from .language.expr import is_nan as is_nan
+    from .language.expr import log as log
+    from .language.expr import maximum as maximum
+    from .language.expr import minimum as minimum
+    from .language.expr import number as number
+    from .language.expr import present as present
+    from .language.expr import select as select
+    from .language.expr import sqrt as sqrt
+    from .language.expr import tanh as tanh
+    from .language.interpret import interpret as interpret
+    from .language.printer import program_from_script as program_from_script
+    from .language.program import Buffer as Buffer
+    from .language.program import Iteration as Iteration
+    from .language.program import Program as Program
+    from .position.interpret import run_loops as run_loops
+    from .position.interpret import run_position as run_position
+    from .schedules.cpu import CpuSchedule as CpuSchedule
+    from .schedules.cpu import Prefetch as Prefetch
+    from .schedules.cuda import CudaSchedule as CudaSchedule
+    from .schedules.cuda_teams import CudaTeams as CudaTeams
+    from .transforms import FormatRewriteRule as FormatRewriteRule
+    from .transforms import compact_parameters as compact_parameters
+    from .transforms import decompose_format as decompose_format
+    from .transforms import group_axis as group_axis
+    from .transforms import hoist_axis as hoist_axis
+    from .transforms import reduce_in_lanes as reduce_in_lanes
+    from .transforms import remove_copies as remove_copies
+    from .transforms import share_axis as share_axis
+    from .transforms import share_sum as share_sum
+    from .transforms import sparse_fuse as sparse_fuse
+    from .transforms import sparse_reorder as sparse_reorder
+    from .transforms import split_copies as split_copies
+    from .transforms import split_parts as split_parts
+    from .transforms import tile_axis as tile_axis
+    from .transforms.block_rules import bsr_rule as bsr_rule
+    from .transforms.block_rules import dbsr_rule as dbsr_rule
+    from .transforms.block_rules import dia_rule as dia_rule
+    from .transforms.block_rules import sr_bcrs_rule as sr_bcrs_rule
+    from .transforms.format_rules import csr_rule as csr_rule
+    from .transforms.format_rules import ell_rule as ell_rule
+
+_NAMES = {
+    "cache.kernel": "Kernel",
+    "codegen": "BuildError Target cuda_target host_target",
+    "compile": "compile_program stage2 stage3",
+    "language.axes": "Axis Size StageIError",
+    "language.builder": "ProgramBuilder",
+    "language.expr": "both call cast differ either equal exp is_nan log maximum minimum number present select sqrt "
+    "tanh",
+    "language.interpret": "interpret",
+    "language.printer": "program_from_script",
+    "language.program": "Buffer Iteration Program",
+    "position.interpret": "run_loops run_position",
+    "schedules.cpu": "CpuSchedule Prefetch",
+    "schedules.cuda": "CudaSchedule",
+    "schedules.cuda_teams": "CudaTeams",
+    "transforms": "FormatRewriteRule compact_parameters decompose_format group_axis hoist_axis reduce_in_lanes "
+    "remove_copies share_axis share_sum sparse_fuse sparse_reorder split_copies split_parts tile_axis",
+    "transforms.block_rules": "bsr_rule dbsr_rule dia_rule sr_bcrs_rule",
+    "transforms.format_rules": "csr_rule ell_rule",
+}
+_HOMES = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names.split()}
+
+if not TYPE_CHECKING:  # a type checker knows the names above, and that there are no others
+
+    def __getattr__(name):
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

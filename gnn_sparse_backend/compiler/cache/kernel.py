@@ -6,6 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+_HEADINGS = {
+    "program": "Stage I, coordinate space",
+    "plan": "Schedule",
+    "stage2": "Stage II, position space",
+    "stage3": "Stage III, loops",
+    "cuda": "CUDA",
+    "ptx": "PTX",
+    "assembly": "Assembly",
+}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
@@ -38,8 +48,18 @@ class Kernel:
     def __call__(self, *arguments: object) -> None:
         self.entry(*arguments)
 
+    def stages(self, *names: str) -> str:
+        """The texts of the stages, each under a heading, to be printed: all of them in the order of compilation, or
+        those that are named.
+
+        Raises what :meth:`script` raises.
+        """
+        known = [name for name in _HEADINGS if name in self.stage_names]
+        shown = names or (*known, *(name for name in self.stage_names if name not in known))
+        return "\n\n".join(f"# {_HEADINGS.get(name, name)}\n\n{self.script(name).strip()}" for name in shown) + "\n"
+
     @property
-    def stages(self) -> tuple[str, ...]:
+    def stage_names(self) -> tuple[str, ...]:
         """Names of the texts that :meth:`script` has: "program", "plan", and those of the stages between them and the
         machine code. Of what `compile_program` made: "stage2", "stage3" and "assembly", or of a GPU's kernel "cuda" and
         "ptx" in the place of the last.
@@ -58,7 +78,7 @@ class Kernel:
             return self._texts[stage]
         if stage in self._written:
             return self._written[stage]()
-        raise ValueError(f"kernel {self.name!r} has no text {stage!r}; it has {', '.join(self.stages)}")
+        raise ValueError(f"kernel {self.name!r} has no text {stage!r}; it has {', '.join(self.stage_names)}")
 
     def __repr__(self) -> str:
         return (

@@ -230,18 +230,22 @@ def maximum(a: ExprLike, b: ExprLike) -> Expr:
 
 
 def equal(a: ExprLike, b: ExprLike) -> Expr:
+    """The condition that a equals b; of two NaN it does not hold."""
     return binary("==", a, b)
 
 
 def differ(a: ExprLike, b: ExprLike) -> Expr:
+    """The condition that a differs from b."""
     return binary("!=", a, b)
 
 
 def both(a: ExprLike, b: ExprLike) -> Expr:
+    """The condition that a and b hold; b is not evaluated where a does not."""
     return binary("and", a, b)
 
 
 def either(a: ExprLike, b: ExprLike) -> Expr:
+    """The condition that a or b holds; b is not evaluated where a does."""
     return binary("or", a, b)
 
 
@@ -260,6 +264,7 @@ def check_condition(condition: object, where: str) -> None:
 
 
 def select(condition: Expr, then: ExprLike, otherwise: ExprLike) -> Expr:
+    """`then` where the condition holds, `otherwise` elsewhere, both of one type; only the chosen side is evaluated."""
     check_condition(condition, "select")
     if isinstance(then, Expr):
         otherwise = as_expr(otherwise, then.dtype)
@@ -280,6 +285,8 @@ def cast(dtype: str, value: ExprLike) -> Expr:
 
 
 def call(function: str, argument: ExprLike) -> Expr:
+    """A function of one value, by name: "exp", "log", "sqrt", "tanh", "sigmoid", "abs", "is_nan"; and of bfloat16
+    numbers in words "low_half", "high_half" and "bfloat16_bits"."""
     known = (*FUNCTIONS, *PREDICATES, *HALVES, *BITS)
     if function not in known:
         raise StageIError(f"unknown function {function!r}; there are {', '.join(known)}")
@@ -295,6 +302,7 @@ def call(function: str, argument: ExprLike) -> Expr:
 
 
 def present(load: Expr) -> Expr:
+    """The condition that the element that an access names is stored."""
     if not isinstance(load, Load):
         raise StageIError(f"present wants a buffer access, not {load!r}")
     return Present(load)
@@ -316,18 +324,22 @@ def stored(axis: Axis, *indices: ExprLike) -> Expr:
 
 
 def exp(a: ExprLike) -> Expr:
+    """e to the power a, of a floating-point value."""
     return call("exp", a)
 
 
 def log(a: ExprLike) -> Expr:
+    """The natural logarithm of a floating-point value."""
     return call("log", a)
 
 
 def sqrt(a: ExprLike) -> Expr:
+    """The square root of a floating-point value."""
     return call("sqrt", a)
 
 
 def tanh(a: ExprLike) -> Expr:
+    """The hyperbolic tangent of a floating-point value."""
     return call("tanh", a)
 
 

@@ -64,7 +64,7 @@ def test_scripts_of_stages(on_disk, libraries, new_store):
         assert kernel.script() == PROGRAM
         assert kernel.script("plan") == PLAN
         assert kernel.script("position") == "for i in range(m): …"
-        assert sorted(kernel.stages) == ["plan", "position", "program"]
+        assert sorted(kernel.stage_names) == ["plan", "position", "program"]
     with pytest.raises(ValueError, match="has no text 'loops'; it has .*position"):
         kernel.script("loops")
 

@@ -43,7 +43,7 @@ def assert_told() -> None:
 def assert_written() -> None:
     """The kernels that ran have a text of each stage."""
     for kernel in {kernel for run in last_runs() for kernel in run.kernels}:
-        assert sorted(kernel.stages) == sorted(STAGES)
+        assert sorted(kernel.stage_names) == sorted(STAGES)
         assert f"ProgramBuilder('{kernel.name}')" in kernel.script() and "Schedule(" in kernel.script("plan")
         for stage in ("stage2", "stage3"):
             assert f"def {kernel.name}(" in kernel.script(stage)
