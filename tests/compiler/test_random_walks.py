@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from gnn_sparse_backend.compiler.compile import compile_program
 from gnn_sparse_backend.compiler.language.builder import ProgramBuilder
-from gnn_sparse_backend.compiler.language.expr import Stored, Var, both, either, present, select, stored, walk
+from gnn_sparse_backend.compiler.language.expr import Stored, Var, both, either, present, select, stored
 from gnn_sparse_backend.compiler.language.interpret import interpret
 from gnn_sparse_backend.compiler.language.printer import program_from_script
+from gnn_sparse_backend.compiler.language.traversal import walk
 from gnn_sparse_backend.compiler.lowering import flatten, lower
 from gnn_sparse_backend.compiler.position.interpret import run_loops, run_position
 from gnn_sparse_backend.compiler.position.validate import validate_position

@@ -7,7 +7,7 @@ so that no product of a coordinate and a width can overflow.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
@@ -346,63 +346,3 @@ def tanh(a: ExprLike) -> Expr:
 def is_nan(a: ExprLike) -> Expr:
     """The condition that a floating-point value is NaN."""
     return call("is_nan", a)
-
-
-def children(expr: Expr) -> tuple[Expr, ...]:
-    """The direct sub-expressions."""
-    match expr:
-        case Load() | Stored():
-            return expr.indices
-        case Binary():
-            return (expr.a, expr.b)
-        case Call():
-            return (expr.argument,)
-        case Select():
-            return (expr.condition, expr.then, expr.otherwise)
-        case Cast():
-            return (expr.value,)
-        case Present():
-            return (expr.load,)
-    return ()
-
-
-def map_children(expr: Expr, f: Callable[[Expr], Expr]) -> Expr:
-    """`expr` with f applied to its direct sub-expressions."""
-    kids = children(expr)
-    return rebuild(expr, tuple(map(f, kids))) if kids else expr
-
-
-def rebuild(expr: Expr, kids: tuple[Expr, ...]) -> Expr:
-    """`expr` with other sub-expressions."""
-    match expr:
-        case Load():
-            return Load(expr.buffer, kids)
-        case Stored():
-            return Stored(expr.axis, kids)
-        case Binary():
-            return Binary(expr.op, *kids)
-        case Call():
-            return Call(expr.function, *kids)
-        case Select():
-            return Select(*kids)
-        case Cast():
-            return Cast(expr.dtype, *kids)
-        case Present():
-            return present(*kids)
-    return expr
-
-
-def walk(expr: Expr) -> Iterator[Expr]:
-    """Every sub-expression, the expression itself last."""
-    for kid in children(expr):
-        yield from walk(kid)
-    yield expr
-
-
-def rewrite(expr: Expr, f: Callable[[Expr], Expr | None]) -> Expr:
-    """Bottom-up: f(node) gives the node's replacement, or None to keep it."""
-    kids = children(expr)
-    new = tuple(rewrite(kid, f) for kid in kids)
-    node = expr if all(a is b for a, b in zip(kids, new)) else rebuild(expr, new)
-    replaced = f(node)
-    return node if replaced is None else replaced

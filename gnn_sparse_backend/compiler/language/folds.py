@@ -18,8 +18,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .expr import FLOATS, Binary, Const, Expr, Load, Select, walk
+from .expr import FLOATS, Binary, Const, Expr, Load, Select
 from .program import Buffer, Store
+from .traversal import walk
 
 # where the term of an extreme stands that may be NaN
 _BEHIND_NAN = ("otherwise", "then")

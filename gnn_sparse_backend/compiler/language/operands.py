@@ -7,8 +7,9 @@ The axes are those that `where` asks about: in an iteration of j with `merged=(J
 from __future__ import annotations
 
 from .axes import Axis, refuse
-from .expr import Expr, Load, Stored, Var, walk
+from .expr import Expr, Load, Stored, Var
 from .program import Iteration, stores_in
+from .traversal import walk
 
 
 def operands(it: Iteration) -> dict[Axis, Stored]:

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
 from .axes import Axis, Size, StageIError
-from .expr import FLOATS, INTEGERS, Binary, Expr, ExprLike, Load, Var, as_expr, walk
+from .expr import FLOATS, INTEGERS, Binary, Expr, ExprLike, Load, Var, as_expr
+from .traversal import walk
 
 # what the text of a program is written with: no part of a program may have such a name
 WORDS = (

@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from .axes import Axis, Extent, Size, StageIError
-from .expr import Expr, Load, SizeOf, Stored, Var, check_condition, walk
+from .expr import Expr, Load, SizeOf, Stored, Var, check_condition
 from .layout import chains
 from .operands import check_merged
 from .program import WORDS, Buffer, Iteration, Program, Store, walk_iterations
+from .traversal import walk
 
 
 def validate(program: Program) -> None:

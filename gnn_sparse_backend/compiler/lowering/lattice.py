@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from ..language.axes import Axis
-from ..language.expr import Binary, Const, Expr, Load, Present, Select, Stored, map_children, rewrite, walk
+from ..language.expr import Binary, Const, Expr, Load, Present, Select, Stored
 from ..language.operands import names_element, operands
 from ..language.program import (
     Buffer,
@@ -29,6 +29,7 @@ from ..language.program import (
     map_store,
     walk_iterations,
 )
+from ..language.traversal import map_children, rewrite, walk
 
 _FALSE, _TRUE = Const(0, "bool"), Const(1, "bool")
 

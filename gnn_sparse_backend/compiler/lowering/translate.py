@@ -18,24 +18,10 @@ from tvm.tirx.script import builder as T
 
 from ..codegen import bfloat16_bits as bits
 from ..language.axes import Axis, StageIError, given
-from ..language.expr import (
-    FLOATS,
-    HALVES,
-    Binary,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Present,
-    Select,
-    SizeOf,
-    Stored,
-    Var,
-    walk,
-)
+from ..language.expr import FLOATS, HALVES, Binary, Call, Cast, Const, Expr, Load, Present, Select, SizeOf, Stored, Var
 from ..language.layout import elements, offset
 from ..language.program import Buffer
+from ..language.traversal import walk
 from .scope import INDEX, Scope, both, index
 from .within import within
 

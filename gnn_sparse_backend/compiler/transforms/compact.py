@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..language.expr import Expr, Load, rewrite
+from ..language.expr import Expr, Load
 from ..language.program import Iteration, Program, map_expressions, map_iterations
+from ..language.traversal import rewrite
 from ..language.validate import changed
 
 

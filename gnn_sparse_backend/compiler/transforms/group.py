@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..language.axes import Axis, Size, StageIError, dense_fixed, dense_variable
-from ..language.expr import Expr, Load, Var, map_children
+from ..language.expr import Expr, Load, Var
 from ..language.program import Buffer, Iteration, Program, map_expressions, map_iterations, walk_iterations
+from ..language.traversal import map_children
 from ..language.validate import changed
 
 

@@ -7,8 +7,9 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..language.axes import Axis, StageIError
-from ..language.expr import INTEGERS, Binary, Const, Expr, ExprLike, Load, Select, SizeOf, as_expr, walk
+from ..language.expr import INTEGERS, Binary, Const, Expr, ExprLike, Load, Select, SizeOf, as_expr
 from ..language.interpret import BINARY
+from ..language.traversal import walk
 
 if TYPE_CHECKING:
     from .rewrite_rule import FormatRewriteRule

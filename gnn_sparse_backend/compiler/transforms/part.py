@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ..language.axes import Axis, StageIError
-from ..language.expr import Const, Expr, Load, Present, Select, Var, as_expr, both, differ, map_children
+from ..language.expr import Const, Expr, Load, Present, Select, Var, as_expr, both, differ
 from ..language.program import Buffer, Iteration, Program, Store, loads_in, map_store, stores_in, walk_iterations
+from ..language.traversal import map_children
 from .index_maps import check_index_maps
 from .passes import adds_alone
 from .rewrite_rule import FormatRewriteRule

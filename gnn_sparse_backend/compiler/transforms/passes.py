@@ -14,8 +14,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from ..language.axes import Axis, StageIError
-from ..language.expr import Binary, Cast, Load, Var, cast, rewrite, walk
+from ..language.expr import Binary, Cast, Load, Var, cast
 from ..language.program import Buffer, Iteration, Store
+from ..language.traversal import rewrite, walk
 
 
 def one_pass(it: Iteration, axes: Collection[Axis], first: bool, last: bool) -> Iteration:

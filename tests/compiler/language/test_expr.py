@@ -23,11 +23,10 @@ from gnn_sparse_backend.compiler.language.expr import (
     minimum,
     number,
     present,
-    rewrite,
     select,
-    walk,
 )
 from gnn_sparse_backend.compiler.language.program import Buffer
+from gnn_sparse_backend.compiler.language.traversal import rewrite, walk
 
 I = dense_fixed("I", 4)
 A = Buffer("A", (I,), "float32")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ...language.axes import Axis, StageIError
-from ...language.expr import Binary, Const, Expr, Load, Var, walk
+from ...language.expr import Binary, Const, Expr, Load, Var
 from ...language.program import Buffer, Iteration, Store, loads_in, stores_in, walk_iterations
+from ...language.traversal import walk
 
 
 def check_separable(outer: Iteration, axis: Axis, what: str) -> None:

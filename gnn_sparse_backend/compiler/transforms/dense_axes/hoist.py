@@ -13,8 +13,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...language.axes import Axis, StageIError
-from ...language.expr import Expr, Load, Var, map_children
+from ...language.expr import Expr, Load, Var
 from ...language.program import Buffer, Iteration, Program, Store, map_iterations, map_store, walk_iterations
+from ...language.traversal import map_children
 from ...language.validate import changed
 from .dependence import check_separable
 

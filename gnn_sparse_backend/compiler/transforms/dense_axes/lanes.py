@@ -17,8 +17,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...language.axes import Axis, StageIError, dense_fixed
-from ...language.expr import Binary, Const, Expr, Load, Var, rewrite, walk
+from ...language.expr import Binary, Const, Expr, Load, Var
 from ...language.program import Buffer, Iteration, Program, Store, map_iterations
+from ...language.traversal import rewrite, walk
 from ...language.validate import changed
 
 

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ...language.axes import Axis
-from ...language.expr import Binary, Expr, Load, Select, Var, children, map_children, walk
+from ...language.expr import Binary, Expr, Load, Select, Var
 from ...language.program import Buffer, Iteration, Program, Store, map_iterations, stores_in
+from ...language.traversal import children, map_children, walk
 from ...language.validate import changed
 
 

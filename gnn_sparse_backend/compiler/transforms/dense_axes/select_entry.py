@@ -13,8 +13,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...language.axes import StageIError
-from ...language.expr import Const, Expr, Load, Var, equal, rewrite, select
+from ...language.expr import Const, Expr, Load, Var, equal, select
 from ...language.program import Iteration, Program, Store, map_iterations
+from ...language.traversal import rewrite
 from ...language.validate import changed
 
 

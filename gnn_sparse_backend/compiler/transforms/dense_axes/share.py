@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ...language.axes import Axis, StageIError, dense_fixed, given
-from ...language.expr import Binary, Const, Expr, Load, Var, map_children, rewrite
+from ...language.expr import Binary, Const, Expr, Load, Var
 from ...language.program import (
     Buffer,
     Iteration,
@@ -31,6 +31,7 @@ from ...language.program import (
     stores_in,
     walk_iterations,
 )
+from ...language.traversal import map_children, rewrite
 from ...language.validate import changed
 from .dependence import indexed_otherwise
 from .lanes import check_sum

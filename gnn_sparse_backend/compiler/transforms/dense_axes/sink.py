@@ -15,8 +15,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...language.axes import Axis, StageIError
-from ...language.expr import Expr, Load, Var, rewrite
+from ...language.expr import Expr, Load, Var
 from ...language.program import Buffer, Iteration, Program, Store, map_expressions, map_iterations, walk_iterations
+from ...language.traversal import rewrite
 from ...language.validate import changed
 
 

@@ -29,8 +29,9 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ...language.axes import Axis, StageIError, dense_fixed
-from ...language.expr import Binary, Const, Expr, Load, Var, map_children, walk
+from ...language.expr import Binary, Const, Expr, Load, Var
 from ...language.program import Buffer, Iteration, Program, Store, map_iterations, map_store, walk_iterations
+from ...language.traversal import map_children, walk
 from ...language.validate import changed
 from .dependence import check_separable, indexed_otherwise
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from tvm import tirx
 
 from ....language.axes import refuse
-from ....language.expr import Load, walk
+from ....language.expr import Load
 from ....language.program import Iteration, Store
+from ....language.traversal import walk
 from ....position.function import PositionFunction
 from ..shared.loops import set_loop_kind
 
