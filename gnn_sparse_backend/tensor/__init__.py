@@ -9,7 +9,7 @@ y = st.evaluate("y[i] = a[i,j] * x[j]", a=a, x=x)
 from .array import Array, array
 from .errors import CoIterationError, FormatError, NotationError
 from .evaluation import Kernel, compile, einsum, evaluate
-from .format import Format, bsr, coo, csc, csf, csr, dcsr, dense, dia, ell
+from .storage.format import Format, bsr, coo, csc, csf, csr, dcsr, dense, dia, ell
 
 __all__ = [
     "Array",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .making import make
 from .operators import Arithmetic
-from .stored import GivenFormat
+from .storage.making import make
+from .storage.stored import GivenFormat
 
 
 class Array(Arithmetic):

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from .array import Array, array
-from .kernel import TensorKernel, kernel_of
-from .notation import Statement, accesses, parse, parse_einsum
-from .stored import GivenFormat
-from .values import FLOATS, promoted
+from .expressions.kernel import TensorKernel, kernel_of
+from .expressions.notation import Statement, accesses, parse, parse_einsum
+from .storage.stored import GivenFormat
+from .storage.values import FLOATS, promoted
 
 
 class Kernel(TensorKernel):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .kernel import kernel_of
-from .making import make
-from .notation import Access, Call, Expression, Number, Operation, Statement
-from .stored import Stored, of_dense
-from .values import FLOATS, is_tensor
+from .expressions.kernel import kernel_of
+from .expressions.notation import Access, Call, Expression, Number, Operation, Statement
+from .storage.making import make
+from .storage.stored import Stored, of_dense
+from .storage.values import FLOATS, is_tensor
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -32,7 +32,7 @@ class Arithmetic(Stored):
         """`a sign b`, element by element, with NumPy's broadcasting."""
         first, second = _operand(a, self), _operand(b, self)
         if first is None or second is None:
-            return NotImplemented
+            return NotImplemented  # type: ignore[no-any-return]
         if sign == "/" and first.dtype not in FLOATS and second.dtype not in FLOATS:
             first = first.to(dtype="float64")
         modes = max(first.ndim, second.ndim)
@@ -82,10 +82,10 @@ class Arithmetic(Stored):
     def _product(self, a: Any, b: Any) -> Self:
         first, second = _operand(a, self), _operand(b, self)
         if first is None or second is None:
-            return NotImplemented
+            return NotImplemented  # type: ignore[no-any-return]
         if first.ndim not in (1, 2) or second.ndim not in (1, 2):
             raise ValueError(
-                f"@ is of vectors and matrices, not of the shapes {first.shape} and {second.shape}; use einsum for others"
+                f"@ is of vectors and matrices, not of the shapes {first.shape} and {second.shape}; use einsum"
             )
         if first.shape[-1] != second.shape[0]:
             raise ValueError(
@@ -132,7 +132,8 @@ def _broadcast(x: Stored, beside: Stored, letters: str) -> tuple[Stored, tuple[s
         return x, tuple(own)
     if not x.format.is_dense:
         raise ValueError(
-            f"a sparse array of the shape {x.shape} is not repeated along a mode to go with {beside.shape}; use .to('dense')"
+            f"a sparse array of the shape {x.shape} is not repeated along a mode to go with {beside.shape}; "
+            "use .to('dense')"
         )
     stored = x.to("dense")
     kept = tuple(extent for n, extent in enumerate(x.shape) if n not in repeated)

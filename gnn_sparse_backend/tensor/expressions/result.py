@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .format import Format
+from ..storage.format import Format
+from ..storage.values import FLOATS, promoted
 from .notation import Access, Call, Expression, Number, Operation, Statement
 from .terms import Operand, Term
-from .values import FLOATS, promoted
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,9 @@ def kept_of(statement: Statement, terms: tuple[Term, ...], operands: Mapping[str
     dense = tuple(index for index in result if index not in access.indices)
     if set(access.indices) <= set(result) and not dense:
         order = tuple(result.index(access.indices[mode]) for mode in format.modes_in_order)
-        block = format.block and tuple(format.block[access.indices.index(index)] for index in result)
+        block = format.block
+        if block is not None:
+            block = block[access.indices.index(result[0])], block[access.indices.index(result[1])]
         return Kept(access, len(format.levels), (), Format(format.levels, order, block, format.diagonals))
     if format.masked or "compressed-nonunique" in format.levels:
         return None

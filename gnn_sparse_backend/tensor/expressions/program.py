@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
 
-from ..compiler import Axis, Program, ProgramBuilder, Size, both, cast, differ, equal, maximum, number, select
-from ..compiler import call as call_of
-from ..compiler.language.expr import Expr, Var
-from ..compiler.language.program import WORDS
+from ...compiler import Axis, Program, ProgramBuilder, Size, both, cast, differ, equal, maximum, number, select
+from ...compiler import call as call_of
+from ...compiler.language.expr import Expr, Var
+from ...compiler.language.program import WORDS
 from .axes import LevelAxes, axes
 from .notation import Access, Call, Expression, Number, Operation, Statement, accesses
 from .result import Kept, accumulator
@@ -33,7 +33,7 @@ class Written:
     """
 
     program: Program
-    sizes: dict[str, tuple]
+    sizes: dict[str, tuple[Any, ...]]
     arrays: dict[str, tuple[int, int, str]]
     buffers: dict[str, str]
     masks: dict[str, int]
@@ -86,7 +86,7 @@ class _Writer:
         )
         self.static = static
         self.used = {name, statement.result.name, *operands}
-        self.sizes: dict[str, tuple] = {}
+        self.sizes: dict[str, tuple[Any, ...]] = {}
         self.arrays: dict[str, tuple[int, int, str]] = {}
         self.masks: dict[str, int] = {}
         self.index_axes: dict[str, Axis] = {}
@@ -99,7 +99,6 @@ class _Writer:
         found = [access for term in terms for factor in term.factors for access in accesses(factor.of)]
         for index in dict.fromkeys([*self.statement.result.indices, *(i for access in found for i in access.indices)]):
             self.index_axes[index] = self.dense_axis(index)
-            self.names[index] = self.fresh(index)
         for access in found:
             if access.name not in self.buffers and not self.operands[access.name].pattern:
                 self.buffers[access.name] = self.p.buffer(
@@ -126,6 +125,12 @@ class _Writer:
             name += "_"
         self.used.add(name)
         return name
+
+    def variable(self, index: str) -> str:
+        """What the loops over an index are called."""
+        if index not in self.names:
+            self.names[index] = self.fresh(index)
+        return self.names[index]
 
     def dense_axis(self, index: str) -> Axis:
         length: int | Size
@@ -200,13 +205,13 @@ class _TermWriter:
         self.free = [self.dense_loop(index, "S") for index in others if index in result and index not in bound]
         self.reduced = [self.dense_loop(index, "R") for index in others if index not in result and index not in bound]
         if not self.sparse_loops + self.free + self.reduced:
-            self.free = [Loop(self.p.dense_fixed(writer.fresh("One"), 1), "S", writer.fresh("o"))]
-        self.repeated = bool(term.sparse) and len(bound) < len(term.sparse.indices)
+            self.free = [Loop(self.p.dense_fixed(writer.fresh("One"), 1), "S", writer.variable("one"))]
+        self.repeated = term.sparse is not None and len(bound) < len(term.sparse.indices)
         self.conditional = self.repeated or bool(self.format and self.format.masked)
         self.covers = self.covers_result(result, bound)
 
     def dense_loop(self, index: str, kind: str) -> Loop:
-        return Loop(self.w.index_axes[index], kind, self.w.names[index])
+        return Loop(self.w.index_axes[index], kind, self.w.variable(index))
 
     def loops_of_structure(self, result: tuple[str, ...]) -> list[Loop]:
         if self.axes is None or self.format is None or self.term.sparse is None:
@@ -221,8 +226,9 @@ class _TermWriter:
         else:
             kinds = ["S" if index in result and index not in given[:n] else "R" for n, index in enumerate(given)]
             names = list(given)
-        loops = [Loop(axis, kind, self.w.fresh(name)) for axis, kind, name in zip(self.axes.levels, kinds, names)]
-        return loops if self.axes.root is None else [Loop(self.axes.root, "S", self.w.fresh("r")), *loops]
+        once = [self.w.variable(name) if name not in names[:n] else self.w.fresh(name) for n, name in enumerate(names)]
+        loops = [Loop(axis, kind, name) for axis, kind, name in zip(self.axes.levels, kinds, once)]
+        return loops if self.axes.root is None else [Loop(self.axes.root, "S", self.w.variable("root")), *loops]
 
     def covers_result(self, result: tuple[str, ...], bound: set[str]) -> bool:
         """Whether every element of the result is visited, by spatial loops that find nothing else."""
@@ -274,7 +280,7 @@ class _TermWriter:
                     return self.w.constant(1)
                 if operand.is_sparse:
                     assert self.axes is not None
-                    where = tuple(variables[axis] for axis in self.axes.all)
+                    where: tuple[Expr, ...] = tuple(variables[axis] for axis in self.axes.all)
                 else:
                     where = tuple(at[expression.indices[mode]] for mode in operand.format.modes_in_order)
                 return cast(dtype, self.w.buffers[expression.name][where])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from .errors import CoIterationError
-from .format import Format
+from ..errors import CoIterationError
+from ..storage.format import Format
 from .notation import Access, Call, Expression, Number, Operation, Statement, accesses
 
 KEEP_ZERO = ("sqrt", "tanh", "abs", "relu")
@@ -115,7 +115,8 @@ def _with_sparse(term: Term, statement: Statement, operands: Mapping[str, Operan
             elif operands[found.name].structure != operand.structure or found.indices != access.indices:
                 raise CoIterationError(
                     f"{found} and {access} are sparse with elements at different coordinates, and would have to be "
-                    f"visited together; make one of them dense ({access.name}.to('dense')), or give both the same structure\n"
+                    f"visited together; make one of them dense ({access.name}.to('dense')), or give both the "
+                    "same structure\n"
                     f"    {statement.text}\n    {' ' * access.at}{'^' * len(access.name)}"
                 )
     return replace(term, sparse=found)

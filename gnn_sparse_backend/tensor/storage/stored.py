@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from .errors import FormatError
+from ..errors import FormatError
 from .format import Format, as_format, dense
-from .storage import LevelArrays, Structure, pack
+from .structure import LevelArrays, Structure, pack
 from .values import Values, dtype_name, is_tensor, spread, taken, to_dtype
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Stored:
     @property
     def nnz(self) -> int:
         """The number of elements that are stored, zeros among them, and slots and masked places not."""
-        return self.structure.coordinates()[0].shape[1]
+        return int(self.structure.coordinates()[0].shape[1])
 
     def coordinates(self) -> tuple[np.ndarray, Values]:
         """(int64 coordinates of shape (modes, nnz), the value of each) of what is stored, in the order of storage."""
@@ -107,7 +107,8 @@ class Stored:
             if self.dtype == "bfloat16":
                 raise TypeError("NumPy has no bfloat16; use .to_torch(), or .to(dtype='float32').to_dense()")
             values = values.detach().numpy()
-        return _dense(Stored(self.structure, values))
+        found: np.ndarray = _dense(Stored(self.structure, values))
+        return found
 
     def to_torch(self, layout: str = "strided") -> Tensor:
         """As a PyTorch tensor, differentiable in the values where those are.

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..compiler import Axis, ProgramBuilder, Size
-from .format import Format
+from ...compiler import Axis, ProgramBuilder, Size
+from ..storage.format import Format
 
 Extent = int | Size
 
@@ -85,6 +85,7 @@ def axes(
         if kind == "dense" and (level == 0 or not indexed or indexed[-1] < level):
             made.append(given if isinstance(given, Axis) else builder.dense_fixed(own, given or size(level, "extent")))
             continue
+        pair: tuple[Extent, Extent]
         length = given.length if isinstance(given, Axis) else given or size(level, "extent")
         if kind == "dense":
             above = made[-1]

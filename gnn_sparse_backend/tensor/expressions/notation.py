@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn, TypeAlias
 
-from .errors import NotationError
+from ..errors import NotationError
 
 FUNCTIONS = ("exp", "log", "sqrt", "tanh", "sigmoid", "abs", "relu")
 _TOKENS = re.compile(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import FormatError
+from ..errors import FormatError
 from .format import Format, bsr, coo, csc, csr
 from .values import Values, checked, is_tensor
 
@@ -46,7 +46,7 @@ def read(x: Any, shape: Sequence[int] | None) -> Read:
     return found
 
 
-def _of_coordinates(x: tuple, shape: Sequence[int] | None) -> Read:
+def _of_coordinates(x: tuple[Any, ...], shape: Sequence[int] | None) -> Read:
     if len(x) != 2:
         raise TypeError(f"a tuple is (coordinates, values), and this one has {len(x)} parts")
     columns = [_integers(column) for column in x[0]]
@@ -86,7 +86,7 @@ def _of_scipy(x: Any) -> Read:
     at = np.stack([np.asarray(column, np.int64) for column in columns])
     named = {"csr": csr, "csc": csc}.get(x.format)
     if x.format == "bsr":
-        named = bsr(tuple(int(side) for side in x.blocksize))
+        named = bsr((int(x.blocksize[0]), int(x.blocksize[1])))
     return Read(entries.data, tuple(int(n) for n in x.shape), at, named or coo(len(at)))
 
 

@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler import CpuSchedule, Program, compile_program
-from ..compiler import Kernel as CompiledKernel
-from ..compiler.cache.bounded import shared
-from ..compiler.language.layout import chains
-from .format import Format, as_format, dense
+from ...compiler import CpuSchedule, Program, compile_program
+from ...compiler import Kernel as CompiledKernel
+from ...compiler.cache.bounded import shared
+from ...compiler.language.layout import chains
+from ..storage.format import Format, as_format, dense
+from ..storage.stored import GivenFormat, Stored, of_dense
+from ..storage.structure import LevelArrays, Structure
+from ..storage.values import Values, argument, is_tensor, to_dtype, zeros_like
 from .notation import Access, Statement, accesses
 from .program import Written, write
 from .result import Kept, accumulator, dtype_of, kept_of
-from .storage import LevelArrays, Structure
-from .stored import GivenFormat, Stored, of_dense
 from .terms import Operand, terms_of
-from .values import Values, argument, is_tensor, to_dtype, zeros_like
 
 MOST_STATIC = 128
 """Extents of dense indices up to this are compiled in, so that loops over them are vectors."""
@@ -101,7 +101,8 @@ def kernel_of(
     }
     static = {index: n for index, n in sizes.items() if looked_up and index not in looked_up and 0 < n <= MOST_STATIC}
     key = str(statement), tuple(specs.items()), wanted, tuple(static.items())
-    return _plans.found(key, lambda: _compiled(statement, specs, wanted, static))
+    kernel: TensorKernel = _plans.found(key, lambda: _compiled(statement, specs, wanted, static))
+    return kernel
 
 
 def _compiled(
@@ -188,8 +189,8 @@ def _check(plan: _Plan, operands: Mapping[str, Stored], sizes: Mapping[str, int]
                 f"{each.format} {each.dtype}, index_dtype {each.index_dtype}" for each in (operand, given[name])
             )
             raise TypeError(
-                f"operand {name} is {other}{_slots(given[name])}, and the kernel was compiled for {mine}{_slots(operand)}"
-                + (f" of structure {operand.structure}" if mine == other else "")
+                f"operand {name} is {other}{_slots(given[name])}, and the kernel was compiled for {mine}"
+                f"{_slots(operand)}" + (f" of structure {operand.structure}" if mine == other else "")
             )
     for index, extent in plan.static.items():
         if sizes[index] != extent:

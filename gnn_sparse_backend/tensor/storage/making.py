@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .errors import FormatError
+from ..errors import FormatError
 from .format import as_format
 from .reading import read
-from .storage import pack
 from .stored import GivenFormat, Stored, of_dense
+from .structure import pack
 from .values import checked, spread, to_dtype
 
 

@@ -20,7 +20,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .errors import FormatError
+from ..errors import FormatError
 
 KINDS = ("dense", "compressed", "compressed-nonunique", "singleton", "slots")
 MAPS = ("modes", "blocks", "diagonals")
@@ -70,7 +70,7 @@ class Format:
                 )
             if above in ("compressed-nonunique", "singleton") and kind != "singleton":
                 raise FormatError(
-                    f"level {at} of {', '.join(levels)}: under {above} stand singletons alone, as its coordinates repeat"
+                    f"level {at} of {', '.join(levels)}: under {above} stand singletons alone, as coordinates repeat"
                 )
 
     @property

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .errors import FormatError
+from ..errors import FormatError
 from .format import Format
 
 INDEX_DTYPES = ("int32", "int64")
@@ -69,7 +69,8 @@ class Structure:
 
     def coordinates(self) -> tuple[np.ndarray, np.ndarray]:
         """(int64 coordinates of shape (modes, elements), position of each element), in the order of storage."""
-        parents, columns = np.zeros(1, np.int64), []
+        parents = np.zeros(1, np.int64)
+        columns: list[np.ndarray] = []
         for level in self.levels:
             step, parents, column = _expand(level, parents)
             columns = [each[step] for each in columns] + [column]
