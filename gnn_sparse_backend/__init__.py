@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from . import distributed as distributed
     from . import formats as formats
     from . import nn as nn
+    from . import tensor as tensor
     from .integrations import disable as disable
     from .integrations import enable as enable
     from .integrations import enabled as enabled
@@ -117,6 +118,7 @@ _MODULES = {
     "formats": "gnn_sparse_backend.formats",
     "masks": "gnn_sparse_backend.structures.masks",
     "nn": "gnn_sparse_backend.nn",
+    "tensor": "gnn_sparse_backend.tensor",
 }
 
 __all__ = [*_HOMES, "__version__"]

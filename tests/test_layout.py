@@ -20,6 +20,7 @@ ROOMS = {
     "log": {"config"},
     "": _SETTINGS,  # public names are imported when they are first used
     "compiler": {"config"},
+    "tensor": {"compiler"},
     "runtime": {"compiler", "config"},
     "formats": {"compiler"},
     "planner": {"compiler"},
@@ -66,6 +67,7 @@ LIBRARIES = {
     # room: packages that it may import, beside Python's own
     "compiler": {"filelock", "numpy", "platformdirs", "tvm", "tvm_ffi"},
     "planner": {"filelock", "matplotlib", "numpy", "scipy"},
+    "tensor": {"numpy", "scipy", "torch", "typing_extensions"},
     "formats": {"numpy", "torch"},  # indices are inferred on the tensors' own device
     "runtime": {"psutil", "rich", "torch"},
     "structures": {"numpy", "rich", "scipy", "torch"},

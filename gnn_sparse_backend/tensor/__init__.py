@@ -1,0 +1,34 @@
+"""Sparse tensor algebra: an expression and the formats of its tensors are said apart, and a kernel comes out.
+
+from gnn_sparse_backend import tensor as st
+
+a = st.array(matrix, "csr")
+y = st.evaluate("y[i] = a[i,j] * x[j]", a=a, x=x)
+"""
+
+from .array import Array, array
+from .errors import CoIterationError, FormatError, NotationError
+from .evaluation import Kernel, compile, einsum, evaluate
+from .storage.format import Format, bsr, coo, csc, csf, csr, dcsr, dense, dia, ell
+
+__all__ = [
+    "Array",
+    "CoIterationError",
+    "Format",
+    "FormatError",
+    "Kernel",
+    "NotationError",
+    "array",
+    "bsr",
+    "compile",
+    "coo",
+    "csc",
+    "csf",
+    "csr",
+    "dcsr",
+    "dense",
+    "dia",
+    "einsum",
+    "ell",
+    "evaluate",
+]

@@ -1,0 +1,47 @@
+"""Arrays: made of whatever holds a tensor, and computed with by Python's operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .operators import Arithmetic
+from .storage.making import make
+from .storage.stored import GivenFormat
+
+
+class Array(Arithmetic):
+    """A tensor in a format, made by `array` and by expressions. Immutable; what is made of one shares what it can.
+
+    Operators are those of the array API, as far as one operand of a product is sparse: `A @ B`, `A * B`, `A + B`,
+    `A - B`, `A / b`, `-A`, `abs(A)`, `A.sum(axis)`, `A.T`, with NumPy's broadcasting of what is dense.
+    """
+
+
+def array(
+    x: Any,
+    format: GivenFormat = None,
+    *,
+    shape: Sequence[int] | None = None,
+    dtype: str | None = None,
+    index_dtype: str | None = None,
+    duplicates: str = "sum",
+) -> Array:
+    """A tensor in a format.
+
+    Args:
+        x: an array of NumPy, or what becomes one; a sparse matrix or array of SciPy; a PyTorch tensor on the CPU,
+            strided or sparse; an `Array`; or (coordinates, values), coordinates of shape (modes, elements).
+        format: a `Format`, its levels, or a name: "dense", "csr", "csc", "coo", "dcsr", "csf", "ell", "dia", "bsr(4)".
+            That of `x`, if None: "dense", SciPy's or PyTorch's, and "coo" of coordinates.
+        shape: of coordinates; the smallest that holds them, if None.
+        dtype: of the values: float64, float32, float16, int64, int32, int16, int8, or of PyTorch's bfloat16; theirs, if
+            None.
+        index_dtype: "int32" or "int64"; int32 where everything fits, if None.
+        duplicates: what to do with coordinates that occur several times: "sum" or "refuse".
+
+    Elements that are given by their coordinates are stored, zeros too; of a dense `x` those that are not zero are.
+    Raises FormatError for what does not fit, TypeError for other types, and ValueError for what is out of the shape.
+    """
+    found = make(x, format, shape, dtype, index_dtype, duplicates)
+    return Array(found.structure, found.values)

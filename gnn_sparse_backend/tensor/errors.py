@@ -1,0 +1,24 @@
+"""What the tensor algebra raises, all with the words of the user in it and what to write."""
+
+from __future__ import annotations
+
+
+class FormatError(ValueError):
+    """A format is not well formed, or an array does not fit it."""
+
+
+class NotationError(ValueError):
+    """An expression is not well formed; the text shows where.
+
+    Attributes:
+        text: the expression.
+        at: the first character that is wrong.
+    """
+
+    def __init__(self, reason: str, text: str, at: int, length: int = 1) -> None:
+        super().__init__(f"{reason}\n    {text}\n    {' ' * at}{'^' * max(length, 1)}")
+        self.text, self.at = text, at
+
+
+class CoIterationError(NotImplementedError):
+    """An expression needs two sparse operands of different structures to be visited together."""

@@ -1,0 +1,94 @@
+"""Expressions of tensors: computed at once, or compiled to a kernel that is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .array import Array, array
+from .expressions.kernel import TensorKernel, kernel_of
+from .expressions.notation import Statement, accesses, parse, parse_einsum
+from .storage.stored import GivenFormat
+from .storage.values import FLOATS, promoted
+
+
+class Kernel(TensorKernel):
+    """An expression compiled for operands of certain formats and types; any numbers of rows and elements are taken.
+
+    Made by `compile`. Call it with the operands by name, as `kernel(B=..., C=...)`; it returns the result. Raises
+    TypeError and ValueError for operands that it was not compiled for.
+
+    Attributes:
+        format: of the result.
+    """
+
+    def __call__(self, **operands: Any) -> Array:
+        statement = self.plan.statement
+        stored = self.run(arrays_of(statement, operands))
+        return Array(stored.structure, stored.values)
+
+
+def evaluate(expression: str, *, format: GivenFormat = None, **operands: Any) -> Array:
+    """The result of an expression in index notation.
+
+        evaluate("A[i,j] = B[i,k,l] * C[k,j] * D[l,j]", B=b, C=c, D=d)
+
+    Args:
+        expression: `result[indices] = sum of products`. An index that the result has not is summed over, in each
+            product by itself. Numbers, brackets, `+ - * /` and exp, log, sqrt, tanh, sigmoid, abs, relu, which are
+            applied before the sum. A tensor without indices is a number.
+        format: of the result. None: at the coordinates of the sparse operand where the result has all of its indices (a
+            sampled product), otherwise an ordinary array.
+        operands: by name: an `Array`, an array of NumPy, SciPy or PyTorch, or a number.
+
+    Elements of a sparse operand that are not stored are zero, whatever they would be multiplied by. The type of the
+    result is that of the operands, promoted as NumPy does; float16 and bfloat16 are summed in float32. It is PyTorch's
+    where an operand is. Raises NotationError, which shows the place, and CoIterationError where two sparse operands of
+    different structures are multiplied.
+    """
+    statement = parse(expression)
+    return compile_statement(statement, operands, format)(**operands)
+
+
+def einsum(subscripts: str, *operands: Any, format: GivenFormat = None) -> Array:
+    """The result of subscripts as NumPy's `einsum` takes them: `einsum("ij,jk->ik", A, B)`; as `evaluate` otherwise."""
+    statement = parse_einsum(subscripts, len(operands))
+    named = {f"T{n}": operand for n, operand in enumerate(operands)}
+    return compile_statement(statement, named, format)(**named)
+
+
+def compile(expression: str, *, format: GivenFormat = None, **operands: Any) -> Kernel:
+    """The kernel of an expression for operands like these, to be kept: `print(kernel.stages())`, `kernel(B=b, C=c)`.
+
+    Arguments and errors are those of `evaluate`. Formats, types, numbers of slots and extents up to 128 of indices of
+    dense operands alone are compiled in.
+    """
+    return compile_statement(parse(expression), operands, format)
+
+
+def compile_statement(statement: Statement, operands: Mapping[str, Any], format: GivenFormat) -> Kernel:
+    """The kernel of a statement."""
+    found = kernel_of(statement, arrays_of(statement, operands), format)
+    return Kernel(found.plan, found.format)
+
+
+def arrays_of(statement: Statement, operands: Mapping[str, Any]) -> dict[str, Array]:
+    """The operands that a statement names, as arrays. Raises TypeError for one that is none or that nothing names."""
+    named = {access.name for access in accesses(statement.expression)}
+    for name in operands:
+        if name not in named:
+            raise TypeError(f"operand {name} is not in the expression {statement.text!r}")
+    found: dict[str, Array] = {}
+    numbers = {name: x for name, x in operands.items() if isinstance(x, (int, float)) and not isinstance(x, bool)}
+    for name, x in operands.items():
+        if name in numbers:
+            continue
+        try:
+            found[name] = x if isinstance(x, Array) else array(x)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"operand {name}: {error}") from None
+    common = promoted([each.dtype for each in found.values()]) if found else "float64"
+    for name, x in numbers.items():
+        dtype = "float64" if isinstance(x, float) and common not in FLOATS else common
+        found[name] = array(x, dtype="float32" if dtype == "bfloat16" else dtype)
+    return found

@@ -1,0 +1,91 @@
+"""How the result of an expression is stored: like an ordinary array, or on the first levels of its sparse operand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..storage.format import Format
+from ..storage.values import FLOATS, promoted
+from .notation import Access, Call, Expression, Number, Operation, Statement
+from .terms import Operand, Term
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A result that is stored at the coordinates of a sparse operand.
+
+    Attributes:
+        access: of the operand.
+        levels: how many of its levels, from the first one, the result has.
+        dense: indices of dense levels below them, in the order of the result.
+        format: of the result.
+    """
+
+    access: Access
+    levels: int
+    dense: tuple[str, ...]
+    format: Format
+
+
+def kept_of(statement: Statement, terms: tuple[Term, ...], operands: Mapping[str, Operand]) -> Kept | None:
+    """The result on the structure of the sparse operand, where it can be there; None where it cannot.
+
+    It can be there if every product has the same sparse operand, and the result has the indices of its first levels,
+    each once, and of no others.
+    """
+    access = terms[0].sparse if terms else None
+    if access is None:
+        return None
+    operand = operands[access.name]
+    for term in terms:
+        if term.sparse is None or term.sparse.indices != access.indices:
+            return None
+        if operands[term.sparse.name].structure != operand.structure:
+            return None
+    result, format = statement.result.indices, operand.format
+    if len(set(access.indices)) < len(access.indices):
+        return None
+    dense = tuple(index for index in result if index not in access.indices)
+    if set(access.indices) <= set(result) and not dense:
+        order = tuple(result.index(access.indices[mode]) for mode in format.modes_in_order)
+        block = format.block
+        if block is not None:
+            block = block[access.indices.index(result[0])], block[access.indices.index(result[1])]
+        return Kept(access, len(format.levels), (), Format(format.levels, order, block, format.diagonals))
+    if format.masked or "compressed-nonunique" in format.levels:
+        return None
+    along = [access.indices[mode] for mode in format.modes_in_order]
+    levels = next((at for at, index in enumerate(along) if index not in result), len(along))
+    if any(index in result for index in along[levels:]) or set(format.levels[:levels]) <= {"dense"}:
+        return None
+    order = tuple(result.index(index) for index in (*along[:levels], *dense))
+    return Kept(access, levels, dense, Format((*format.levels[:levels], *("dense",) * len(dense)), order))
+
+
+def dtype_of(statement: Statement, terms: tuple[Term, ...], operands: Mapping[str, Operand]) -> str:
+    """The type of the result: the operands' own, promoted as NumPy does; float64 for fractions of integers."""
+    names = [operand.dtype for operand in operands.values()] or ["float64"]
+    found = promoted(names)
+    broken = any(
+        not isinstance(term.coefficient, int) or any(f.inverse or _breaks(f.of) for f in term.factors) for term in terms
+    )
+    return "float64" if broken and found not in FLOATS else found
+
+
+def _breaks(expression: Expression) -> bool:
+    match expression:
+        case Call():
+            return expression.function not in ("abs", "relu") or _breaks(expression.argument)
+        case Operation():
+            return expression.sign == "/" or _breaks(expression.a) or _breaks(expression.b)
+        case Number():
+            return not isinstance(expression.value, int)
+    return False
+
+
+def accumulator(dtype: str) -> str:
+    """The type that values of a type are summed in: 16 bits in float32, integers in int64."""
+    if dtype in FLOATS:
+        return "float64" if dtype == "float64" else "float32"
+    return "int64"

@@ -1,0 +1,154 @@
+"""A statement as a sum of products, and what of each product is sparse."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ..errors import CoIterationError
+from ..storage.format import Format
+from .notation import Access, Call, Expression, Number, Operation, Statement, accesses
+
+KEEP_ZERO = ("sqrt", "tanh", "abs", "relu")
+"""Functions that are zero at zero."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What a program has to know of an operand.
+
+    Attributes:
+        structure: a number; operands of the same one have their elements at the same coordinates, stored alike.
+        pattern: its elements count as ones, and its values are not read.
+        widths: of each level of slots, how many there are.
+    """
+
+    format: Format
+    dtype: str
+    index_dtype: str = "int32"
+    structure: int = 0
+    pattern: bool = False
+    widths: tuple[int, ...] = ()
+
+    @property
+    def is_sparse(self) -> bool:
+        return not self.format.is_dense
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A part of a product: an access or a function of an expression; `inverse`: divided by."""
+
+    of: Access | Call
+    inverse: bool = False
+
+    @property
+    def indices(self) -> frozenset[str]:
+        return frozenset(index for access in accesses(self.of) for index in access.indices)
+
+
+@dataclass(frozen=True)
+class Term:
+    """A product, summed over the indices that the result has not.
+
+    Attributes:
+        sparse: the access whose coordinates are visited; others of the same structure have the same indices. None where
+            all is dense.
+    """
+
+    coefficient: float | int
+    factors: tuple[Factor, ...]
+    sparse: Access | None = None
+
+    @property
+    def indices(self) -> tuple[str, ...]:
+        """Every index, in the order of appearance."""
+        found = [index for factor in self.factors for access in accesses(factor.of) for index in access.indices]
+        return tuple(dict.fromkeys(found))
+
+
+def terms_of(statement: Statement, operands: Mapping[str, Operand]) -> tuple[Term, ...]:
+    """The products of a statement, each with its sparse access.
+
+    Raises NotationError for what cannot be computed, CoIterationError for a product of two sparse operands of different
+    structures.
+    """
+    return tuple(_with_sparse(term, statement, operands) for term in _products(statement.expression, statement))
+
+
+def _products(expression: Expression, statement: Statement) -> list[Term]:
+    match expression:
+        case Number():
+            return [Term(expression.value, ())]
+        case Access() | Call():
+            return [Term(1, (Factor(expression),))]
+        case Operation("+" | "-"):
+            second = _products(expression.b, statement)
+            if expression.sign == "-":
+                second = [replace(term, coefficient=-term.coefficient) for term in second]
+            return _products(expression.a, statement) + second
+        case Operation("*"):
+            pairs = [(a, b) for a in _products(expression.a, statement) for b in _products(expression.b, statement)]
+            return [Term(a.coefficient * b.coefficient, a.factors + b.factors) for a, b in pairs]
+    assert isinstance(expression, Operation)
+    below = _products(expression.b, statement)
+    if len(below) > 1:
+        statement.refuse("the divisor is a sum; give it a name of its own, computed before", expression.at)
+    divisor = below[0]
+    if divisor.coefficient == 0:
+        statement.refuse("division by 0", expression.at)
+    turned = tuple(replace(factor, inverse=not factor.inverse) for factor in divisor.factors)
+    factor = 1 / divisor.coefficient if divisor.coefficient != 1 else 1
+    return [Term(term.coefficient * factor, term.factors + turned) for term in _products(expression.a, statement)]
+
+
+def _with_sparse(term: Term, statement: Statement, operands: Mapping[str, Operand]) -> Term:
+    found: Access | None = None
+    for factor in term.factors:
+        for access in accesses(factor.of):
+            operand = operands[access.name]
+            if not operand.is_sparse:
+                continue
+            _keeps_zero(factor, access, statement, operands)
+            if found is None:
+                found = access
+            elif operands[found.name].structure != operand.structure or found.indices != access.indices:
+                raise CoIterationError(
+                    f"{found} and {access} are sparse with elements at different coordinates, and would have to be "
+                    f"visited together; make one of them dense ({access.name}.to('dense')), or give both the "
+                    "same structure\n"
+                    f"    {statement.text}\n    {' ' * access.at}{'^' * len(access.name)}"
+                )
+    return replace(term, sparse=found)
+
+
+def _keeps_zero(factor: Factor, access: Access, statement: Statement, operands: Mapping[str, Operand]) -> None:
+    """Refuse what is not zero where `access` stores nothing."""
+    if factor.inverse:
+        statement.refuse(
+            f"{access.name} is sparse, and division by its zeros would fill the result; use {access.name}.to('dense')",
+            access.at,
+            len(access.name),
+        )
+    if isinstance(factor.of, Call) and not _is_zero(factor.of, operands):
+        statement.refuse(
+            f"{factor.of.function}(...) is not zero where {access.name} stores nothing; use {access.name}.to('dense')",
+            factor.of.at,
+            len(factor.of.function),
+        )
+
+
+def _is_zero(expression: Expression, operands: Mapping[str, Operand]) -> bool:
+    """Whether it is zero where the sparse operands in it are."""
+    match expression:
+        case Access():
+            return operands[expression.name].is_sparse
+        case Call():
+            return expression.function in KEEP_ZERO and _is_zero(expression.argument, operands)
+        case Operation("+" | "-"):
+            return _is_zero(expression.a, operands) and _is_zero(expression.b, operands)
+        case Operation("*"):
+            return _is_zero(expression.a, operands) or _is_zero(expression.b, operands)
+        case Operation("/"):
+            return _is_zero(expression.a, operands)
+    return expression == Number(0)

@@ -1,0 +1,140 @@
+"""Python's operators on tensors, in the manner of the array API. Each is a statement of index notation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .expressions.kernel import kernel_of
+from .expressions.notation import Access, Call, Expression, Number, Operation, Statement
+from .storage.making import make
+from .storage.stored import Stored, of_dense
+from .storage.values import FLOATS, is_tensor
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+LETTERS = "ijklmnopqrstuvwxyz"
+
+
+class Arithmetic(Stored):
+    """A tensor that can be computed with."""
+
+    __array_ufunc__ = None  # NumPy leaves operators to this class
+    __hash__ = None  # type: ignore[assignment]
+
+    def _run(self, result: tuple[str, ...], expression: Expression, **operands: Stored) -> Self:
+        statement = Statement(Access("R", result), expression)
+        shown = Statement(statement.result, expression, str(statement))
+        found = kernel_of(shown, operands, None).run(operands)
+        return type(self)(found.structure, found.values)
+
+    def _together(self, sign: str, a: Any, b: Any) -> Self:
+        """`a sign b`, element by element, with NumPy's broadcasting."""
+        first, second = _operand(a, self), _operand(b, self)
+        if first is None or second is None:
+            return NotImplemented  # type: ignore[no-any-return]
+        if sign == "/" and first.dtype not in FLOATS and second.dtype not in FLOATS:
+            first = first.to(dtype="float64")
+        modes = max(first.ndim, second.ndim)
+        letters = LETTERS[:modes]
+        one, other = _broadcast(first, second, letters), _broadcast(second, first, letters)
+        expression = Operation(sign, Access("A", one[1]), Access("B", other[1]))
+        return self._run(tuple(letters), expression, A=one[0], B=other[0])
+
+    def __mul__(self, other: Any) -> Self:
+        return self._together("*", self, other)
+
+    def __rmul__(self, other: Any) -> Self:
+        return self._together("*", other, self)
+
+    def __add__(self, other: Any) -> Self:
+        return self._together("+", self, other)
+
+    def __radd__(self, other: Any) -> Self:
+        return self._together("+", other, self)
+
+    def __sub__(self, other: Any) -> Self:
+        return self._together("-", self, other)
+
+    def __rsub__(self, other: Any) -> Self:
+        return self._together("-", other, self)
+
+    def __truediv__(self, other: Any) -> Self:
+        return self._together("/", self, other)
+
+    def __rtruediv__(self, other: Any) -> Self:
+        return self._together("/", other, self)
+
+    def __neg__(self) -> Self:
+        letters = tuple(LETTERS[: self.ndim])
+        return self._run(letters, Operation("*", Number(-1), Access("A", letters)), A=self)
+
+    def __abs__(self) -> Self:
+        letters = tuple(LETTERS[: self.ndim])
+        return self._run(letters, Call("abs", Access("A", letters)), A=self)
+
+    def __matmul__(self, other: Any) -> Self:
+        return self._product(self, other)
+
+    def __rmatmul__(self, other: Any) -> Self:
+        return self._product(other, self)
+
+    def _product(self, a: Any, b: Any) -> Self:
+        first, second = _operand(a, self), _operand(b, self)
+        if first is None or second is None:
+            return NotImplemented  # type: ignore[no-any-return]
+        if first.ndim not in (1, 2) or second.ndim not in (1, 2):
+            raise ValueError(
+                f"@ is of vectors and matrices, not of the shapes {first.shape} and {second.shape}; use einsum"
+            )
+        if first.shape[-1] != second.shape[0]:
+            raise ValueError(
+                f"@ of the shapes {first.shape} and {second.shape}: {first.shape[-1]} is not {second.shape[0]}"
+            )
+        left, right = ("i", "j")[2 - first.ndim :], ("j", "k")[: second.ndim]
+        result = tuple(index for index in (*left, *right) if index != "j")
+        return self._run(result, Operation("*", Access("A", left), Access("B", right)), A=first, B=second)
+
+    def sum(self, axis: int | tuple[int, ...] | None = None) -> Self:
+        """The sum over one mode, several or, if None, all."""
+        given = range(self.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+        modes = [mode + self.ndim if mode < 0 else mode for mode in given]
+        if len(set(modes)) < len(modes) or not set(modes) <= set(range(self.ndim)):
+            raise ValueError(f"axis {axis} names modes of {self.ndim}, each once, from 0 or from -1")
+        letters = LETTERS[: self.ndim]
+        left = tuple(letter for mode, letter in enumerate(letters) if mode not in modes)
+        return self._run(left, Access("A", tuple(letters)), A=self)
+
+
+def _operand(x: Any, like: Stored) -> Stored | None:
+    """What stands beside an array, or None for what is no tensor."""
+    if isinstance(x, Stored):
+        return x
+    if isinstance(x, (int, float)) and not isinstance(x, bool):
+        dtype = "float64" if isinstance(x, float) and like.dtype not in FLOATS else like.dtype
+        return make(x, dtype="float32" if dtype == "bfloat16" else dtype)
+    if is_tensor(x) or hasattr(x, "__array__") or isinstance(x, (list, tuple)):
+        return make(list(x) if isinstance(x, tuple) else x)
+    return make(x) if hasattr(x, "tocoo") else None
+
+
+def _broadcast(x: Stored, beside: Stored, letters: str) -> tuple[Stored, tuple[str, ...]]:
+    """(x without the modes along which it is repeated, the indices of the others)."""
+    own = letters[len(letters) - x.ndim :]
+    other = dict(zip(letters[len(letters) - beside.ndim :], beside.shape))
+    repeated = [n for n, letter in enumerate(own) if x.shape[n] == 1 and other.get(letter, 1) != 1]
+    for n, letter in enumerate(own):
+        if x.shape[n] != 1 and other.get(letter, x.shape[n]) not in (1, x.shape[n]):
+            raise ValueError(
+                f"shapes {x.shape} and {beside.shape} do not broadcast: {x.shape[n]} is not {other[letter]}"
+            )
+    if not repeated:
+        return x, tuple(own)
+    if not x.format.is_dense:
+        raise ValueError(
+            f"a sparse array of the shape {x.shape} is not repeated along a mode to go with {beside.shape}; "
+            "use .to('dense')"
+        )
+    stored = x.to("dense")
+    kept = tuple(extent for n, extent in enumerate(x.shape) if n not in repeated)
+    return of_dense(stored.values.reshape(kept)), tuple(letter for n, letter in enumerate(own) if n not in repeated)

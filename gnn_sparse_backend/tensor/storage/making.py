@@ -1,0 +1,61 @@
+"""Tensors made of whatever holds one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import FormatError
+from .format import as_format
+from .reading import read
+from .stored import GivenFormat, Stored, of_dense
+from .structure import pack
+from .values import checked, spread, to_dtype
+
+
+def make(
+    x: Any,
+    format: GivenFormat = None,
+    shape: Sequence[int] | None = None,
+    dtype: str | None = None,
+    index_dtype: str | None = None,
+    duplicates: str = "sum",
+) -> Stored:
+    """A tensor in a format; arguments and errors are those of `array`."""
+    if duplicates not in ("sum", "refuse"):
+        raise ValueError(f"duplicates {duplicates!r} is not 'sum' or 'refuse'")
+    if index_dtype not in (None, "int32", "int64"):
+        raise FormatError(f"index_dtype {index_dtype!r} is not 'int32' or 'int64'")
+    if isinstance(x, Stored):
+        return x.to(format, dtype=dtype, index_dtype=index_dtype)
+    found = read(x, shape)
+    values = checked(found.values, "x")
+    if dtype is not None:
+        values = to_dtype(values, dtype)
+    if found.coordinates is None:
+        whole = of_dense(values)
+        return whole if format is None else whole.to(format, index_dtype=index_dtype)
+    wanted = as_format(found.format if format is None else format, len(found.shape))
+    at, group = _merged(found.coordinates, found.shape, duplicates)
+    structure, places = pack(wanted, found.shape, at, index_dtype)
+    return Stored(structure, spread(values, places if group is None else places[group], structure.positions))
+
+
+def _merged(at: np.ndarray, shape: tuple[int, ...], duplicates: str) -> tuple[np.ndarray, np.ndarray | None]:
+    """(coordinates that are all different, which of them each given one is; None where they were so before)."""
+    if not at.shape[1]:
+        return at, None
+    order = np.lexsort(at[::-1])
+    by_place = at[:, order]
+    first = np.ones(at.shape[1], bool)
+    first[1:] = (by_place[:, 1:] != by_place[:, :-1]).any(0)
+    if first.all():
+        return at, None
+    if duplicates == "refuse":
+        found = tuple(int(n) for n in by_place[:, np.flatnonzero(~first)[0]])
+        raise ValueError(f"the coordinate {found} occurs more than once; duplicates='sum' adds such values up")
+    group = np.empty(at.shape[1], np.int64)
+    group[order] = np.cumsum(first) - 1
+    return by_place[:, first], group

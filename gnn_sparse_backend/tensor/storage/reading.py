@@ -1,0 +1,107 @@
+"""What arrays are made of: arrays of NumPy, SciPy and PyTorch, and coordinates."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import FormatError
+from .format import Format, bsr, coo, csc, csr
+from .values import Values, checked, is_tensor
+
+
+@dataclass(frozen=True)
+class Read:
+    """Elements: coordinates of shape (modes, elements) and values, or all of them where coordinates are None.
+
+    Attributes:
+        format: the one that comes nearest to what they were read from.
+    """
+
+    values: Values
+    shape: tuple[int, ...]
+    coordinates: np.ndarray | None = None
+    format: Format | None = None
+
+
+def read(x: Any, shape: Sequence[int] | None) -> Read:
+    """The elements of whatever `array` takes. Raises TypeError and ValueError with what is wrong."""
+    if isinstance(x, tuple):
+        return _of_coordinates(x, shape)
+    if is_tensor(x):
+        found = _of_torch(x)
+    elif _is_scipy(x):
+        found = _of_scipy(x)
+    else:
+        values = checked(x, "x")
+        found = Read(values, tuple(int(n) for n in values.shape))
+    if shape is not None and tuple(shape) != found.shape:
+        raise ValueError(
+            f"shape {tuple(shape)} is not that of x, {found.shape}; only coordinates have none of their own"
+        )
+    return found
+
+
+def _of_coordinates(x: tuple[Any, ...], shape: Sequence[int] | None) -> Read:
+    if len(x) != 2:
+        raise TypeError(f"a tuple is (coordinates, values), and this one has {len(x)} parts")
+    columns = [_integers(column) for column in x[0]]
+    if not columns or len({len(column) for column in columns}) > 1:
+        raise ValueError(
+            f"coordinates are one array for each mode, equally long, not of {[len(c) for c in columns]} entries"
+        )
+    at = np.stack(columns)
+    values = checked(x[1], "values")
+    if tuple(values.shape) != at.shape[1:]:
+        raise ValueError(f"there are {at.shape[1]} coordinates, and values of the shape {tuple(values.shape)}")
+    found = tuple(int(n) for n in at.max(1, initial=-1) + 1) if shape is None else tuple(int(n) for n in shape)
+    if len(found) != len(at):
+        raise ValueError(f"shape {found} has {len(found)} modes, and the coordinates {len(at)}")
+    for mode, (column, size) in enumerate(zip(at, found)):
+        wrong = column[(column < 0) | (column >= size)]
+        if len(wrong):
+            raise ValueError(f"coordinate {int(wrong[0])} of mode {mode} is out of the shape {found}")
+    return Read(values, found, at, coo(len(at)))
+
+
+def _integers(column: Any) -> np.ndarray:
+    found = column.detach().cpu().numpy() if is_tensor(column) else np.asarray(column)
+    if found.ndim != 1 or (found.dtype.kind not in "iu" and found.size):
+        raise TypeError(f"coordinates are integers in one dimension, not {found.dtype} of the shape {found.shape}")
+    return found.astype(np.int64)
+
+
+def _is_scipy(x: object) -> bool:
+    sparse = sys.modules.get("scipy.sparse")
+    return sparse is not None and sparse.issparse(x)
+
+
+def _of_scipy(x: Any) -> Read:
+    entries = x.tocoo()
+    columns = getattr(entries, "coords", None) or (entries.row, entries.col)
+    at = np.stack([np.asarray(column, np.int64) for column in columns])
+    named = {"csr": csr, "csc": csc}.get(x.format)
+    if x.format == "bsr":
+        named = bsr((int(x.blocksize[0]), int(x.blocksize[1])))
+    return Read(entries.data, tuple(int(n) for n in x.shape), at, named or coo(len(at)))
+
+
+def _of_torch(x: Any) -> Read:
+    import torch
+
+    shape = tuple(int(n) for n in x.shape)
+    if x.layout is torch.strided:
+        return Read(x, shape)
+    if x.device.type != "cpu":
+        raise TypeError(f"x is on {x.device}; tensor algebra runs on the CPU: give x.cpu()")
+    names = {torch.sparse_csr: csr, torch.sparse_csc: csc}
+    entries = x if x.layout is torch.sparse_coo else x.to_sparse_coo()
+    if entries.dense_dim():
+        raise FormatError(f"x has {entries.dense_dim()} dense dimensions behind its sparse ones; give it without them")
+    # without coalesce(), which would sum before duplicates can be refused
+    at = entries._indices().numpy().astype(np.int64)
+    return Read(entries._values(), shape, at, names.get(x.layout, coo(len(shape))))

@@ -1,0 +1,196 @@
+"""A structure and its values, and what becomes of them in other formats and libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from ..errors import FormatError
+from .format import Format, as_format, dense
+from .structure import LevelArrays, Structure, pack
+from .values import Values, dtype_name, is_tensor, spread, taken, to_dtype
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from typing_extensions import Self
+
+GivenFormat: TypeAlias = Format | str | Sequence[str] | None
+
+
+class Stored:
+    """A tensor in a format. Immutable; what is made of one shares whatever it can.
+
+    Attributes:
+        structure: where its elements are stored.
+        values: one for each position, as a NumPy array or a PyTorch tensor, of one dimension.
+    """
+
+    def __init__(self, structure: Structure, values: Values) -> None:
+        if len(values) != structure.positions:
+            raise FormatError(f"{structure.positions} positions are stored and {len(values)} values are given")
+        self.structure = structure
+        self.values = values
+
+    @property
+    def format(self) -> Format:
+        """How it is stored."""
+        return self.structure.format
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of coordinates of each mode."""
+        return self.structure.shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of modes."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> str:
+        """The type of the values, as "float32"."""
+        return dtype_name(self.values)
+
+    @property
+    def index_dtype(self) -> str:
+        """The type of the index arrays, "int32" or "int64"."""
+        return self.structure.index_dtype
+
+    @property
+    def nnz(self) -> int:
+        """The number of elements that are stored, zeros among them, and slots and masked places not."""
+        return int(self.structure.coordinates()[0].shape[1])
+
+    def coordinates(self) -> tuple[np.ndarray, Values]:
+        """(int64 coordinates of shape (modes, nnz), the value of each) of what is stored, in the order of storage."""
+        at, positions = self.structure.coordinates()
+        return at, taken(self.values, positions)
+
+    def to(self, format: GivenFormat = None, *, dtype: str | None = None, index_dtype: str | None = None) -> Self:
+        """The same tensor in another format, or with other types.
+
+        Out of formats that end in a dense level, zeros are left out, since nothing tells them from what fills up.
+        Raises FormatError.
+        """
+        wanted = self.format if format is None else as_format(format, self.ndim)
+        values = self.values if dtype is None else to_dtype(self.values, dtype)
+        if wanted == self.format and index_dtype in (None, self.index_dtype):
+            return type(self)(self.structure, values)
+        at, positions = self.structure.coordinates()
+        if not self.format.exact and wanted != self.format and not wanted.is_dense:
+            there = _nonzero(taken(values, positions))
+            at, positions = at[:, there], positions[there]
+        structure, places = pack(wanted, self.shape, at, index_dtype)
+        return type(self)(structure, spread(taken(values, positions), places, structure.positions))
+
+    def with_values(self, values: Values) -> Self:
+        """A tensor of the same structure with other values, one for each position."""
+        return type(self)(self.structure, values)
+
+    def permute(self, *modes: int) -> Self:
+        """The tensor whose mode n is mode modes[n] of this one; nothing is copied."""
+        if sorted(modes) != list(range(self.ndim)):
+            raise ValueError(f"permute{modes} of {self.ndim} modes must name each of 0 to {self.ndim - 1} once")
+        return type(self)(self.structure.permuted(modes), self.values)
+
+    @property
+    def T(self) -> Self:
+        """The tensor with its modes the other way round; nothing is copied."""
+        return self.permute(*reversed(range(self.ndim)))
+
+    def to_dense(self) -> np.ndarray:
+        """As a NumPy array, without a copy where it is stored like one. Raises TypeError for bfloat16."""
+        values = self.values
+        if is_tensor(values):
+            if self.dtype == "bfloat16":
+                raise TypeError("NumPy has no bfloat16; use .to_torch(), or .to(dtype='float32').to_dense()")
+            values = values.detach().numpy()
+        found: np.ndarray = _dense(Stored(self.structure, values))
+        return found
+
+    def to_torch(self, layout: str = "strided") -> Tensor:
+        """As a PyTorch tensor, differentiable in the values where those are.
+
+        Args:
+            layout: "strided", or "coo", "csr" and "csc" of PyTorch's sparse tensors; the last two of matrices.
+        """
+        import torch
+
+        values = self.values if is_tensor(self.values) else torch.from_numpy(np.ascontiguousarray(self.values))
+        found = Stored(self.structure, values)
+        if layout == "strided":
+            return _dense(found)
+        if layout == "coo":
+            at, values = found.coordinates()
+            return torch.sparse_coo_tensor(torch.from_numpy(at), values, self.shape, check_invariants=False)
+        if layout not in ("csr", "csc"):
+            raise ValueError(f"layout {layout!r} is not one of 'strided', 'coo', 'csr', 'csc'")
+        matrix = found.to(layout)
+        level = matrix.structure.levels[1]
+        make = torch.sparse_csr_tensor if layout == "csr" else torch.sparse_csc_tensor
+        arrays = (torch.from_numpy(_given(level.offsets)), torch.from_numpy(_given(level.indices)))
+        return make(*arrays, matrix.values, size=self.shape)
+
+    def to_scipy(self, format: str | None = None) -> Any:
+        """As a sparse array of SciPy, of a matrix.
+
+        Args:
+            format: "csr", "csc", "coo", "bsr" or "dia"; that of the array, where SciPy has it, otherwise "csr".
+        """
+        from scipy import sparse
+
+        if self.ndim != 2:
+            raise FormatError(f"SciPy's sparse arrays are matrices, and this one has the shape {self.shape}")
+        own = str(self.format).partition("(")[0]
+        wanted = format or (own if own in ("csr", "csc", "coo", "bsr", "dia") else "csr")
+        if wanted not in ("csr", "csc", "coo", "bsr", "dia"):
+            raise ValueError(f"format {format!r} is not one of SciPy's 'csr', 'csc', 'coo', 'bsr', 'dia'")
+        values = self.values.detach().numpy() if is_tensor(self.values) else self.values
+        found = Stored(self.structure, values)
+        if wanted in ("csr", "csc"):
+            found = found.to(wanted)
+            level = found.structure.levels[1]
+            make = sparse.csr_array if wanted == "csr" else sparse.csc_array
+            return make((found.values, _given(level.indices), _given(level.offsets)), shape=self.shape)
+        at, values = found.coordinates()
+        return sparse.coo_array((values, tuple(at)), shape=self.shape).asformat(wanted)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        found = self.to_dense()
+        return found if dtype is None else found.astype(dtype)
+
+    def __repr__(self) -> str:
+        kind = f"{self.format}, shape={self.shape}, nnz={self.nnz}, dtype={self.dtype}"
+        return f"{type(self).__name__}({kind}, index_dtype={self.index_dtype})"
+
+
+def _given(array: np.ndarray | None) -> np.ndarray:
+    assert array is not None
+    return array
+
+
+def _nonzero(values: Values) -> np.ndarray:
+    found = (values != 0).numpy() if is_tensor(values) else values != 0
+    return np.asarray(found)
+
+
+def _dense(found: Stored) -> Values:
+    """The values in an array of all dimensions, of their own library."""
+    if not (found.format.is_dense and found.format == dense(found.ndim)):
+        at, values = found.coordinates()
+        count = int(np.prod(found.shape, dtype=np.int64))
+        places = np.ravel_multi_index(tuple(at), found.shape) if at.size else np.zeros(at.shape[1], np.int64)
+        return spread(values, places, count).reshape(found.shape)
+    return found.values.reshape(found.shape)
+
+
+def of_dense(values: Values) -> Stored:
+    """A dense array of all dimensions of `values`, which it shares where they are contiguous."""
+    shape = tuple(int(n) for n in values.shape)
+    levels, number = [], 1
+    for extent in shape:
+        number *= extent
+        levels.append(LevelArrays("dense", extent, number))
+    return Stored(Structure(dense(len(shape)), shape, tuple(levels)), values.reshape(-1))

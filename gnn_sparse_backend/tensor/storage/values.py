@@ -1,0 +1,100 @@
+"""Values of arrays: NumPy's or PyTorch's, and the little that is done with either without knowing which.
+
+PyTorch is imported by whoever has a tensor of it; nothing here imports it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, TypeAlias
+
+import numpy as np
+
+Values: TypeAlias = Any
+"""A NumPy array or a PyTorch tensor."""
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+INTEGERS = ("int8", "int16", "int32", "int64")
+DTYPES = (*FLOATS, *INTEGERS)
+
+
+def is_tensor(x: object) -> bool:
+    """Whether it is a tensor of PyTorch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def dtype_name(x: Values) -> str:
+    """The type of values, as "float32"."""
+    return str(x.dtype).rpartition(".")[2]
+
+
+def checked(x: Any, what: str) -> Values:
+    """Values as they may be used: a PyTorch tensor on the CPU, or an array of NumPy, of a type in DTYPES.
+
+    Raises TypeError.
+    """
+    if is_tensor(x):
+        if x.device.type != "cpu":
+            raise TypeError(f"{what} is on {x.device}; tensor algebra runs on the CPU: give {what}.cpu()")
+    else:
+        x = np.asarray(x)
+        if x.dtype == np.bool_:
+            x = x.astype(np.int8)
+    if dtype_name(x) not in DTYPES:
+        raise TypeError(f"{what} is of type {dtype_name(x)}; values are {', '.join(DTYPES)}")
+    return x
+
+
+def promoted(names: list[str]) -> str:
+    """The type that values of these types are computed in, by NumPy's rules; bfloat16 with float16 is float32."""
+    found = sorted(set(names))
+    if len(found) == 1:
+        return found[0]
+    if "bfloat16" in found:
+        others = [name for name in found if name != "bfloat16"]
+        return promoted(["float32" if name == "float16" else name for name in others] + ["float32"])
+    return str(np.result_type(*found))
+
+
+def zeros_like(values: Values, count: int) -> Values:
+    """So many zeros of the type and the library of `values`."""
+    return values.new_zeros(count) if is_tensor(values) else np.zeros(count, values.dtype)
+
+
+def spread(values: Values, positions: np.ndarray, count: int) -> Values:
+    """`count` values, each the sum of those that go to its position; zero where none goes."""
+    if is_tensor(values):
+        at = _as_index(values, positions)
+        return values.new_zeros(count).index_add(0, at, values)
+    out = np.zeros(count, values.dtype)
+    np.add.at(out, positions, values)
+    return out
+
+
+def taken(values: Values, positions: np.ndarray) -> Values:
+    """The values at the positions."""
+    return values[_as_index(values, positions)] if is_tensor(values) else values[positions]
+
+
+def _as_index(values: Values, positions: np.ndarray) -> Any:
+    return sys.modules["torch"].from_numpy(np.ascontiguousarray(positions, np.int64))
+
+
+def to_dtype(values: Values, dtype: str) -> Values:
+    """The values in another type."""
+    if dtype_name(values) == dtype:
+        return values
+    if is_tensor(values):
+        return values.to(getattr(sys.modules["torch"], dtype))
+    return values.astype(dtype)
+
+
+def argument(values: Values) -> Values:
+    """Values as a kernel takes them: contiguous, with no history, and, as DLPack wants of NumPy, writable."""
+    if is_tensor(values):
+        return values.detach().resolve_conj().resolve_neg().contiguous()
+    found = np.ascontiguousarray(values)
+    if not found.flags.writeable or not found.dtype.isnative:
+        found = found.astype(found.dtype.newbyteorder("="), copy=True)
+    return found
