@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .language.expr import present as present
     from .language.expr import select as select
     from .language.expr import sqrt as sqrt
+    from .language.expr import stored as stored
     from .language.expr import tanh as tanh
     from .language.interpret import interpret as interpret
     from .language.printer import program_from_script as program_from_script
@@ -82,7 +83,7 @@ _NAMES = {
     "language.axes": "Axis Size StageIError",
     "language.builder": "ProgramBuilder",
     "language.expr": "both call cast differ either equal exp is_nan log maximum minimum number present select sqrt "
-    "tanh",
+    "stored tanh",
     "language.interpret": "interpret",
     "language.printer": "program_from_script",
     "language.program": "Buffer Iteration Program",

@@ -4,40 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from ...compiler import CpuSchedule, Program, compile_program
-from ...compiler import Kernel as CompiledKernel
 from ...compiler.cache.bounded import shared
-from ...compiler.language.layout import chains
 from ..storage.format import Format, as_format, dense
-from ..storage.stored import GivenFormat, Stored, of_dense
-from ..storage.structure import LevelArrays, Structure
-from ..storage.values import Values, argument, is_tensor, to_dtype, zeros_like
-from .notation import Access, Statement, accesses
-from .program import Written, write
-from .result import Kept, accumulator, dtype_of, kept_of
-from .terms import Operand, terms_of
+from ..storage.stored import GivenFormat, Stored
+from .assembly import write_assembled
+from .notation import Statement, accesses
+from .order import assembled_order, conversions, modes_of
+from .program import write
+from .result import dtype_of, is_assembled, structure_of
+from .running import Counted, Plan, run
+from .specs import extents_of, specs_of
+from .terms import Operand, Term, terms_of
 
 MOST_STATIC = 128
 """Extents of dense indices up to this are compiled in, so that loops over them are vectors."""
 
 _plans = shared("tensor expressions", 1024)
-
-
-@dataclass(frozen=True, eq=False)
-class _Plan:
-    """A statement compiled for operands of such formats and types."""
-
-    statement: Statement
-    operands: Mapping[str, Operand]
-    kept: Kept | None
-    dtype: str
-    static: Mapping[str, int]
-    written: Written
-    kernel: CompiledKernel
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +35,7 @@ class TensorKernel:
         format: of the result.
     """
 
-    plan: _Plan
+    plan: Plan
     format: Format
 
     def stages(self, *names: str) -> str:
@@ -74,8 +58,9 @@ class TensorKernel:
         """The result for these operands, each of the format and types that it was compiled for."""
         plan = self.plan
         sizes = extents_of(plan.statement, operands)
+        operands = _converted(operands, plan.converted)
         _check(plan, operands, sizes)
-        found = _run(plan, operands, sizes)
+        found = run(plan, operands, sizes)
         return found if found.format == self.format else found.to(self.format)
 
     def __repr__(self) -> str:
@@ -94,95 +79,65 @@ def kernel_of(
         patterns: sparse operands whose elements count as ones.
     """
     wanted = None if format is None else as_format(format, len(statement.result.indices))
-    specs = _specs(statement, operands, patterns)
     sizes = extents_of(statement, operands)
+    specs = specs_of(statement, operands, patterns)
+    converted = conversions(statement, specs, wanted)
+    if converted:
+        specs = specs_of(statement, _converted(operands, converted), patterns)
     looked_up = {
         index for access in accesses(statement.expression) if specs[access.name].is_sparse for index in access.indices
     }
     static = {index: n for index, n in sizes.items() if looked_up and index not in looked_up and 0 < n <= MOST_STATIC}
-    key = str(statement), tuple(specs.items()), wanted, tuple(static.items())
-    kernel: TensorKernel = _plans.found(key, lambda: _compiled(statement, specs, wanted, static))
+    key = str(statement), tuple(specs.items()), wanted, tuple(static.items()), tuple(converted.items())
+    kernel: TensorKernel = _plans.found(key, lambda: _compiled(statement, specs, wanted, static, converted))
     return kernel
 
 
+def _converted(operands: Mapping[str, Stored], formats: Mapping[str, Format]) -> Mapping[str, Stored]:
+    return {**operands, **{name: operands[name].to(format) for name, format in formats.items()}}
+
+
 def _compiled(
-    statement: Statement, specs: Mapping[str, Operand], wanted: Format | None, static: Mapping[str, int]
+    statement: Statement,
+    specs: Mapping[str, Operand],
+    wanted: Format | None,
+    static: Mapping[str, int],
+    converted: Mapping[str, Format],
 ) -> TensorKernel:
     terms = terms_of(statement, specs)
-    kept = kept_of(statement, terms, specs)
-    if kept is not None:
-        whole = set(kept.access.indices) <= set(statement.result.indices)
-        if not whole if wanted is None else wanted.is_dense:
-            kept = None
+    kept = structure_of(statement, terms, specs, wanted)
     dtype = dtype_of(statement, terms, specs)
+    if kept is None and is_assembled(statement, terms, specs, wanted):
+        return _assembling(statement, terms, specs, wanted, dtype, converted)
     written = write("expression", statement, terms, specs, kept, dtype, static)
-    plan = _Plan(statement, specs, kept, dtype, static, written, compile_program(written.program, CpuSchedule()))
+    kernel = compile_program(written.program, CpuSchedule())
+    plan = Plan(statement, specs, kept, dtype, static, written, kernel, None, converted)
     made = dense(len(statement.result.indices)) if kept is None else kept.format
     return TensorKernel(plan, made if wanted is None else wanted)
 
 
-def _specs(statement: Statement, operands: Mapping[str, Stored], patterns: frozenset[str]) -> dict[str, Operand]:
-    found: dict[str, Operand] = {}
-    known: list[Structure] = []
-    for name in dict.fromkeys(access.name for access in accesses(statement.expression)):
-        stored = operands[name]
-        structure = stored.structure
-        if stored.format.is_dense:
-            found[name] = Operand(stored.format, stored.dtype)
-            continue
-        number = next((n for n, other in enumerate(known) if same_structure(structure, other)), len(known))
-        known += [structure] if number == len(known) else []
-        widths = tuple(level.width for level in structure.levels if level.kind == "slots")
-        found[name] = Operand(stored.format, stored.dtype, stored.index_dtype, number, name in patterns, widths)
-    return found
+def _assembling(
+    statement: Statement,
+    terms: tuple[Term, ...],
+    specs: Mapping[str, Operand],
+    wanted: Format | None,
+    dtype: str,
+    converted: Mapping[str, Format],
+) -> TensorKernel:
+    order = assembled_order(statement, terms, specs, modes_of(statement, wanted))
+    index_dtype = max(operand.index_dtype for operand in specs.values())
+    made = write_assembled(statement, terms, specs, order, dtype, index_dtype)
+    count, fill = (compile_program(written.program, CpuSchedule()) for written in (made.count, made.fill))
+    counted = Counted(made.count, count, order, index_dtype)
+    modes = tuple(statement.result.indices.index(index) for index in order.result)
+    natural = Format(("dense",) * (len(modes) - 1) + ("compressed",), modes)
+    plan = Plan(statement, specs, None, dtype, {}, made.fill, fill, counted, converted)
+    return TensorKernel(plan, natural if wanted is None else wanted)
 
 
-def same_structure(a: Structure, b: Structure) -> bool:
-    """Whether elements are at the same coordinates, in the same positions."""
-    if a.levels is b.levels and a.format == b.format:
-        return True
-    if a.format != b.format or a.shape != b.shape or a.positions != b.positions or a.index_dtype != b.index_dtype:
-        return False
-    arrays = [((x.offsets, y.offsets), (x.indices, y.indices)) for x, y in zip(a.levels, b.levels)]
-    pairs = [*(pair for level in arrays for pair in level), (a.mask, b.mask)]
-    return all(x is y or (x is not None and y is not None and np.array_equal(x, y)) for x, y in pairs)
-
-
-def extents_of(statement: Statement, operands: Mapping[str, Stored]) -> dict[str, int]:
-    """The extent of each index. Raises NotationError, which shows where the operands disagree."""
-    found: dict[str, tuple[int, Access]] = {}
-    for access in accesses(statement.expression):
-        if access.name not in operands:
-            statement.refuse(f"{access.name} is not given; there are {_listed(operands)}", access.at, len(access.name))
-        shape = operands[access.name].shape
-        if len(shape) != len(access.indices):
-            statement.refuse(
-                f"{access.name} has {len(shape)} modes, shape {shape}, and {len(access.indices)} indices",
-                access.at,
-                len(str(access)),
-            )
-        for index, extent in zip(access.indices, shape):
-            before, where = found.setdefault(index, (extent, access))
-            if before != extent:
-                statement.refuse(
-                    f"index {index!r} has {extent} values in {access}, and {before} in {where}",
-                    access.at,
-                    len(str(access)),
-                )
-    result = statement.result
-    for index in result.indices:
-        if index not in found:
-            statement.refuse(f"index {index!r} of the result is in no operand", result.at, len(str(result)))
-    return {index: extent for index, (extent, _) in found.items()}
-
-
-def _listed(names: Mapping[str, object]) -> str:
-    return ", ".join(names) or "none"
-
-
-def _check(plan: _Plan, operands: Mapping[str, Stored], sizes: Mapping[str, int]) -> None:
+def _check(plan: Plan, operands: Mapping[str, Stored], sizes: Mapping[str, int]) -> None:
     patterns = frozenset(name for name, operand in plan.operands.items() if operand.pattern)
-    given = _specs(plan.statement, operands, patterns)
+    given = specs_of(plan.statement, operands, patterns)
     for name, operand in plan.operands.items():
         if given[name] != operand:
             mine, other = (
@@ -199,77 +154,3 @@ def _check(plan: _Plan, operands: Mapping[str, Stored], sizes: Mapping[str, int]
 
 def _slots(operand: Operand) -> str:
     return f", {operand.widths} slots" if operand.widths else ""
-
-
-def _run(plan: _Plan, operands: Mapping[str, Stored], sizes: Mapping[str, int]) -> Stored:
-    structures = {
-        operand.structure: operands[name].structure for name, operand in plan.operands.items() if operand.is_sparse
-    }
-    example = next((each.values for each in operands.values() if is_tensor(each.values)), np.empty(0))
-    shape = tuple(sizes[index] for index in plan.statement.result.indices)
-    kept = None if plan.kept is None else _kept_structure(plan, operands, sizes)
-    count = int(np.prod(shape, dtype=np.int64)) if kept is None else kept.positions
-    out = zeros_like(to_dtype(example[:0], accumulator(plan.dtype)), count)
-    arguments = [
-        _argument(plan, name, operands, structures, sizes, out) for name in plan.written.program.parameter_names
-    ]
-    plan.kernel(*arguments)
-    out = to_dtype(out, plan.dtype)
-    return of_dense(out.reshape(shape)) if kept is None else Stored(kept, out)
-
-
-def _argument(
-    plan: _Plan,
-    name: str,
-    operands: Mapping[str, Stored],
-    structures: Mapping[int, Structure],
-    sizes: Mapping[str, int],
-    out: Values,
-) -> Any:
-    """What a parameter of the program is."""
-    written = plan.written
-    if name in written.sizes:
-        kind, *rest = written.sizes[name]
-        return sizes[rest[0]] if kind == "index" else getattr(structures[kind].levels[rest[0]], rest[1])
-    if name in written.arrays:
-        number, level, what = written.arrays[name]
-        levels = structures[number].levels
-        if what == "steps":
-            above = levels[level - 1].positions
-            return (np.arange(above + 1) * levels[level].extent).astype(structures[number].index_dtype)
-        return argument(getattr(levels[level], what))
-    if name in written.masks:
-        mask = argument(structures[written.masks[name]].mask)
-        return mask.reshape(_shape_of(plan, name, structures[written.masks[name]]))
-    operand = written.buffers[name]
-    stored = operands.get(operand)
-    values = out if stored is None else argument(stored.values)
-    buffer = written.program.buffer(name)
-    if not buffer.axes:
-        return values.reshape(1)
-    if stored is not None and stored.format.is_dense:
-        return values.reshape(tuple(stored.shape[mode] for mode in stored.format.modes_in_order))
-    if stored is not None:
-        return values.reshape(_shape_of(plan, name, stored.structure))
-    if plan.kept is None:
-        return values.reshape(tuple(sizes[index] for index in plan.statement.result.indices))
-    return values.reshape(_shape_of(plan, name, _kept_structure(plan, operands, sizes)))
-
-
-def _shape_of(plan: _Plan, name: str, structure: Structure) -> tuple[int, ...]:
-    """The shape in which values are passed: one dimension for each tree of axes."""
-    axes = plan.written.program.buffer(name).axes
-    level_of = dict(zip(axes[len(axes) - len(structure.levels) :], structure.levels))
-    leaves = [chain[-1] for chain in chains(axes)]
-    return tuple(level_of[leaf].extent if leaf.parent is None else level_of[leaf].positions for leaf in leaves)
-
-
-def _kept_structure(plan: _Plan, operands: Mapping[str, Stored], sizes: Mapping[str, int]) -> Structure:
-    kept = plan.kept
-    assert kept is not None
-    source = operands[kept.access.name].structure
-    levels = list(source.levels[: kept.levels])
-    for index in kept.dense:
-        levels.append(LevelArrays("dense", sizes[index], levels[-1].positions * sizes[index]))
-    shape = tuple(sizes[index] for index in plan.statement.result.indices)
-    return Structure(kept.format, shape, tuple(levels), source.mask)

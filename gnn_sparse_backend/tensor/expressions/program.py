@@ -2,41 +2,21 @@
 
 from __future__ import annotations
 
-import keyword
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial, reduce
-from typing import Any
+from functools import reduce
 
-from ...compiler import Axis, Program, ProgramBuilder, Size, both, cast, differ, equal, maximum, number, select
-from ...compiler import call as call_of
+from ...compiler import Axis, both, differ, equal, number
 from ...compiler.language.expr import Expr, Var
-from ...compiler.language.program import WORDS
-from .axes import LevelAxes, axes
-from .notation import Access, Call, Expression, Number, Operation, Statement, accesses
+from .arithmetic import product
+from .declared import Declared, Written
+from .notation import Access, Statement
 from .result import Kept, accumulator
-from .terms import Factor, Operand, Term
+from .terms import Operand, Term
+from .walks import Walks
 
 MOST_LOCAL = 1024
 """Values that a row of the result may have to be summed in a buffer of its own."""
-
-
-@dataclass(frozen=True)
-class Written:
-    """A program and what its parameters are.
-
-    Attributes:
-        sizes: by name of a size: ("index", index), or (structure, level, what) as `LevelAxes` has it.
-        arrays: by name of an index array: (structure, level, what).
-        buffers: by name of a buffer: the operand, or "" for the result.
-        masks: by name of a buffer: the structure whose mask it is.
-    """
-
-    program: Program
-    sizes: dict[str, tuple[Any, ...]]
-    arrays: dict[str, tuple[int, int, str]]
-    buffers: dict[str, str]
-    masks: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -64,10 +44,10 @@ def write(
         dtype: of the result, which the program leaves in `accumulator(dtype)`.
         static: indices whose extent is compiled in.
     """
-    return _Writer(name, statement, operands, kept, accumulator(dtype), static).run(terms)
+    return Writer(name, statement, operands, kept, accumulator(dtype), static).run(terms)
 
 
-class _Writer:
+class Writer(Declared):
     def __init__(
         self,
         name: str,
@@ -77,100 +57,25 @@ class _Writer:
         dtype: str,
         static: Mapping[str, int],
     ) -> None:
-        self.p, self.statement, self.operands, self.kept, self.dtype = (
-            ProgramBuilder(name),
-            statement,
-            operands,
-            kept,
-            dtype,
-        )
-        self.static = static
-        self.used = {name, statement.result.name, *operands}
-        self.sizes: dict[str, tuple[Any, ...]] = {}
-        self.arrays: dict[str, tuple[int, int, str]] = {}
-        self.masks: dict[str, int] = {}
-        self.index_axes: dict[str, Axis] = {}
-        self.structures: dict[int, LevelAxes] = {}
-        self.mask_of: dict[int, Any] = {}
-        self.buffers: dict[str, Any] = {}
-        self.names: dict[str, str] = {}
+        super().__init__(name, statement, operands, dtype, static)
+        self.kept = kept
 
     def run(self, terms: tuple[Term, ...]) -> Written:
-        found = [access for term in terms for factor in term.factors for access in accesses(factor.of)]
-        for index in dict.fromkeys([*self.statement.result.indices, *(i for access in found for i in access.indices)]):
-            self.index_axes[index] = self.dense_axis(index)
-        for access in found:
-            if access.name not in self.buffers and not self.operands[access.name].pattern:
-                self.buffers[access.name] = self.p.buffer(
-                    access.name, self.operand_axes(access), self.operands[access.name].dtype
-                )
-            elif self.operands[access.name].is_sparse:
-                self.structure(access.name)
+        self.declare(terms)
         result = self.statement.result
         where = self.kept_axes() if self.kept else tuple(self.index_axes[index] for index in result.indices)
         self.result = self.p.buffer(result.name, where, self.dtype)
         alone = len(terms) == 1
-        plans = [_TermWriter(self, term, n) for n, term in enumerate(terms)]
-        if not (alone and plans[0].covers):
+        plans = [TermWriter(self, term, n) for n, term in enumerate(terms) if not term.together]
+        together = [term for term in terms if term.together]
+        walks = Walks(self, together)
+        if not (alone and plans and plans[0].covers):
             self.clear(where)
         for plan in plans:
             plan.emit(assign=alone and plan.covers)
-        buffers = {name: name for name in self.buffers} | {result.name: ""}
-        return Written(self.p.finish(), self.sizes, self.arrays, buffers, self.masks)
-
-    def fresh(self, wanted: str) -> str:
-        """A name that nothing has."""
-        name = wanted if wanted.isascii() else "x"
-        while name in self.used or keyword.iskeyword(name) or name in WORDS:
-            name += "_"
-        self.used.add(name)
-        return name
-
-    def variable(self, index: str) -> str:
-        """What the loops over an index are called."""
-        if index not in self.names:
-            self.names[index] = self.fresh(index)
-        return self.names[index]
-
-    def dense_axis(self, index: str) -> Axis:
-        length: int | Size
-        if index in self.static:
-            length = self.static[index]
-        else:
-            length = self.p.size(self.fresh(f"n_{index}" if index.isascii() else "n"))
-            self.sizes[length.name] = ("index", index)
-        return self.p.dense_fixed(self.fresh(f"X_{index}" if index.isascii() else "X"), length)
-
-    def structure(self, name: str) -> LevelAxes:
-        operand = self.operands[name]
-        number = operand.structure
-        if number not in self.structures:
-            block = operand.format.block
-            sides = block and [block[mode] for mode in operand.format.modes_in_order]
-
-            def extent(level: int) -> int | None:
-                return sides[level - 2] if sides and level > 1 else None
-
-            prefix = self.fresh(f"S{number}_")
-            made = axes(self.p, prefix, operand.format, operand.index_dtype, operand.widths, extent)
-            self.structures[number] = made
-            self.sizes |= {size: (number, *what) for size, what in made.sizes.items()}
-            self.arrays |= {array: (number, *what) for array, what in made.arrays.items()}
-            if operand.format.masked:
-                mask = self.fresh(f"M{number}")
-                self.mask_of[number] = self.p.buffer(mask, made.all, "uint8")
-                self.masks[mask] = number
-        return self.structures[number]
-
-    def operand_axes(self, access: Access) -> tuple[Axis, ...]:
-        operand = self.operands[access.name]
-        if operand.is_sparse:
-            return self.structure(access.name).all
-        made: list[Axis] = []
-        for mode in operand.format.modes_in_order:
-            axis = self.index_axes[access.indices[mode]]
-            made.append(self.dense_axis(access.indices[mode]) if axis in made else axis)
-        return tuple(made)
+        for term in together:
+            walks.added(term, self.result, result.indices)
+        return self.written({result.name: ""})
 
     def kept_axes(self) -> tuple[Axis, ...]:
         assert self.kept is not None
@@ -180,21 +85,18 @@ class _Writer:
 
     def clear(self, where: tuple[Axis, ...]) -> None:
         """Zeros for the whole result."""
-        visited = where or (self.p.dense_fixed(self.fresh("One"), 1),)
+        visited = where or (self.one,)
         names = [self.fresh("z") for _ in visited]
         roots = [found.root for found in self.structures.values()]
         fused = (visited[:2],) if len(visited) > 1 and visited[0] in roots else ()
         with self.p.iterate(self.fresh("clear"), visited, "S" * len(visited), names, fused) as variables:
             self.result[tuple(variables) if where else ()] = self.constant(0)
 
-    def constant(self, value: float) -> Expr:
-        return number(value if self.dtype == "int64" else float(value), self.dtype)
 
-
-class _TermWriter:
+class TermWriter:
     """The loops of one product."""
 
-    def __init__(self, writer: _Writer, term: Term, at: int) -> None:
+    def __init__(self, writer: Writer, term: Term, at: int) -> None:
         self.w, self.p, self.term, self.at = writer, writer.p, term, at
         self.format = writer.operands[term.sparse.name].format if term.sparse else None
         self.axes = writer.structure(term.sparse.name) if term.sparse else None
@@ -205,7 +107,7 @@ class _TermWriter:
         self.free = [self.dense_loop(index, "S") for index in others if index in result and index not in bound]
         self.reduced = [self.dense_loop(index, "R") for index in others if index not in result and index not in bound]
         if not self.sparse_loops + self.free + self.reduced:
-            self.free = [Loop(self.p.dense_fixed(writer.fresh("One"), 1), "S", writer.variable("one"))]
+            self.free = [Loop(writer.one, "S", writer.variable("one"))]
         self.repeated = term.sparse is not None and len(bound) < len(term.sparse.indices)
         self.conditional = self.repeated or bool(self.format and self.format.masked)
         self.covers = self.covers_result(result, bound)
@@ -268,52 +170,15 @@ class _TermWriter:
                 at[index] = expr
         return at, conditions
 
-    def value(self, expression: Expression, at: Mapping[str, Expr], variables: Mapping[Axis, Var]) -> Expr:
-        value = partial(self.value, at=at, variables=variables)
-        dtype = self.w.dtype
-        match expression:
-            case Number():
-                return self.w.constant(expression.value)
-            case Access():
-                operand = self.w.operands[expression.name]
-                if operand.pattern:
-                    return self.w.constant(1)
-                if operand.is_sparse:
-                    assert self.axes is not None
-                    where: tuple[Expr, ...] = tuple(variables[axis] for axis in self.axes.all)
-                else:
-                    where = tuple(at[expression.indices[mode]] for mode in operand.format.modes_in_order)
-                return cast(dtype, self.w.buffers[expression.name][where])
-            case Call():
-                x = value(expression.argument)
-                if expression.function == "relu":
-                    return maximum(self.w.constant(0), x)  # NaN stays NaN in this order
-                if expression.function == "abs" and dtype == "int64":
-                    return select(x < 0, 0 - x, x)
-                return call_of(expression.function, x)
-        assert isinstance(expression, Operation)
-        a, b = value(expression.a), value(expression.b)
-        match expression.sign:
-            case "+":
-                return a + b
-            case "-":
-                return a - b
-            case "*":
-                return a * b
-        return a / b
-
-    def multiplied(
-        self, factors: list[Factor], at: Mapping[str, Expr], variables: Mapping[Axis, Var], first: Expr | None = None
-    ) -> Expr:
-        """The product of factors; 1 where there is none."""
-        found = first
-        for factor in sorted(factors, key=lambda each: each.inverse):
-            x = self.value(factor.of, at, variables)
-            if factor.inverse:
-                found = (self.w.constant(1) if found is None else found) / x
-            else:
-                found = x if found is None else found * x
-        return self.w.constant(1) if found is None else found
+    def element(self, access: Access, at: Mapping[str, Expr], variables: Mapping[Axis, Var]) -> Expr:
+        """What an access reads."""
+        operand = self.w.operands[access.name]
+        if operand.pattern:
+            return self.w.constant(1)
+        if operand.is_sparse:
+            assert self.axes is not None
+            return self.w.buffers[access.name][tuple(variables[axis] for axis in self.axes.all)]
+        return self.w.buffers[access.name][tuple(at[access.indices[mode]] for mode in operand.format.modes_in_order)]
 
     def place(self, at: Mapping[str, Expr], variables: Mapping[Axis, Var]) -> tuple[Expr, ...]:
         """The element of the result."""
@@ -329,9 +194,6 @@ class _TermWriter:
         first = [loop.axis for loop in loops[:2]]
         one = len(first) == 2 and first[1].parent == first[0] and first[0] is (self.axes and self.axes.root)
         return (tuple(first),) if one and {loop.kind for loop in loops[:2]} == {"S"} else ()
-
-    def coefficient(self, x: Expr) -> Expr:
-        return x if self.term.coefficient == 1 else self.w.constant(self.term.coefficient) * x
 
     def emit(self, assign: bool) -> None:
         """assign: the result is written; otherwise it is added to."""
@@ -352,5 +214,5 @@ class _TermWriter:
                     w.result[place] = w.constant(0)
             if conditions:
                 self.p.where(reduce(both, conditions))
-            x = self.coefficient(self.multiplied(list(self.term.factors), at, variables))
+            x = product(self.term, w.dtype, lambda access: self.element(access, at, variables))
             w.result[place] = x if assign and "R" not in kinds else w.result[place] + x

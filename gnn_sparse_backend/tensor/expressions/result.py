@@ -63,6 +63,35 @@ def kept_of(statement: Statement, terms: tuple[Term, ...], operands: Mapping[str
     return Kept(access, levels, dense, Format((*format.levels[:levels], *("dense",) * len(dense)), order))
 
 
+def structure_of(
+    statement: Statement, terms: tuple[Term, ...], operands: Mapping[str, Operand], wanted: Format | None
+) -> Kept | None:
+    """The structure that the result has of an operand: where it is all of it, or another than an ordinary array's is
+    wanted."""
+    kept = kept_of(statement, terms, operands)
+    if kept is None:
+        return None
+    whole = set(kept.access.indices) <= set(statement.result.indices)
+    return None if (not whole if wanted is None else wanted.is_dense) else kept
+
+
+def is_assembled(
+    statement: Statement, terms: tuple[Term, ...], operands: Mapping[str, Operand], wanted: Format | None
+) -> bool:
+    """Whether a result that no operand has the structure of is put together, element by element.
+
+    If not said otherwise, it is where several sparse operands, and no others, have the indices of the result.
+    """
+    sparse = [[a for a in term.accesses if operands[a.name].is_sparse] for term in terms]
+    if wanted is not None:
+        return not wanted.is_dense and any(sparse)
+    several = {(operands[a.name].structure, a.indices) for found in sparse for a in found}
+    result = set(statement.result.indices)
+    return (
+        len(several) > 1 and bool(result) and all(result <= {i for a in found for i in a.indices} for found in sparse)
+    )
+
+
 def dtype_of(statement: Statement, terms: tuple[Term, ...], operands: Mapping[str, Operand]) -> str:
     """The type of the result: the operands' own, promoted as NumPy does; float64 for fractions of integers."""
     names = [operand.dtype for operand in operands.values()] or ["float64"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..errors import CoIterationError
 from ..storage.format import Format
 from .notation import Access, Call, Expression, Number, Operation, Statement, accesses
 
@@ -53,25 +52,31 @@ class Term:
 
     Attributes:
         sparse: the access whose coordinates are visited; others of the same structure have the same indices. None where
-            all is dense.
+            all is dense, and where there are several.
+        together: sparse accesses with elements at different coordinates, which are walked together; none if fewer than
+            two.
     """
 
     coefficient: float | int
     factors: tuple[Factor, ...]
     sparse: Access | None = None
+    together: tuple[Access, ...] = ()
+
+    @property
+    def accesses(self) -> tuple[Access, ...]:
+        """Every access, in the order of appearance."""
+        return tuple(access for factor in self.factors for access in accesses(factor.of))
 
     @property
     def indices(self) -> tuple[str, ...]:
         """Every index, in the order of appearance."""
-        found = [index for factor in self.factors for access in accesses(factor.of) for index in access.indices]
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(index for access in self.accesses for index in access.indices))
 
 
 def terms_of(statement: Statement, operands: Mapping[str, Operand]) -> tuple[Term, ...]:
-    """The products of a statement, each with its sparse access.
+    """The products of a statement, each with its sparse accesses.
 
-    Raises NotationError for what cannot be computed, CoIterationError for a product of two sparse operands of different
-    structures.
+    Raises NotationError for what cannot be computed.
     """
     return tuple(_with_sparse(term, statement, operands) for term in _products(statement.expression, statement))
 
@@ -103,23 +108,15 @@ def _products(expression: Expression, statement: Statement) -> list[Term]:
 
 
 def _with_sparse(term: Term, statement: Statement, operands: Mapping[str, Operand]) -> Term:
-    found: Access | None = None
+    found: dict[tuple[int, tuple[str, ...]], Access] = {}
     for factor in term.factors:
         for access in accesses(factor.of):
-            operand = operands[access.name]
-            if not operand.is_sparse:
-                continue
-            _keeps_zero(factor, access, statement, operands)
-            if found is None:
-                found = access
-            elif operands[found.name].structure != operand.structure or found.indices != access.indices:
-                raise CoIterationError(
-                    f"{found} and {access} are sparse with elements at different coordinates, and would have to be "
-                    f"visited together; make one of them dense ({access.name}.to('dense')), or give both the "
-                    "same structure\n"
-                    f"    {statement.text}\n    {' ' * access.at}{'^' * len(access.name)}"
-                )
-    return replace(term, sparse=found)
+            if operands[access.name].is_sparse:
+                _keeps_zero(factor, access, statement, operands)
+                found.setdefault((operands[access.name].structure, access.indices), access)
+    if len(found) > 1:
+        return replace(term, together=tuple(found.values()))
+    return replace(term, sparse=next(iter(found.values()), None))
 
 
 def _keeps_zero(factor: Factor, access: Access, statement: Statement, operands: Mapping[str, Operand]) -> None:

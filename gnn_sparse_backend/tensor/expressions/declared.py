@@ -1,0 +1,149 @@
+"""What a program declares: axes of indices and structures, buffers of operands, and names that nothing has."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...compiler import Axis, Program, ProgramBuilder, Size
+from ...compiler.language.expr import Expr
+from ...compiler.language.program import WORDS
+from .arithmetic import constant
+from .axes import LevelAxes, axes
+from .notation import Access, Statement
+from .terms import Operand, Term
+
+
+@dataclass(frozen=True)
+class Written:
+    """A program and what its parameters are.
+
+    Attributes:
+        sizes: by name of a size: ("index", index), or (structure, level, what) as `LevelAxes` has it.
+        arrays: by name of an index array: (structure, level, what).
+        buffers: by name of a buffer: the operand, or "" for the result.
+        masks: by name of a buffer: the structure whose mask it is.
+    """
+
+    program: Program
+    sizes: dict[str, tuple[Any, ...]]
+    arrays: dict[str, tuple[int, int, str]]
+    buffers: dict[str, str]
+    masks: dict[str, int]
+
+
+class Declared:
+    """A program that is being written, and what it has so far."""
+
+    def __init__(
+        self,
+        name: str,
+        statement: Statement,
+        operands: Mapping[str, Operand],
+        dtype: str,
+        static: Mapping[str, int],
+    ) -> None:
+        self.p, self.statement, self.operands = ProgramBuilder(name), statement, operands
+        self.dtype, self.static = dtype, static
+        self.used = {name, statement.result.name, *operands}
+        self.sizes: dict[str, tuple[Any, ...]] = {}
+        self.arrays: dict[str, tuple[int, int, str]] = {}
+        self.masks: dict[str, int] = {}
+        self.index_axes: dict[str, Axis] = {}
+        self.structures: dict[int, LevelAxes] = {}
+        self.mask_of: dict[int, Any] = {}
+        self.buffers: dict[str, Any] = {}
+        self.names: dict[str, str] = {}
+        self.operand_of: dict[str, str] = {}
+        self._one: Axis | None = None
+
+    def declare(self, terms: tuple[Term, ...], walked: bool = False) -> None:
+        """The axes of the indices, and the operands; not the sparse ones that are walked together, or all if `walked`."""
+        found = [access for term in terms for access in term.accesses]
+        for index in dict.fromkeys([*self.statement.result.indices, *(i for access in found for i in access.indices)]):
+            self.index_axes[index] = self.dense_axis(index)
+        for term in terms:
+            for access in term.accesses:
+                operand = self.operands[access.name]
+                if access.name in self.buffers or (operand.is_sparse and (walked or term.together)):
+                    continue
+                if not operand.pattern:
+                    self.buffers[access.name] = self.buffer(access.name, self.operand_axes(access))
+                elif operand.is_sparse:
+                    self.structure(access.name)
+
+    def buffer(self, operand: str, where: tuple[Axis, ...]) -> Any:
+        """A buffer of the values of an operand, of which there may be several."""
+        name = operand if operand not in self.operand_of else self.fresh(operand)
+        self.operand_of[name] = operand
+        return self.p.buffer(name, where, self.operands[operand].dtype)
+
+    @property
+    def one(self) -> Axis:
+        """An axis of one element."""
+        if self._one is None:
+            self._one = self.p.dense_fixed(self.fresh("One"), 1)
+        return self._one
+
+    def fresh(self, wanted: str) -> str:
+        """A name that nothing has."""
+        name = wanted if wanted.isascii() else "x"
+        while name in self.used or keyword.iskeyword(name) or name in WORDS:
+            name += "_"
+        self.used.add(name)
+        return name
+
+    def variable(self, index: str) -> str:
+        """What the loops over an index are called."""
+        if index not in self.names:
+            self.names[index] = self.fresh(index)
+        return self.names[index]
+
+    def dense_axis(self, index: str) -> Axis:
+        length: int | Size
+        if index in self.static:
+            length = self.static[index]
+        else:
+            length = self.p.size(self.fresh(f"n_{index}" if index.isascii() else "n"))
+            self.sizes[length.name] = ("index", index)
+        return self.p.dense_fixed(self.fresh(f"X_{index}" if index.isascii() else "X"), length)
+
+    def structure(self, name: str) -> LevelAxes:
+        operand = self.operands[name]
+        number = operand.structure
+        if number not in self.structures:
+            block = operand.format.block
+            sides = block and [block[mode] for mode in operand.format.modes_in_order]
+
+            def extent(level: int) -> int | None:
+                return sides[level - 2] if sides and level > 1 else None
+
+            prefix = self.fresh(f"S{number}_")
+            made = axes(self.p, prefix, operand.format, operand.index_dtype, operand.widths, extent)
+            self.structures[number] = made
+            self.sizes |= {size: (number, *what) for size, what in made.sizes.items()}
+            self.arrays |= {array: (number, *what) for array, what in made.arrays.items()}
+            if operand.format.masked:
+                mask = self.fresh(f"M{number}")
+                self.mask_of[number] = self.p.buffer(mask, made.all, "uint8")
+                self.masks[mask] = number
+        return self.structures[number]
+
+    def operand_axes(self, access: Access) -> tuple[Axis, ...]:
+        operand = self.operands[access.name]
+        if operand.is_sparse:
+            return self.structure(access.name).all
+        made: list[Axis] = []
+        for mode in operand.format.modes_in_order:
+            axis = self.index_axes[access.indices[mode]]
+            made.append(self.dense_axis(access.indices[mode]) if axis in made else axis)
+        return tuple(made)
+
+    def constant(self, value: float) -> Expr:
+        return constant(value, self.dtype)
+
+    def written(self, others: Mapping[str, str]) -> Written:
+        """The finished program; others: what its buffers are beside operands."""
+        return Written(self.p.finish(), self.sizes, self.arrays, self.operand_of | dict(others), self.masks)

@@ -1,0 +1,136 @@
+"""In which order the indices of sparse operands are visited: that of their levels, from the outermost on.
+
+A result that is stored sparse is put together row by row. Where the indices that are summed over come after its last
+one, an element is complete when it is reached; otherwise a row is summed in a workspace (Kjolstad et al., "Tensor
+Algebra Compilation with Workspaces", CGO 2019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+
+from ..storage.format import Format
+from .notation import Access, Statement
+from .result import is_assembled, structure_of
+from .terms import Operand, Term, terms_of
+
+Chain = tuple[str, ...]
+"""Indices of which each comes before the next."""
+WALKED = {"dense", "compressed"}
+"""The levels that can be walked: coordinates ascend, and occur once."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """Attributes:
+    indices: all of them, outermost first.
+    result: those of the result, in the order of its levels.
+    workspace: a row of the result is summed before it is stored.
+    """
+
+    indices: tuple[str, ...]
+    result: tuple[str, ...] = ()
+    workspace: bool = False
+
+
+def sparse_accesses(terms: Iterable[Term], operands: Mapping[str, Operand]) -> tuple[Access, ...]:
+    """The sparse accesses of terms, each once."""
+    found = (access for term in terms for access in term.accesses if operands[access.name].is_sparse)
+    return tuple(dict.fromkeys(found))
+
+
+def along(access: Access, format: Format) -> Chain:
+    """The index of each level of an access."""
+    return tuple(access.indices[mode] for mode in format.modes_in_order)
+
+
+def order_of(terms: Sequence[Term], operands: Mapping[str, Operand], result: Sequence[str]) -> Order | None:
+    """The order for a result that is stored like an ordinary array; None if the operands have none in common."""
+    chains = [along(access, operands[access.name].format) for access in sparse_accesses(terms, operands)]
+    every = dict.fromkeys([*result, *(index for term in terms for index in term.indices)])
+    found = _sorted(chains, tuple(every))
+    return None if found is None else Order(found)
+
+
+def assembled_order(
+    statement: Statement, terms: Sequence[Term], operands: Mapping[str, Operand], modes: Sequence[int]
+) -> Order | None:
+    """The order for a result that is stored sparse, None if there is none.
+
+    Its modes are in the order `modes` if that can be, and it has no workspace if that can be.
+    """
+    chains = [along(access, operands[access.name].format) for access in sparse_accesses(terms, operands)]
+    indices = statement.result.indices
+    reduced = tuple(dict.fromkeys(i for term in terms for i in term.indices if i not in indices))
+    orders = dict.fromkeys([tuple(modes), *permutations(range(len(indices)))])
+    for workspace in (False, True):
+        for order in orders:
+            result = tuple(indices[mode] for mode in order)
+            first = result[:-1] if workspace else result
+            others = (*((result[-1],) if workspace else ()), *reduced)
+            before = [(index, other) for other in others for index in first[-1:]]
+            found = _sorted([*chains, first, *before], (*result, *reduced))
+            if found is not None:
+                return Order(found, result, workspace)
+    return None
+
+
+def modes_of(statement: Statement, wanted: Format | None) -> tuple[int, ...]:
+    """The order of the modes of a result."""
+    return tuple(range(len(statement.result.indices))) if wanted is None else wanted.modes_in_order
+
+
+def conversions(statement: Statement, operands: Mapping[str, Operand], wanted: Format | None) -> dict[str, Format]:
+    """The formats to convert operands to before they are walked: levels that can be, in orders that agree.
+
+    None of an expression whose terms have one sparse operand each, which is visited as it is stored.
+    """
+    terms = terms_of(statement, operands)
+    assembled = structure_of(statement, terms, operands, wanted) is None and is_assembled(
+        statement, terms, operands, wanted
+    )
+    walked = sparse_accesses([term for term in terms if assembled or term.together], operands)
+    found: dict[str, Format] = {}
+    chains: list[Chain] = []
+    indices = tuple(dict.fromkeys([*statement.result.indices, *(i for term in terms for i in term.indices)]))
+    modes = modes_of(statement, wanted)
+    if assembled and modes:
+        rows = tuple(statement.result.indices[mode] for mode in modes)[:-1]
+        others = [index for index in indices if index not in rows]
+        chains += [rows, *((rows[-1], other) for other in others if rows)]
+    for access in walked:
+        format = found.get(access.name, operands[access.name].format)
+        able = walkable(format, format.modes_in_order)
+        if _sorted([*chains, along(access, able)], indices) is None:
+            by_index = _sorted(chains, indices) or indices
+            able = walkable(format, sorted(range(able.modes), key=lambda mode: by_index.index(access.indices[mode])))
+        if able != format:
+            found[access.name] = able
+        chains.append(along(access, able))
+    return found
+
+
+def walkable(format: Format, order: Sequence[int]) -> Format:
+    """The format nearest to one, whose levels can be walked, of modes in this order."""
+    if WALKED.issuperset(format.levels) and not format.masked and tuple(order) == format.modes_in_order:
+        return format
+    levels = ("dense", "compressed") if format.modes == 2 else ("compressed",) * format.modes
+    return Format(levels, tuple(order))
+
+
+def _sorted(chains: Iterable[Chain], indices: tuple[str, ...]) -> tuple[str, ...] | None:
+    """The indices in an order that keeps each chain, and otherwise their own; None where chains contradict."""
+    above = {index: set[str]() for index in indices}
+    for chain in chains:
+        distinct = list(dict.fromkeys(chain))
+        for n, index in enumerate(distinct):
+            above[index].update(distinct[:n])
+    done: list[str] = []
+    while len(done) < len(indices):
+        ready = next((i for i in indices if i not in done and above[i].issubset(done)), None)
+        if ready is None:
+            return None
+        done.append(ready)
+    return tuple(done)

@@ -1,0 +1,176 @@
+"""Running kernels: the arguments of a program from operands, and the result from what it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...compiler import Kernel as CompiledKernel
+from ...compiler.codegen.cpu.threads import num_threads
+from ...compiler.language.layout import chains
+from ..errors import FormatError
+from ..storage.format import Format
+from ..storage.stored import Stored, of_dense
+from ..storage.structure import LevelArrays, Structure
+from ..storage.values import Values, argument, is_tensor, to_dtype, zeros_like
+from .assembly import BLOCK, COUNT, INDICES, OFFSETS, VALUES
+from .declared import Written
+from .notation import Statement
+from .order import Order
+from .result import Kept, accumulator
+from .terms import Operand
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """What puts a result together beside the kernel that fills it.
+
+    Attributes:
+        written: the program that counts the elements of each row.
+        order: of the indices.
+        index_dtype: of the offsets and coordinates of the result.
+    """
+
+    written: Written
+    kernel: CompiledKernel
+    order: Order
+    index_dtype: str
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A statement compiled for operands of such formats and types.
+
+    Attributes:
+        kept: the structure of an operand that the result has; None of an ordinary array and of one with its own.
+        static: indices whose extent is compiled in.
+        counted: of a result that is stored sparse with a structure of its own.
+        converted: formats that operands are converted to, since theirs cannot be walked together.
+    """
+
+    statement: Statement
+    operands: Mapping[str, Operand]
+    kept: Kept | None
+    dtype: str
+    static: Mapping[str, int]
+    written: Written
+    kernel: CompiledKernel
+    counted: Counted | None = None
+    converted: Mapping[str, Format] = field(default_factory=dict)
+
+
+def run(plan: Plan, operands: Mapping[str, Stored], sizes: Mapping[str, int]) -> Stored:
+    """The result of a plan; sizes: the extent of each index."""
+    if plan.counted is not None:
+        return _assemble(plan, plan.counted, operands, sizes)
+    shape = tuple(sizes[index] for index in plan.statement.result.indices)
+    kept = None if plan.kept is None else _kept_structure(plan, operands, sizes)
+    count = int(np.prod(shape, dtype=np.int64)) if kept is None else kept.positions
+    out = _empty(plan, operands, count)
+    found = out.reshape(shape or (1,)) if kept is None else out.reshape(_shape_of(plan.written, "", kept))
+    plan.kernel(*_arguments(plan, plan.written, operands, sizes, {VALUES: found}))
+    out = to_dtype(out, plan.dtype)
+    return of_dense(out.reshape(shape)) if kept is None else Stored(kept, out)
+
+
+def _assemble(plan: Plan, counted: Counted, operands: Mapping[str, Stored], sizes: Mapping[str, int]) -> Stored:
+    """Count the elements of each row, add up where rows begin, and fill them."""
+    extents = [sizes[index] for index in counted.order.result]
+    rows = int(np.prod(extents[:-1], dtype=np.int64))
+    groups = max(1, min(num_threads(), rows))
+    blocks = -(-extents[-1] // BLOCK)
+    own: dict[str, Any] = {
+        **{"rows": rows, "groups": groups, "turns": -(-rows // groups), "blocks": blocks, "columns": blocks * BLOCK},
+        COUNT: np.zeros(rows, np.int64),
+    }
+    counted.kernel(*_arguments(plan, counted.written, operands, sizes, own))
+    offsets = np.concatenate([[0], np.cumsum(own[COUNT])])
+    total = int(offsets[-1])
+    if max(total, *extents) > np.iinfo(counted.index_dtype).max:
+        raise FormatError(
+            f"the result of {plan.statement} has {total} elements, more than {counted.index_dtype} can count; "
+            "give an operand made with index_dtype='int64'"
+        )
+    values = _empty(plan, operands, total)
+    offsets, indices = offsets.astype(counted.index_dtype), np.zeros(total, counted.index_dtype)
+    own |= {"elements": total, OFFSETS: offsets, INDICES: indices, VALUES: values}
+    plan.kernel(*_arguments(plan, plan.written, operands, sizes, own))
+    levels, number = [], 1
+    for extent in extents[:-1]:
+        number *= extent
+        levels.append(LevelArrays("dense", extent, number))
+    levels.append(LevelArrays("compressed", extents[-1], total, offsets, indices))
+    result = plan.statement.result.indices
+    order = tuple(result.index(index) for index in counted.order.result)
+    format = Format(tuple(level.kind for level in levels), order)
+    structure = Structure(format, tuple(sizes[index] for index in result), tuple(levels))
+    return Stored(structure, to_dtype(values, plan.dtype))
+
+
+def _empty(plan: Plan, operands: Mapping[str, Stored], count: int) -> Values:
+    """Zeros in the type that is summed in, PyTorch's where an operand is."""
+    example = next((each.values for each in operands.values() if is_tensor(each.values)), np.empty(0))
+    return zeros_like(to_dtype(example[:0], accumulator(plan.dtype)), count)
+
+
+def _arguments(
+    plan: Plan, written: Written, operands: Mapping[str, Stored], sizes: Mapping[str, int], own: Mapping[str, Any]
+) -> list[Any]:
+    """What the parameters of a program are; own: those that no operand has."""
+    structures = {
+        operand.structure: operands[name].structure for name, operand in plan.operands.items() if operand.is_sparse
+    }
+
+    def of(name: str) -> Any:
+        if name in written.sizes:
+            kind, *rest = written.sizes[name]
+            if kind == "index":
+                return sizes[rest[0]]
+            return own[kind] if kind in own else getattr(structures[kind].levels[rest[0]], rest[1])
+        if name in written.arrays:
+            number, level, what = written.arrays[name]
+            if number < 0:
+                return own[what]
+            levels = structures[number].levels
+            if what == "steps":
+                above = levels[level - 1].positions
+                return (np.arange(above + 1) * levels[level].extent).astype(structures[number].index_dtype)
+            return argument(getattr(levels[level], what))
+        if name in written.masks:
+            structure = structures[written.masks[name]]
+            return argument(structure.mask).reshape(_shape_of(written, name, structure))
+        operand = written.buffers[name]
+        if operand in own:
+            return own[operand]
+        stored = operands[operand]
+        values = argument(stored.values)
+        if not written.program.buffer(name).axes:
+            return values.reshape(1)
+        if stored.format.is_dense:
+            return values.reshape(tuple(stored.shape[mode] for mode in stored.format.modes_in_order))
+        return values.reshape(_shape_of(written, name, stored.structure))
+
+    return [of(name) for name in written.program.parameter_names]
+
+
+def _shape_of(written: Written, name: str, structure: Structure) -> tuple[int, ...]:
+    """The shape in which values are passed: one dimension for each tree of axes. name: of the buffer, "" the result's."""
+    program = written.program
+    buffer = program.buffer(name or next(b for b, what in written.buffers.items() if what == VALUES))
+    level_of = dict(zip(buffer.axes[len(buffer.axes) - len(structure.levels) :], structure.levels))
+    leaves = [chain[-1] for chain in chains(buffer.axes)]
+    return tuple(level_of[leaf].extent if leaf.parent is None else level_of[leaf].positions for leaf in leaves)
+
+
+def _kept_structure(plan: Plan, operands: Mapping[str, Stored], sizes: Mapping[str, int]) -> Structure:
+    kept = plan.kept
+    assert kept is not None
+    source = operands[kept.access.name].structure
+    levels = list(source.levels[: kept.levels])
+    for index in kept.dense:
+        levels.append(LevelArrays("dense", sizes[index], levels[-1].positions * sizes[index]))
+    shape = tuple(sizes[index] for index in plan.statement.result.indices)
+    return Structure(kept.format, shape, tuple(levels), source.mask)
