@@ -1,13 +1,13 @@
 """Results that are stored sparse, at coordinates that no operand has: first counted, then filled.
 
-Both programs visit the same elements, the first to count those of each row of the result, the second to write them where
-the sums of these counts say. Rows are independent of each other.
+Both programs visit the same elements, the first to count those of each row of the result, the second to write them
+where the sums of these counts say. Rows are independent of each other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ...compiler import Axis, equal, number, select
@@ -25,21 +25,6 @@ COUNT, OFFSETS, INDICES, VALUES = "count", "offsets", "indices", ""
 """What a parameter is that no operand has."""
 
 
-@dataclass(frozen=True)
-class Assembled:
-    """The programs of a result.
-
-    Attributes:
-        count: writes the number of elements of each row.
-        fill: writes coordinates and values.
-        order: of the indices.
-    """
-
-    count: Written
-    fill: Written
-    order: Order
-
-
 def write_assembled(
     statement: Statement,
     terms: tuple[Term, ...],
@@ -47,19 +32,19 @@ def write_assembled(
     order: Order,
     dtype: str,
     index_dtype: str,
-) -> Assembled:
-    """The programs of a statement whose result is stored in rows of ascending coordinates.
+) -> tuple[Written, Written]:
+    """The programs that count and that fill a result, which is stored in rows of ascending coordinates.
 
     Args:
         order: with the indices of the result in the order of its levels: rows by all but the last.
         dtype: of the result, which is left in `accumulator(dtype)`.
         index_dtype: of its offsets and coordinates.
     """
-    made = []
-    for filling in (False, True):
-        writer = _Rows(statement, terms, operands, order, accumulator(dtype), index_dtype, filling)
-        made.append(writer.run())
-    return Assembled(*made, order)
+    count, fill = (
+        _Rows(statement, terms, operands, order, accumulator(dtype), index_dtype, filling).run()
+        for filling in (False, True)
+    )
+    return count, fill
 
 
 class _Rows(Declared):
@@ -81,24 +66,22 @@ class _Rows(Declared):
         self.declare(self.terms, walked=True)
         self.walks = Walks(self, self.terms)
         *above, self.last = self.order.result
-        rows = (
-            self.index_axes[above[0]] if len(above) == 1 else self.p.dense_fixed(self.fresh("Rows"), self.rows(above))
-        )
+        rows = self.index_axes[above[0]] if len(above) == 1 else self.numbered_rows(above)
         self.count_of_rows = rows.length
         self.declare_result(rows)
         if self.order.workspace:
             self.workspace(above)
-        else:
+        elif above:
             self.clear(rows)
             self.walks.nest(self.terms, above, {}, lambda at: self.row(self.row_of(above, at), at))
+        else:
+            with self.p.iterate(self.fresh("Row"), (rows,), "S", (self.fresh("r"),)) as (row,):
+                self.row(row, {})
         return self.written(self.own)
 
-    def rows(self, above: list[str]) -> Any:
-        if not above:
-            return 1
-        size = self.p.size(self.fresh("rows"))
-        self.sizes[size.name] = ("rows",)
-        return size
+    def numbered_rows(self, above: list[str]) -> Axis:
+        """The axis of rows that no single index counts."""
+        return self.axis("rows") if above else self.p.dense_fixed(self.fresh("Rows"), 1)
 
     def declare_result(self, rows: Axis) -> None:
         name = self.statement.result.name
@@ -131,7 +114,8 @@ class _Rows(Declared):
         found: Expr | None = None
         for index in above:
             found = at[index] if found is None else found * number(self.index_axes[index].length) + at[index]
-        return number(0) if found is None else found
+        assert found is not None
+        return found
 
     # A row, element by element.
 
@@ -202,7 +186,7 @@ class _Rows(Declared):
         stamp = row + 1
         placed = self.local("At", 0)
 
-        def touch(bound: At, term: Term) -> None:
+        def touch(term: Term, bound: At) -> None:
             here = g, bound[self.last]
             known = equal(self.mark[here], stamp)
             if self.filling:
@@ -215,7 +199,7 @@ class _Rows(Declared):
 
         for term in self.terms:
             left = [i for i in self.order.indices if i not in at and (i in term.indices or i == self.last)]
-            self.walks.nest([term], left, at, lambda bound, term=term: touch(bound, term))
+            self.walks.nest([term], left, at, partial(touch, term))
         if not self.filling:
             self.count[row] = placed[0]
             return

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...compiler import Axis, Program, ProgramBuilder, Size
+from ...compiler.language.builder import BufferHandle
 from ...compiler.language.expr import Expr
 from ...compiler.language.program import WORDS
 from .arithmetic import constant
@@ -54,13 +55,13 @@ class Declared:
         self.index_axes: dict[str, Axis] = {}
         self.structures: dict[int, LevelAxes] = {}
         self.mask_of: dict[int, Any] = {}
-        self.buffers: dict[str, Any] = {}
+        self.buffers: dict[str, BufferHandle] = {}
         self.names: dict[str, str] = {}
         self.operand_of: dict[str, str] = {}
         self._one: Axis | None = None
 
     def declare(self, terms: tuple[Term, ...], walked: bool = False) -> None:
-        """The axes of the indices, and the operands; not the sparse ones that are walked together, or all if `walked`."""
+        """The axes of the indices, and the operands but those that are walked: all sparse ones, if `walked`."""
         found = [access for term in terms for access in term.accesses]
         for index in dict.fromkeys([*self.statement.result.indices, *(i for access in found for i in access.indices)]):
             self.index_axes[index] = self.dense_axis(index)
@@ -74,7 +75,7 @@ class Declared:
                 elif operand.is_sparse:
                     self.structure(access.name)
 
-    def buffer(self, operand: str, where: tuple[Axis, ...]) -> Any:
+    def buffer(self, operand: str, where: tuple[Axis, ...]) -> BufferHandle:
         """A buffer of the values of an operand, of which there may be several."""
         name = operand if operand not in self.operand_of else self.fresh(operand)
         self.operand_of[name] = operand

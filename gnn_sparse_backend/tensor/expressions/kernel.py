@@ -126,12 +126,12 @@ def _assembling(
 ) -> TensorKernel:
     order = assembled_order(statement, terms, specs, modes_of(statement, wanted))
     index_dtype = max(operand.index_dtype for operand in specs.values())
-    made = write_assembled(statement, terms, specs, order, dtype, index_dtype)
-    count, fill = (compile_program(written.program, CpuSchedule()) for written in (made.count, made.fill))
-    counted = Counted(made.count, count, order, index_dtype)
+    counting, filling = write_assembled(statement, terms, specs, order, dtype, index_dtype)
+    count, fill = (compile_program(written.program, CpuSchedule()) for written in (counting, filling))
+    counted = Counted(counting, count, order, index_dtype)
     modes = tuple(statement.result.indices.index(index) for index in order.result)
     natural = Format(("dense",) * (len(modes) - 1) + ("compressed",), modes)
-    plan = Plan(statement, specs, None, dtype, {}, made.fill, fill, counted, converted)
+    plan = Plan(statement, specs, None, dtype, {}, filling, fill, counted, converted)
     return TensorKernel(plan, natural if wanted is None else wanted)
 
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
+from typing import NoReturn
 
+from ..errors import CoIterationError
 from ..storage.format import Format
 from .notation import Access, Statement
 from .result import is_assembled, structure_of
@@ -46,20 +48,24 @@ def along(access: Access, format: Format) -> Chain:
     return tuple(access.indices[mode] for mode in format.modes_in_order)
 
 
-def order_of(terms: Sequence[Term], operands: Mapping[str, Operand], result: Sequence[str]) -> Order | None:
-    """The order for a result that is stored like an ordinary array; None if the operands have none in common."""
+def order_of(
+    statement: Statement, terms: Sequence[Term], operands: Mapping[str, Operand], result: Sequence[str]
+) -> Order:
+    """The order for a result that is stored like an ordinary array. Raises CoIterationError where there is none."""
     chains = [along(access, operands[access.name].format) for access in sparse_accesses(terms, operands)]
     every = dict.fromkeys([*result, *(index for term in terms for index in term.indices)])
     found = _sorted(chains, tuple(every))
-    return None if found is None else Order(found)
+    if found is None:
+        _refuse(statement)
+    return Order(found)
 
 
 def assembled_order(
     statement: Statement, terms: Sequence[Term], operands: Mapping[str, Operand], modes: Sequence[int]
-) -> Order | None:
-    """The order for a result that is stored sparse, None if there is none.
+) -> Order:
+    """The order for a result that is stored sparse, its modes in the order `modes` and without a workspace if possible.
 
-    Its modes are in the order `modes` if that can be, and it has no workspace if that can be.
+    Raises CoIterationError where there is none.
     """
     chains = [along(access, operands[access.name].format) for access in sparse_accesses(terms, operands)]
     indices = statement.result.indices
@@ -74,7 +80,14 @@ def assembled_order(
             found = _sorted([*chains, first, *before], (*result, *reduced))
             if found is not None:
                 return Order(found, result, workspace)
-    return None
+    _refuse(statement)
+
+
+def _refuse(statement: Statement) -> NoReturn:
+    raise CoIterationError(
+        f"an operand of {statement} is read in two orders of its modes, and is stored in one; give it a second name, "
+        "so that each can be stored in its own"
+    )
 
 
 def modes_of(statement: Statement, wanted: Format | None) -> tuple[int, ...]:

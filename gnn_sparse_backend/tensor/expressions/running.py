@@ -157,7 +157,7 @@ def _arguments(
 
 
 def _shape_of(written: Written, name: str, structure: Structure) -> tuple[int, ...]:
-    """The shape in which values are passed: one dimension for each tree of axes. name: of the buffer, "" the result's."""
+    """The shape in which values are passed, one dimension for each tree of axes; name: of a buffer, or VALUES."""
     program = written.program
     buffer = program.buffer(name or next(b for b, what in written.buffers.items() if what == VALUES))
     level_of = dict(zip(buffer.axes[len(buffer.axes) - len(structure.levels) :], structure.levels))

@@ -11,6 +11,7 @@ from functools import reduce
 from typing import Any
 
 from ...compiler import both, either, number, select, stored
+from ...compiler.language.builder import BufferHandle
 from ...compiler.language.expr import Expr, Stored, Var
 from ...compiler.language.traversal import walk
 from .arithmetic import product
@@ -31,7 +32,7 @@ class Walks:
     def __init__(self, writer: Declared, terms: Sequence[Term]) -> None:
         self.w, self.p = writer, writer.p
         self.axes: dict[Access, LevelAxes] = {}
-        self.buffers: dict[Access, Any] = {}
+        self.buffers: dict[Access, BufferHandle] = {}
         for access in sparse_accesses(terms, writer.operands):
             self._declare(access)
 
@@ -150,8 +151,7 @@ class Walks:
 
     def added(self, term: Term, result: Any, place: Sequence[str]) -> None:
         """Add a product, summed over what the result has not, to the buffer of the result."""
-        order = order_of([term], self.w.operands, place)
-        assert order is not None  # operands that have none are converted before
+        order = order_of(self.w.statement, [term], self.w.operands, place)
         last = max((order.indices.index(index) for index in place), default=-1) + 1
         outer, inner = order.indices[:last], order.indices[last:]
 
