@@ -9,14 +9,15 @@ from ...compiler import CpuSchedule, Program, compile_program
 from ...compiler.cache.bounded import shared
 from ..storage.format import Format, as_format, dense
 from ..storage.stored import GivenFormat, Stored
-from .assembly import write_assembled
+from .assembly import Assembly
 from .notation import Statement, accesses
 from .order import assembled_order, conversions, modes_of
 from .program import write
-from .result import dtype_of, is_assembled, structure_of
+from .result import accumulator, dtype_of, is_assembled, structure_of
 from .running import Counted, Plan, run
 from .specs import extents_of, specs_of
 from .terms import Operand, Term, terms_of
+from .workspace import Workspace
 
 MOST_STATIC = 128
 """Extents of dense indices up to this are compiled in, so that loops over them are vectors."""
@@ -126,7 +127,11 @@ def _assembling(
 ) -> TensorKernel:
     order = assembled_order(statement, terms, specs, modes_of(statement, wanted))
     index_dtype = max(operand.index_dtype for operand in specs.values())
-    counting, filling = write_assembled(statement, terms, specs, order, dtype, index_dtype)
+    writer = Workspace if order.workspace else Assembly
+    counting, filling = (
+        writer(statement, terms, specs, order, accumulator(dtype), index_dtype, filling).run()
+        for filling in (False, True)
+    )
     count, fill = (compile_program(written.program, CpuSchedule()) for written in (counting, filling))
     counted = Counted(counting, count, order, index_dtype)
     modes = tuple(statement.result.indices.index(index) for index in order.result)

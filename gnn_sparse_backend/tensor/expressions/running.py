@@ -16,12 +16,13 @@ from ..storage.format import Format
 from ..storage.stored import Stored, of_dense
 from ..storage.structure import LevelArrays, Structure
 from ..storage.values import Values, argument, is_tensor, to_dtype, zeros_like
-from .assembly import BLOCK, COUNT, INDICES, OFFSETS, VALUES
+from .assembly import COUNT, INDICES, OFFSETS, VALUES
 from .declared import Written
 from .notation import Statement
 from .order import Order
 from .result import Kept, accumulator
 from .terms import Operand
+from .workspace import BLOCK, FIRST, SHARES
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,11 +81,11 @@ def _assemble(plan: Plan, counted: Counted, operands: Mapping[str, Stored], size
     """Count the elements of each row, add up where rows begin, and fill them."""
     extents = [sizes[index] for index in counted.order.result]
     rows = int(np.prod(extents[:-1], dtype=np.int64))
-    groups = max(1, min(num_threads(), rows))
-    blocks = -(-extents[-1] // BLOCK)
+    groups, blocks = max(1, min(num_threads(), rows)), extents[-1] // BLOCK + 1
+    shares = np.arange(groups + 1) * rows // groups
     own: dict[str, Any] = {
-        **{"rows": rows, "groups": groups, "turns": -(-rows // groups), "blocks": blocks, "columns": blocks * BLOCK},
-        COUNT: np.zeros(rows, np.int64),
+        **{"rows": rows, "groups": groups, "blocks": blocks, "columns": blocks * BLOCK},
+        **{SHARES: shares, FIRST: shares[:-1].copy(), COUNT: np.zeros(rows, np.int64)},
     }
     counted.kernel(*_arguments(plan, counted.written, operands, sizes, own))
     offsets = np.concatenate([[0], np.cumsum(own[COUNT])])
@@ -95,6 +96,10 @@ def _assemble(plan: Plan, counted: Counted, operands: Mapping[str, Stored], size
             "give an operand made with index_dtype='int64'"
         )
     values = _empty(plan, operands, total)
+    # threads get as many elements each
+    shares = np.searchsorted(offsets, np.arange(groups + 1) * total // groups)
+    shares[0], shares[-1] = 0, rows
+    own |= {SHARES: shares, FIRST: shares[:-1].copy()}
     offsets, indices = offsets.astype(counted.index_dtype), np.zeros(total, counted.index_dtype)
     own |= {"elements": total, OFFSETS: offsets, INDICES: indices, VALUES: values}
     plan.kernel(*_arguments(plan, plan.written, operands, sizes, own))

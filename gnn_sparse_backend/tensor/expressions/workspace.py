@@ -1,0 +1,114 @@
+"""Results of which a row is summed in a workspace, since its elements are not met in order (Kjolstad et al., CGO 2019).
+
+Threads have a share of the rows and a workspace each, a value for every column. Which columns a row has is marked by
+its number, so that nothing is cleared between rows. A short row is listed and its elements ranked, each by how many
+columns of the list are smaller; of a long one, blocks of columns that were touched are looked through.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ...compiler import Axis, equal, number, select
+from ...compiler.language.builder import BufferHandle
+from ...compiler.language.expr import Expr
+from .assembly import Assembly
+from .declared import Written
+from .terms import Term
+from .walks import At
+
+BLOCK = 64
+"""Columns that are looked at together."""
+MOST_RANKED = 256
+"""Elements of a row up to which all pairs are compared."""
+FIRST, SHARES = "first", "shares"
+
+
+class Workspace(Assembly):
+    """Either program of such a result."""
+
+    def run(self) -> Written:
+        """The program."""
+        self.group, self.columns = self.axis("groups"), self.axis("columns")
+        size = self.p.size(self.fresh("n_rows"))
+        self.sizes[size.name] = ("rows",)
+        shares = self.fresh("shares")
+        self.arrays[shares] = (-1, 0, SHARES)
+        rows = self.p.dense_variable(self.fresh("R"), self.group, (size, size), shares, "int64")
+        self.declare_result((self.group, rows))
+        first = self.p.buffer(self.named("First", FIRST), (self.group,), "int64")
+        self.mark = self.workspace("Mark", self.columns, "int64")
+        if self.filling:
+            self.blocks = self.axis("blocks")
+            self.touched = self.workspace("Touched", self.blocks, "int64")
+            self.work = self.workspace("Work", self.columns, self.dtype)
+            self.listed = self.workspace("List", self.columns, self.index_dtype)
+            self.others = self.elements_of(rows)
+            self.lane = self.p.dense_fixed(self.fresh("Lane"), BLOCK)
+        names = [self.fresh(name) for name in "gr"]
+        with self.p.iterate(self.fresh("Shares"), (self.group,), "S", names[:1]) as (g,):
+            self.unmark(self.mark, self.columns, g)
+            if self.filling:
+                self.unmark(self.touched, self.blocks, g)
+            with self.p.iterate(self.fresh("Row"), (rows,), "S", names[1:]) as (r,):
+                self.summed(g, r, first[g] + r)
+        return self.written(self.own)
+
+    def workspace(self, name: str, axis: Axis, dtype: str) -> BufferHandle:
+        return self.p.temporary(self.fresh(name), (self.group, axis), dtype)
+
+    def unmark(self, buffer: BufferHandle, axis: Axis, g: Expr) -> None:
+        with self.p.iterate(self.fresh("unmarked"), (axis,), "S", (self.fresh("z"),)) as (z,):
+            buffer[g, z] = 0
+
+    def indices_of(self, row: Expr) -> At:
+        """The indices of a row, from its number."""
+        at: dict[str, Expr] = {}
+        for index in reversed(self.above[1:]):
+            length = number(self.index_axes[index].length)
+            at[index], row = row % length, row // length
+        return at | dict.fromkeys(self.above[:1], row)
+
+    def summed(self, g: Expr, r: Expr, row: Expr) -> None:
+        """Sum a row, and write it in order or count its elements."""
+        at, stamp, seen = self.indices_of(row), row + 1, self.local("At", 0)
+        for term in self.terms:
+            left = [i for i in self.order.indices if i not in at and (i in term.indices or i == self.last)]
+            self.walks.nest([term], left, at, partial(self.touch, term, g, stamp, seen))
+        if not self.filling:
+            self.count[g, r] = seen[0]
+            return
+        self.ranked(g, r, seen)
+        self.looked_through(g, r, stamp, seen)
+
+    def touch(self, term: Term, g: Expr, stamp: Expr, seen: BufferHandle, at: At) -> None:
+        """Add a product to its column."""
+        column = at[self.last]
+        known = equal(self.mark[g, column], stamp)
+        if self.filling:
+            before = select(known, self.work[g, column], self.constant(0))
+            self.work[g, column] = before + self.walks.value(term, at)
+            self.touched[g, column // BLOCK] = stamp
+            self.listed[g, seen[0]] = column  # the next one takes its place, if it was known
+        seen[0] = seen[0] + select(known, number(0), number(1))
+        self.mark[g, column] = stamp
+
+    def ranked(self, g: Expr, r: Expr, seen: BufferHandle) -> None:
+        names = [self.fresh(name) for name in "pq"]
+        with self.p.iterate(self.fresh("Ranked"), (self.elements,), "S", names[:1]) as (p,):
+            self.p.where(seen[0] <= MOST_RANKED)
+            rank = self.local("Rank", 0)
+            with self.p.iterate(self.fresh("Smaller"), (self.others,), "R", names[1:]) as (q,):
+                smaller = self.listed[g, q] < self.listed[g, p]
+                rank[0] = rank[0] + select(smaller, number(1), number(0))
+            column = self.listed[g, p]
+            self.write((g, r, rank[0]), column, self.work[g, column])
+
+    def looked_through(self, g: Expr, r: Expr, stamp: Expr, seen: BufferHandle) -> None:
+        placed = self.local("Placed", 0)
+        with self.p.iterate(self.fresh("Looked"), (self.blocks,), "S", (self.fresh("b"),)) as (b,):
+            self.p.where(equal(select(seen[0] > MOST_RANKED, self.touched[g, b], 0), stamp))
+            with self.p.iterate(self.fresh("Lanes"), (self.lane,), "S", (self.fresh("c"),)) as (c,):
+                column = b * BLOCK + c
+                self.p.where(equal(self.mark[g, column], stamp))
+                self.place((g, r), placed, column, self.work[g, column])
