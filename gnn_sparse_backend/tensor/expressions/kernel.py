@@ -80,7 +80,7 @@ class TensorKernel:
 
     def __repr__(self) -> str:
         formats = ", ".join(f"{name}: {operand.format} {operand.dtype}" for name, operand in self.plan.operands.items())
-        return f"TensorKernel({self.expression}; {formats}; result {self.format} {self.plan.dtype})"
+        return f"{type(self).__name__}({self.expression}; {formats}; result {self.format} {self.plan.dtype})"
 
 
 def kernel_of(
