@@ -8,6 +8,7 @@ from typing import Any
 from .array import Array, array
 from .expressions.kernel import TensorKernel, kernel_of
 from .expressions.notation import Statement, accesses, parse, parse_einsum
+from .running import run
 from .storage.stored import GivenFormat
 from .storage.values import FLOATS, promoted
 
@@ -24,7 +25,7 @@ class Kernel(TensorKernel):
 
     def __call__(self, **operands: Any) -> Array:
         statement = self.plan.statement
-        stored = self.run(arrays_of(statement, operands))
+        stored = run(self, arrays_of(statement, operands))
         return Array(stored.structure, stored.values)
 
 

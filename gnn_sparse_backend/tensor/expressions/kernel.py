@@ -19,7 +19,7 @@ from ..storage.values import Values, argument, is_tensor, to_dtype, zeros_like
 from .notation import Access, Statement, accesses
 from .program import Written, write
 from .result import Kept, accumulator, dtype_of, kept_of
-from .terms import Operand, terms_of
+from .terms import Operand, Term, terms_of
 
 MOST_STATIC = 128
 """Extents of dense indices up to this are compiled in, so that loops over them are vectors."""
@@ -32,6 +32,7 @@ class _Plan:
     """A statement compiled for operands of such formats and types."""
 
     statement: Statement
+    terms: tuple[Term, ...]
     operands: Mapping[str, Operand]
     kept: Kept | None
     dtype: str
@@ -72,11 +73,14 @@ class TensorKernel:
 
     def run(self, operands: Mapping[str, Stored]) -> Stored:
         """The result for these operands, each of the format and types that it was compiled for."""
-        plan = self.plan
-        sizes = extents_of(plan.statement, operands)
-        _check(plan, operands, sizes)
-        found = _run(plan, operands, sizes)
+        found = self.computed(operands)
         return found if found.format == self.format else found.to(self.format)
+
+    def computed(self, operands: Mapping[str, Stored]) -> Stored:
+        """The result as the kernel leaves it, in a format that may be another one."""
+        sizes = extents_of(self.plan.statement, operands)
+        _check(self.plan, operands, sizes)
+        return _run(self.plan, operands, sizes)
 
     def __repr__(self) -> str:
         formats = ", ".join(f"{name}: {operand.format} {operand.dtype}" for name, operand in self.plan.operands.items())
@@ -116,7 +120,7 @@ def _compiled(
             kept = None
     dtype = dtype_of(statement, terms, specs)
     written = write("expression", statement, terms, specs, kept, dtype, static)
-    plan = _Plan(statement, specs, kept, dtype, static, written, compile_program(written.program, CpuSchedule()))
+    plan = _Plan(statement, terms, specs, kept, dtype, static, written, compile_program(written.program, CpuSchedule()))
     made = dense(len(statement.result.indices)) if kept is None else kept.format
     return TensorKernel(plan, made if wanted is None else wanted)
 
