@@ -84,6 +84,7 @@ RECORDED = {
     # who records operators for autograd or for compiled programs, and why
     "ops.core.library": "torch.library of every Operator",
     "ops.core.operator": "autograd.Function of every Operator",
+    "tensor.gradients": "expressions, whose gradients are expressions of the same operands",
     "distributed.halo": "rows that processes send to each other, whose gradients go the way back",
     "integrations.lazy.tensor": "the history of tensors that nobody has computed",
     "integrations.lazy.recipes": "a gather of a framework, whose gradient is an aggregation",

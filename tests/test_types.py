@@ -78,6 +78,12 @@ reveal_type(mask)  # Mask
 reveal_type(gsb.masks.heads([mask | gsb.masks.causal(100)]).tile)  # Tensor
 reveal_type(gsb.sparse_attention(x, x, x, mask))  # Tensor
 reveal_type(gsb.masked_spmm(mask, gsb.masked_sddmm(mask, x, x), x))  # Tensor
+a = gsb.tensor.array(x, "csr")
+reveal_type(a)  # Array
+reveal_type(gsb.tensor.evaluate("y[i] = A[i,j]", A=a, format="dense").to_torch())  # Tensor
+reveal_type(gsb.tensor.einsum("ij->ji", a).T.to("coo"))  # Array
+reveal_type(gsb.tensor.compile("y[i] = A[i,j]", A=a).stages())  # str
+reveal_type((a @ x + 1).sum(0).shape)  # tuple[int, ...]
 p = compiler.ProgramBuilder("scale")
 rows = p.dense_fixed("I", p.size("m"))
 values = p.buffer("X", (rows,), "float32")

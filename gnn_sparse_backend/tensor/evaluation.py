@@ -8,6 +8,7 @@ from typing import Any
 from .array import Array, array
 from .expressions.kernel import TensorKernel, kernel_of
 from .expressions.notation import Statement, accesses, parse, parse_einsum
+from .running import run
 from .storage.stored import GivenFormat
 from .storage.values import FLOATS, promoted
 
@@ -22,13 +23,13 @@ class Kernel(TensorKernel):
         format: of the result.
     """
 
-    def __call__(self, **operands: Any) -> Array:
+    def __call__(self, /, **operands: Any) -> Array:
         statement = self.plan.statement
-        stored = self.run(arrays_of(statement, operands))
+        stored = run(self, arrays_of(statement, operands))
         return Array(stored.structure, stored.values)
 
 
-def evaluate(expression: str, *, format: GivenFormat = None, **operands: Any) -> Array:
+def evaluate(expression: str, /, *, format: GivenFormat = None, **operands: Any) -> Array:
     """The result of an expression in index notation.
 
         evaluate("A[i,j] = B[i,k,l] * C[k,j] * D[l,j]", B=b, C=c, D=d)
@@ -57,7 +58,7 @@ def einsum(subscripts: str, *operands: Any, format: GivenFormat = None) -> Array
     return compile_statement(statement, named, format)(**named)
 
 
-def compile(expression: str, *, format: GivenFormat = None, **operands: Any) -> Kernel:
+def compile(expression: str, /, *, format: GivenFormat = None, **operands: Any) -> Kernel:
     """The kernel of an expression for operands like these, to be kept: `print(kernel.stages())`, `kernel(B=b, C=c)`.
 
     Arguments and errors are those of `evaluate`. Formats, types, numbers of slots and extents up to 128 of indices of

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .expressions.kernel import kernel_of
 from .expressions.notation import Access, Call, Expression, Number, Operation, Statement
+from .running import run
 from .storage.making import make
 from .storage.stored import Stored, of_dense
 from .storage.values import FLOATS, is_tensor
@@ -25,7 +26,7 @@ class Arithmetic(Stored):
     def _run(self, result: tuple[str, ...], expression: Expression, **operands: Stored) -> Self:
         statement = Statement(Access("R", result), expression)
         shown = Statement(statement.result, expression, str(statement))
-        found = kernel_of(shown, operands, None).run(operands)
+        found = run(kernel_of(shown, operands, None), operands)
         return type(self)(found.structure, found.values)
 
     def _together(self, sign: str, a: Any, b: Any) -> Self:

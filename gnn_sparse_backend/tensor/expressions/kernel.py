@@ -10,11 +10,11 @@ from ...compiler.cache.bounded import shared
 from ..storage.format import Format, as_format, dense
 from ..storage.stored import GivenFormat, Stored
 from .assembly import Assembly
+from .execution import Counted, Plan, run
 from .notation import Statement, accesses
 from .order import assembled_order, conversions, modes_of
 from .program import write
 from .result import accumulator, dtype_of, is_assembled, structure_of
-from .running import Counted, Plan, run
 from .specs import extents_of, specs_of
 from .terms import Operand, Term, terms_of
 from .workspace import Workspace
@@ -57,16 +57,19 @@ class TensorKernel:
 
     def run(self, operands: Mapping[str, Stored]) -> Stored:
         """The result for these operands, each of the format and types that it was compiled for."""
-        plan = self.plan
-        sizes = extents_of(plan.statement, operands)
-        operands = _converted(operands, plan.converted)
-        _check(plan, operands, sizes)
-        found = run(plan, operands, sizes)
+        found = self.computed(operands)
         return found if found.format == self.format else found.to(self.format)
+
+    def computed(self, operands: Mapping[str, Stored]) -> Stored:
+        """The result as the kernel leaves it, in a format that may be another one."""
+        sizes = extents_of(self.plan.statement, operands)
+        operands = _converted(operands, self.plan.converted)
+        _check(self.plan, operands, sizes)
+        return run(self.plan, operands, sizes)
 
     def __repr__(self) -> str:
         formats = ", ".join(f"{name}: {operand.format} {operand.dtype}" for name, operand in self.plan.operands.items())
-        return f"TensorKernel({self.expression}; {formats}; result {self.format} {self.plan.dtype})"
+        return f"{type(self).__name__}({self.expression}; {formats}; result {self.format} {self.plan.dtype})"
 
 
 def kernel_of(
@@ -112,7 +115,7 @@ def _compiled(
         return _assembling(statement, terms, specs, wanted, dtype, converted)
     written = write("expression", statement, terms, specs, kept, dtype, static)
     kernel = compile_program(written.program, CpuSchedule())
-    plan = Plan(statement, specs, kept, dtype, static, written, kernel, None, converted)
+    plan = Plan(statement, terms, specs, kept, dtype, static, written, kernel, None, converted)
     made = dense(len(statement.result.indices)) if kept is None else kept.format
     return TensorKernel(plan, made if wanted is None else wanted)
 
@@ -136,7 +139,7 @@ def _assembling(
     counted = Counted(counting, count, order, index_dtype)
     modes = tuple(statement.result.indices.index(index) for index in order.result)
     natural = Format(("dense",) * (len(modes) - 1) + ("compressed",), modes)
-    plan = Plan(statement, specs, None, dtype, {}, filling, fill, counted, converted)
+    plan = Plan(statement, terms, specs, None, dtype, {}, filling, fill, counted, converted)
     return TensorKernel(plan, natural if wanted is None else wanted)
 
 

@@ -20,7 +20,7 @@ from ..errors import NotationError
 
 FUNCTIONS = ("exp", "log", "sqrt", "tanh", "sigmoid", "abs", "relu")
 _TOKENS = re.compile(
-    r"\s*(?:(?P<number>\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+)|(?P<name>[A-Za-z_]\w*)|(?P<sign>[][()+\-*/=,]))"
+    r"\s*(?:(?P<number>\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)|(?P<name>[A-Za-z_]\w*)|(?P<sign>[][()+\-*/=,]))"
 )
 
 
@@ -176,7 +176,10 @@ class _Parser:
             return Number(int(token.text) if token.text.isdigit() else float(token.text))
         if token.text == "-":
             self.take()
-            return Operation("*", Number(-1), self.factor(), token.at)
+            found = self.factor()
+            if isinstance(found, Number):
+                return Number(-found.value)
+            return Operation("*", Number(-1), found, token.at)
         if token.text == "(":
             self.take()
             found = self.sum()

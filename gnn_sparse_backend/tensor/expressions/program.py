@@ -139,7 +139,7 @@ class TermWriter:
         if self.w.kept is not None:
             return "slots" not in self.w.kept.format.levels
         spatial = [loop.axis for loop in self.sparse_loops if loop.kind == "S"]
-        return all(axis.kind.startswith("dense") for axis in spatial)
+        return all(axis.kind.startswith("dense") and axis.parent in (None, *spatial) for axis in spatial)
 
     # The element being visited.
 

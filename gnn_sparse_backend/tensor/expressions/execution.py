@@ -21,7 +21,7 @@ from .declared import Written
 from .notation import Statement
 from .order import Order
 from .result import Kept, accumulator
-from .terms import Operand
+from .terms import Operand, Term
 from .workspace import BLOCK, FIRST, SHARES
 
 
@@ -53,6 +53,7 @@ class Plan:
     """
 
     statement: Statement
+    terms: tuple[Term, ...]
     operands: Mapping[str, Operand]
     kept: Kept | None
     dtype: str

@@ -1,0 +1,1 @@
+"""Tensor algebra: formats, conversions, index notation and kernels, against NumPy."""

@@ -1,0 +1,77 @@
+"""Gradients in the values of operands, against those of PyTorch's dense einsum and against differences."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gnn_sparse_backend import tensor as st
+from tests.tensor.random_tensors import MATRIX_FORMATS, dense, sparse
+
+FORMATS = [format for format in MATRIX_FORMATS if not isinstance(format, tuple)]
+
+
+def assert_gradients(expression, subscripts, operands, formats, format=None):
+    """Of the operands, and at the elements that are stored."""
+    ours = [torch.tensor(x, requires_grad=True) for x in operands]
+    theirs = [torch.tensor(x, requires_grad=True) for x in operands]
+    names = "ABCD"[: len(ours)]
+    given = {name: x if form is None else st.array(x, form) for name, x, form in zip(names, ours, formats)}
+    result = st.evaluate(expression, format=format, **given).to_torch()
+    want = torch.einsum(subscripts, *theirs)
+    weight = torch.tensor(dense(*want.shape, seed=5))
+    found = torch.autograd.grad((result * weight).sum(), ours)
+    wanted = torch.autograd.grad((want * weight).sum(), theirs)
+    for x, form, mine, other in zip(operands, formats, found, wanted):
+        other = other if form is None else other * torch.tensor(x != 0)
+        torch.testing.assert_close(mine, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_products_of_a_matrix(format):
+    a, x, b = sparse(6, 7), dense(7), dense(7, 4)
+    u, v = dense(6, 3), dense(7, 3, seed=2)
+    assert_gradients("y[i] = A[i,j] * B[j]", "ij,j->i", (a, x), (format, None))
+    assert_gradients("y[k,i] = A[i,j] * B[j,k]", "ij,jk->ki", (a, b), (format, None))
+    assert_gradients("y[j] = A[i,j]", "ij->j", (a,), (format,))
+    assert_gradients("y[i,j] = A[i,j] * B[i,k] * C[j,k]", "ij,ik,jk->ij", (a, u, v), (format, None, None))
+    assert_gradients("y[j,i] = A[i,j] * B[i,k] * C[j,k]", "ij,ik,jk->ji", (a, u, v), (format, None, None))
+
+
+@pytest.mark.parametrize("format", ["csf", "coo", ("dense", "compressed", "compressed")], ids=str)
+def test_products_of_a_tensor(format):
+    t, c, d = sparse(3, 4, 5), dense(4, 2), dense(5, 2)
+    assert_gradients("y[i,j] = A[i,k,l] * B[k,j] * C[l,j]", "ikl,kj,lj->ij", (t, c, d), (format, None, None))
+    assert_gradients("y[i,j] = A[i,j,k] * B[k]", "ijk,k->ij", (t, dense(5)), (format, None), format="dcsr")
+
+
+def test_sums_squares_and_operators():
+    x = torch.tensor(sparse(4, 5), requires_grad=True)
+    b = torch.tensor(dense(5), requires_grad=True)
+    a = st.array(x, "csr")
+    loss = ((a * a * b + 2 * a).to_torch() ** 2).sum() + st.evaluate("s = b[j] * b[j] + x[i]", b=b, x=b).to_torch()
+    want = ((x * x * b + 2 * x) ** 2).sum() + (b * b).sum() + b.sum()
+    assert torch.isclose(loss, want)
+    for mine, other, mask in zip(torch.autograd.grad(loss, (x, b)), torch.autograd.grad(want, (x, b)), (x != 0, True)):
+        torch.testing.assert_close(mine, other * mask)
+
+
+def test_differences_agree():
+    rows, columns = [0, 1, 1, 3], [2, 0, 1, 1]
+    v, b = torch.tensor(dense(4), requires_grad=True), torch.tensor(dense(3, 2), requires_grad=True)
+
+    def product(v, b):
+        return (st.array(((rows, columns), v), "csr", shape=(4, 3)) @ b).to_torch()
+
+    assert torch.autograd.gradcheck(product, (v, b))
+
+
+def test_what_has_no_gradient_is_refused():
+    x = torch.ones(3, requires_grad=True)
+    for expression in ("y[i] = exp(x[i])", "y[i] = 1 / x[i]"):
+        with pytest.raises(NotImplementedError, match="has no gradient through functions and divisors"):
+            st.evaluate(expression, x=x)
+    with pytest.raises(NotImplementedError, match=r"x\[i,i\] has no gradient"):
+        st.evaluate("s = x[i,i]", x=torch.ones(3, 3, requires_grad=True))
+    with torch.no_grad():
+        assert not st.evaluate("y[i] = exp(x[i])", x=x).to_torch().requires_grad
