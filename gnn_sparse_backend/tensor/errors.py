@@ -21,4 +21,4 @@ class NotationError(ValueError):
 
 
 class CoIterationError(NotImplementedError):
-    """An expression needs two sparse operands of different structures to be visited together."""
+    """The sparse operands of an expression cannot be visited together in any order of its indices."""

@@ -39,13 +39,14 @@ def evaluate(expression: str, /, *, format: GivenFormat = None, **operands: Any)
             product by itself. Numbers, brackets, `+ - * /` and exp, log, sqrt, tanh, sigmoid, abs, relu, which are
             applied before the sum. A tensor without indices is a number.
         format: of the result. None: at the coordinates of the sparse operand where the result has all of its indices (a
-            sampled product), otherwise an ordinary array.
+            sampled product); at coordinates of its own where several sparse operands have all of the result's indices;
+            otherwise an ordinary array.
         operands: by name: an `Array`, an array of NumPy, SciPy or PyTorch, or a number.
 
     Elements of a sparse operand that are not stored are zero, whatever they would be multiplied by. The type of the
     result is that of the operands, promoted as NumPy does; float16 and bfloat16 are summed in float32. It is PyTorch's
-    where an operand is. Raises NotationError, which shows the place, and CoIterationError where two sparse operands of
-    different structures are multiplied.
+    where an operand is. Raises NotationError, which shows the place, and CoIterationError where one sparse operand is
+    read in two orders of its modes.
     """
     statement = parse(expression)
     return compile_statement(statement, operands, format)(**operands)

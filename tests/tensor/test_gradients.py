@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -75,3 +76,25 @@ def test_what_has_no_gradient_is_refused():
         st.evaluate("s = x[i,i]", x=torch.ones(3, 3, requires_grad=True))
     with torch.no_grad():
         assert not st.evaluate("y[i] = exp(x[i])", x=x).to_torch().requires_grad
+
+
+@pytest.mark.parametrize(
+    "expression, format",
+    [
+        ("R[i,j] = A[i,j] * B[i,j]", None),
+        ("R[i,j] = A[i,j] - 2 * B[i,j]", None),
+        ("R[i,j] = A[i,j] * B[i,j]", "dense"),
+        ("R[i,k] = A[i,j] * B[k,j]", None),
+        ("r = A[i,j] * B[i,j]", None),
+    ],
+)
+def test_several_sparse_operands(expression, format):
+    drawn = [sparse(4, 5, seed=seed) for seed in (1, 2)]
+    at = [np.nonzero(x) for x in drawn]
+    values = [torch.from_numpy(x[where]).requires_grad_() for x, where in zip(drawn, at)]
+
+    def run(*given):
+        a, b = (st.array((np.stack(where), x), "csr", shape=(4, 5)) for where, x in zip(at, given))
+        return st.evaluate(expression, format=format, A=a, B=b).to_torch()
+
+    assert torch.autograd.gradcheck(run, values)

@@ -1,0 +1,141 @@
+"""Expressions of several sparse operands: against NumPy, in every pair of formats, with results of every kind."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st_
+
+from gnn_sparse_backend import tensor as st
+
+from .random_tensors import dense, sparse
+
+WALKED = ("csr", "csc", "dcsr", "coo", "bsr(2)", "ell")
+A, B, C, K = sparse(7, 9), sparse(7, 9, seed=1), sparse(7, 9, seed=2), sparse(9, 5)
+V, W, T, U = sparse(9), sparse(7), sparse(4, 5, 6), sparse(4, 5, 6, seed=1)
+X = dense(9, 3)
+
+
+def agree(found, wanted) -> None:
+    np.testing.assert_allclose(found.to_dense(), wanted, rtol=1e-12, atol=1e-12)
+    level = found.structure.levels[-1] if found.structure.levels else None
+    if level is not None and level.kind == "compressed":  # each row ascends
+        for first, end in itertools.pairwise(level.offsets):
+            assert (np.diff(level.indices[first:end]) > 0).all()
+
+
+@pytest.mark.parametrize(("one", "other"), [*itertools.product(WALKED, WALKED[:4])])
+def test_every_pair_of_formats(one, other):
+    a, b, k = st.array(A, one), st.array(B, other), st.array(K, other)
+    agree(st.evaluate("R[i,j] = A[i,j] * B[i,j]", A=a, B=b), A * B)
+    agree(st.evaluate("R[i,j] = A[i,j] + B[i,j]", A=a, B=b), A + B)
+    agree(st.evaluate("R[i,k] = A[i,j] * K[j,k]", A=a, K=k), A @ K)
+
+
+EXPRESSIONS = {
+    "R[i,j] = A[i,j] - B[i,j] * C[i,j]": (A - B * C, "csr"),
+    "R[i,j] = A[i,j] + B[i,j] + 2 * C[i,j]": (A + B + 2 * C, "csr"),
+    "R[i,j] = relu(A[i,j] - B[i,j])": (np.maximum(A - B, 0), "csr"),
+    "R[i,k] = A[i,j] * K[j,k] + A[i,j] * B[i,j] * K[j,k]": (A @ K + (A * B) @ K, "csr"),
+    "R[j] = A[i,j] * w[i]": (A.T @ W, None),
+    "R[i] = A[i,j] * v[j]": (A @ V, None),
+    "r = A[i,j] * B[i,j]": ((A * B).sum(), None),
+    "R[i,f] = A[i,j] * B[i,j] * X[j,f]": ((A * B) @ X, None),
+    "R[i,f] = A[i,j] * B[i,j] * X[j,f] ": ((A * B) @ X, "csr"),
+    "R[i,j] = A[i,k] * A[j,k]": (A @ A.T, "csr"),
+    "R[i,j] = A[k,i] * A[k,j]": (A.T @ A, "csr"),
+    "R[i,j] = A[i,j] + w[i]": (A + W[:, None], "csr"),
+    "R[i,j,k] = T[i,j,k] * U[i,j,k]": (T * U, None),
+    "R[i,j,k] = T[i,j,k] + U[i,j,k]": (T + U, "csf"),
+    "R[i,j] = T[i,j,k] * U[i,j,k]": ((T * U).sum(2), "csr"),
+    "R[k,i] = T[i,j,k] * U[i,j,k]": ((T * U).sum(1).T, "csc"),
+    "r = T[i,j,k] * U[i,j,k]": ((T * U).sum(), None),
+}
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+@pytest.mark.parametrize("format", [None, "own"])
+def test_expressions(expression, format):
+    wanted, sparse_format = EXPRESSIONS[expression]
+    if format and sparse_format is None:
+        pytest.skip("its result has no sparse format but its own")
+    held = dict(A=A, B=B, C=C, K=K, v=V, w=W, T=T, U=U)
+    names = [name for name in held if f"{name}[" in expression]
+    operands = {name: st.array(held[name], "csf" if held[name].ndim != 2 else "csr") for name in names}
+    operands |= {"X": X} if "X[" in expression else {}
+    found = st.evaluate(expression, format=sparse_format if format else None, **operands)
+    agree(found, wanted)
+    if format:
+        assert str(found.format) == sparse_format
+
+
+def test_three_sparse_factors_and_a_mask():
+    c, d = sparse(5, 3), sparse(6, 3)
+    found = st.einsum("ikl,kj,lj->ij", st.array(T, "csf"), st.array(c, "csr"), st.array(d, "csr"))
+    agree(found, np.einsum("ikl,kj,lj->ij", T, c, d))
+    x, y = sparse(7, 4), sparse(4, 9)
+    operands = {"A": st.array(A, "csr"), "X": st.array(x, "csr"), "Y": st.array(y, "csr")}
+    agree(st.evaluate("R[i,j] = A[i,j] * X[i,k] * Y[k,j]", **operands), A * (x @ y))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "int32", "int8"])
+@pytest.mark.parametrize("index_dtype", ["int32", "int64"])
+def test_types(dtype, index_dtype):
+    a, b, k = (np.rint(4 * x).astype(dtype) for x in (A, B, K))
+    first, second, third = (st.array(x, "csr", index_dtype=index_dtype) for x in (a, b, k))
+    for found, wanted in ((first + second, a + b), (first * second, a * b), (first @ third, a @ k)):
+        assert found.dtype == dtype and found.index_dtype == index_dtype
+        np.testing.assert_array_equal(found.to_dense(), wanted)
+
+
+@pytest.mark.parametrize("shape", [(0, 9), (7, 0), (0, 0), (1, 1)])
+def test_empty_shapes_and_operands(shape):
+    nothing = np.zeros(shape)
+    a = st.array(nothing, "csr")
+    agree(a + a.to("dcsr"), nothing)
+    agree(a * st.array(np.ones(shape), "csr"), nothing)
+    agree(a @ st.array(np.ones(shape[::-1]), "csr"), nothing @ np.ones(shape[::-1]))
+
+
+def test_long_rows_and_short_ones():
+    """Rows of a product on both sides of the length up to which elements are ranked."""
+    rng = np.random.default_rng(0)
+    a = rng.integers(-3, 4, (40, 30)) * (rng.random((40, 30)) < np.linspace(0, 1, 40)[:, None])
+    b = rng.integers(-3, 4, (30, 1000)) * (rng.random((30, 1000)) < 0.1)
+    found = st.array(a, "csr") @ st.array(b, "csr")
+    lengths = np.diff(found.structure.levels[1].offsets)
+    assert lengths.min() == 0 and (lengths > 300).any() and ((0 < lengths) & (lengths < 200)).any()
+    agree(found, a @ b)
+
+
+def test_infinities_meet_only_what_is_stored():
+    a, b = A.copy(), B.copy()
+    a[0, :], b[0, 4] = 0, np.inf
+    a[1, 2], b[1, 2] = np.nan, 1.0
+    found = (st.array(a, "csr") * st.array(b, "csr")).to_dense()
+    assert found[0].tolist() == [0] * 9 and np.isnan(found[1, 2]) and np.isfinite(np.delete(found, 11)).all()
+
+
+def test_a_kernel_is_kept_and_shows_its_program():
+    kernel = st.compile("R[i,k] = A[i,j] * K[j,k]", A=st.array(A, "csr"), K=st.array(K, "csr"))
+    assert "merged=" in kernel.stages("program") and kernel.format == st.csr
+    for seed in range(3):
+        a, k = sparse(11, 8, seed=seed), sparse(8, 6, seed=seed)
+        agree(kernel(A=st.array(a, "csr"), K=st.array(k, "csr")), a @ k)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    shape=st_.tuples(st_.integers(0, 9), st_.integers(0, 9), st_.integers(0, 9)),
+    density=st_.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    seed=st_.integers(0, 100),
+)
+def test_drawn_matrices(shape, density, seed):
+    m, n, k = shape
+    a, b, c = (sparse(*s, seed=seed + at, density=density) for at, s in enumerate([(m, n), (m, n), (n, k)]))
+    first, second, third = (st.array(x, "csr") for x in (a, b, c))
+    for found, wanted in ((first + second, a + b), (first * second, a * b), (first @ third, a @ c)):
+        agree(found, wanted)
