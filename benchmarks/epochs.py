@@ -18,6 +18,7 @@ from rich.console import Console
 
 from benchmarks.layers.epochs.networks import KINDS
 from benchmarks.layers.epochs.training import SampledTraining, Training
+from benchmarks.operators.work import NOTHING
 from benchmarks.support import cells, cli, machine, merging, reasons, report, roofline, summary
 from benchmarks.support.budget import Budget
 from benchmarks.support.reasons import Evidence
@@ -116,7 +117,7 @@ def measure(
         timings,
         (OURS, COMPILED),
         limits[place.precision],
-        variants[PEER].work(),
+        next((training.work() for training in variants.values()), NOTHING),
         wrong=wrong,
         evidence=Evidence(ours=counted[0], fallbacks=counted[1]),
     )
@@ -125,7 +126,9 @@ def measure(
         "graph": dataset.name,
         **rated,
         "ratios": {key: _ratio(median, above, below) for key, (above, below, _) in RATIOS.items()},
-        "loss_difference": _loss_difference(variants) if variants[PEER].repeats and OURS in variants else None,
+        "loss_difference": _loss_difference(variants)
+        if OURS in variants and PEER in variants and variants[PEER].repeats
+        else None,
     }
 
 
