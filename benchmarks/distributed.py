@@ -1,6 +1,6 @@
 """Epochs of processes that share a graph: ``python -m benchmarks.distributed``.
 
-Parts: ``epoch`` sets two processes with one thread each beside one with two; ``scaling`` takes 1 to 4 processes on the
+Parts: ``epoch`` sets two processes with one thread each beside one with two, also with halos of the epoch before; ``scaling`` takes 1 to 4 processes on the
 same graph, and on one that grows with them; ``predict`` says from the rates of this machine what 8 to 256 of them would
 take for a graph of a billion edges. Whole epochs of GraphSAGE: forward, loss, backward, sum of gradients, Adam.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import statistics
 import tempfile
 from collections.abc import Sequence
@@ -33,10 +34,10 @@ def epoch(problem: Problem) -> dict:
     """One process with two threads, two with one: in turns."""
     with tempfile.TemporaryDirectory() as folder:
         cut = processes.cut(problem, [1, 2], Path(folder))
-        found: dict[str, list[dict]] = {"1 x 2": [], "2 x 1": []}
-        for _ in range(ROUNDS):
-            found["1 x 2"].append(processes.measure(problem, Path(folder), 1, 2))
-            found["2 x 1"].append(processes.measure(problem, Path(folder), 2, 1))
+        contenders = {"1 x 2": (1, 2), "2 x 1": (2, 1), "2 x 1, delayed": (2, 1, True)}
+        found: dict[str, list[dict]] = {name: [] for name in contenders}
+        for _, (name, given) in itertools.product(range(ROUNDS), contenders.items()):
+            found[name].append(processes.measure(problem, Path(folder), *given))
     cells = {name: _middle(turns) for name, turns in found.items()}
     ratio = cells["2 x 1"]["epoch"] / cells["1 x 2"]["epoch"]
     return {"problem": dataclasses.asdict(problem), "cut": cut[2], "cells": cells, "ratio": ratio}
