@@ -1,8 +1,9 @@
 """Epochs of processes that share a graph: ``python -m benchmarks.distributed``.
 
-Parts: ``epoch`` sets two processes with one thread each beside one with two, also with halos of the epoch before; ``scaling`` takes 1 to 4 processes on the
-same graph, and on one that grows with them; ``predict`` says from the rates of this machine what 8 to 256 of them would
-take for a graph of a billion edges. Whole epochs of GraphSAGE: forward, loss, backward, sum of gradients, Adam.
+Parts: ``epoch`` sets two processes with one thread each beside one with two, also with halos of the epoch before;
+``scaling`` takes 1 to 4 processes on the same graph, and on one that grows with them; ``predict`` says from the rates
+of this machine what 8 to 256 of them would take for a graph of a billion edges. Whole epochs of GraphSAGE: forward,
+loss, backward, sum of gradients, Adam.
 """
 
 from __future__ import annotations

@@ -36,7 +36,10 @@ class Layer(nn.Module):
 
 
 def run(rank: int, folder: str, count: int, threads: int, layers: int, hidden: int, epochs: int, delayed: bool) -> None:
-    """Write what was measured as ``told<rank>.json`` into the folder of the parts. delayed: halos of the epoch before."""
+    """Write what was measured as ``told<rank>.json`` into the folder of the parts.
+
+    delayed: with halos of the epoch before.
+    """
     torch.set_num_threads(threads)
     if count > 1:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
