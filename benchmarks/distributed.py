@@ -2,8 +2,8 @@
 
 Parts: ``epoch`` sets two processes with one thread each beside one with two, also with halos of the epoch before;
 ``scaling`` takes 1 to 4 processes on the same graph, and on one that grows with them; ``predict`` says from the rates
-of this machine what 8 to 256 of them would take for a graph of a billion edges. Whole epochs of GraphSAGE: forward,
-loss, backward, sum of gradients, Adam.
+of this machine what 8 to 256 of them would take for a graph of a billion edges; ``cut`` measures what cutting a graph
+of ``--cut-edges`` takes. Whole epochs of GraphSAGE: forward, loss, backward, sum of gradients, Adam.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.partitioned import calibration, prediction, processes
+from benchmarks.partitioned.memory import of_partition
 from benchmarks.partitioned.processes import Problem
-from benchmarks.support import cli, machine, report
+from benchmarks.support import cli, machine, memory, report
 
-PARTS = ("epoch", "scaling", "predict")
+PARTS = ("epoch", "scaling", "predict", "cut")
 DEGREE = 25
 ROUNDS = 3
 """How often the contenders of ``epoch`` take turns."""
@@ -105,6 +106,9 @@ def run(options: argparse.Namespace) -> dict:
         found["scaling"] = [scaling(size, options.processes) for size in sizes]
     if "predict" in options.parts:
         found["predict"] = predict(problem, found.get("epoch"))
+    if "cut" in options.parts:
+        given = (options.cut_edges // DEGREE, DEGREE, 2, options.method, options.seed)
+        found["cut"] = memory.in_child(of_partition, *given) | {"method": options.method}
     return found
 
 
@@ -146,6 +150,13 @@ def show(results: dict, console) -> None:
             console.print(table)
     if "predict" in results:
         _show_prediction(results["predict"], console)
+    if "cut" in results:
+        told = results["cut"]
+        console.print(
+            f"cutting {told['edges']:,} edges into 2 parts by {told['method']}: {told['seconds']:.0f} s, "
+            f"{told['peak'] / 2**30:.2f} GiB at its peak beside the graph of {told['graph'] / 2**30:.2f} GiB, "
+            f"{told['peak'] / told['edges']:.0f} bytes an edge"
+        )
 
 
 def _show_prediction(found: dict, console) -> None:
@@ -183,6 +194,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--edges", type=cli.positive_int, default=4_000_000, help="of epoch and predict")
     parser.add_argument("--sizes", nargs="+", type=cli.positive_int, default=[1_000_000, 8_000_000], help="of scaling")
     parser.add_argument("--processes", nargs="+", type=cli.positive_int, default=[1, 2, 3, 4], help="of scaling")
+    parser.add_argument("--cut-edges", type=cli.positive_int, default=10_000_000, help="of cut")
     parser.add_argument("--width", type=cli.positive_int, default=64)
     parser.add_argument("--layers", type=cli.positive_int, default=3)
     parser.add_argument("--epochs", type=cli.positive_int, default=5, help="that are timed, of every process")
@@ -191,6 +203,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(argv)
     if options.quick:
         options.edges, options.sizes, options.processes, options.epochs = 100_000, [100_000], [1, 2], 2
+        options.cut_edges = 100_000
     return options
 
 
