@@ -57,13 +57,13 @@ def scaling(problem: Problem, counts: Sequence[int]) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         cut = processes.cut(problem, list(counts), Path(folder))
         for count in counts:
-            found["strong"].append(processes.measure(problem, Path(folder), count, 1) | cut[count])
+            found["strong"].append(processes.measure(problem, Path(folder), count, 1) | {"cut": cut[count]})
     first = found["strong"][0]
     for count in counts:
         share = dataclasses.replace(problem, nodes=problem.nodes * count // 4, edges=problem.edges * count // 4)
         with tempfile.TemporaryDirectory() as folder:
             cut = processes.cut(share, [count], Path(folder))
-            found["weak"].append(processes.measure(share, Path(folder), count, 1) | cut[count])
+            found["weak"].append(processes.measure(share, Path(folder), count, 1) | {"cut": cut[count]})
     return {"problem": dataclasses.asdict(problem), "whole": first["epoch"], **found}
 
 
@@ -212,8 +212,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = arguments(argv)
     console = cli.start(options)
     results = run(options)
+    written = machine.write_json(options.out / "distributed.json", results)
     show(results, console)
-    console.print(f"written: {machine.write_json(options.out / 'distributed.json', results)}")
+    console.print(f"written: {written}")
     return 0
 
 
