@@ -97,7 +97,8 @@ def predict(problem: Problem, checked: dict | None) -> dict:
 
 def run(options: argparse.Namespace) -> dict:
     nodes = options.edges // DEGREE
-    problem = Problem(nodes, options.edges, options.width, options.layers, options.epochs, options.method, options.seed)
+    given = (options.width, options.layers, options.epochs, options.method, options.seed, options.reuse_memory)
+    problem = Problem(nodes, options.edges, *given)
     found: dict = {"machine": machine.describe(options.threads)}
     if "epoch" in options.parts:
         found["epoch"] = epoch(problem)
@@ -199,6 +200,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--layers", type=cli.positive_int, default=3)
     parser.add_argument("--epochs", type=cli.positive_int, default=5, help="that are timed, of every process")
     parser.add_argument("--method", choices=("metis", "range", "random"), default="range")
+    parser.add_argument("--reuse-memory", action="store_true", help="with gsb.reuse_memory, as under a framework")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     options = parser.parse_args(argv)
     if options.quick:

@@ -35,12 +35,16 @@ class Layer(nn.Module):
         return self.itself(x) + self.others(gsb.spmm(graph, x, reduce="mean"))
 
 
-def run(rank: int, folder: str, count: int, threads: int, layers: int, hidden: int, epochs: int, delayed: bool) -> None:
+def run(
+    rank: int, folder: str, count: int, threads: int, layers: int, hidden: int, epochs: int, delayed: bool, reuse: bool
+) -> None:
     """Write what was measured as ``told<rank>.json`` into the folder of the parts.
 
-    delayed: with halos of the epoch before.
+    delayed: with halos of the epoch before. reuse: with ``gsb.reuse_memory``, as while a framework is enabled.
     """
     torch.set_num_threads(threads)
+    if reuse:
+        gsb.reuse_memory()
     if count > 1:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         store, wait = f"file://{folder}/store", timedelta(seconds=TIMEOUT)
