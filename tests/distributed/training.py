@@ -168,7 +168,7 @@ def under_torchrun() -> None:
     torch.set_num_threads(1)
     folder = Path(os.environ["FOLDER"])
     checkpoint = folder / "checkpoint.pt"
-    training = Training(DistGraph.load(folder / "parts", timeout=30), 0.3)
+    training = Training(DistGraph.load(folder / "parts"), 0.3)
     if checkpoint.exists():
         training.load(checkpoint)
     first = int(training.net.dropout.calls)
