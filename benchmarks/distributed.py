@@ -1,24 +1,27 @@
 """Epochs of processes that share a graph: ``python -m benchmarks.distributed``.
 
-Parts: ``epoch`` sets two processes with one thread each beside one with two; ``scaling`` takes 1 to 4 processes on the
-same graph, and on one that grows with them; ``predict`` says from the rates of this machine what 8 to 256 of them would
-take for a graph of a billion edges. Whole epochs of GraphSAGE: forward, loss, backward, sum of gradients, Adam.
+Parts: ``epoch`` sets two processes with one thread each beside one with two, also with halos of the epoch before;
+``scaling`` takes 1 to 4 processes on the same graph, and on one that grows with them; ``predict`` says from the rates
+of this machine what 8 to 256 of them would take for a graph of a billion edges; ``cut`` measures what cutting a graph
+of ``--cut-edges`` takes. Whole epochs of GraphSAGE: forward, loss, backward, sum of gradients, Adam.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import statistics
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.partitioned import calibration, prediction, processes
+from benchmarks.partitioned.memory import of_partition
 from benchmarks.partitioned.processes import Problem
-from benchmarks.support import cli, machine, report
+from benchmarks.support import cli, machine, memory, report
 
-PARTS = ("epoch", "scaling", "predict")
+PARTS = ("epoch", "scaling", "predict", "cut")
 DEGREE = 25
 ROUNDS = 3
 """How often the contenders of ``epoch`` take turns."""
@@ -33,10 +36,10 @@ def epoch(problem: Problem) -> dict:
     """One process with two threads, two with one: in turns."""
     with tempfile.TemporaryDirectory() as folder:
         cut = processes.cut(problem, [1, 2], Path(folder))
-        found: dict[str, list[dict]] = {"1 x 2": [], "2 x 1": []}
-        for _ in range(ROUNDS):
-            found["1 x 2"].append(processes.measure(problem, Path(folder), 1, 2))
-            found["2 x 1"].append(processes.measure(problem, Path(folder), 2, 1))
+        contenders = {"1 x 2": (1, 2), "2 x 1": (2, 1), "2 x 1, delayed": (2, 1, True)}
+        found: dict[str, list[dict]] = {name: [] for name in contenders}
+        for _, (name, given) in itertools.product(range(ROUNDS), contenders.items()):
+            found[name].append(processes.measure(problem, Path(folder), *given))
     cells = {name: _middle(turns) for name, turns in found.items()}
     ratio = cells["2 x 1"]["epoch"] / cells["1 x 2"]["epoch"]
     return {"problem": dataclasses.asdict(problem), "cut": cut[2], "cells": cells, "ratio": ratio}
@@ -54,13 +57,13 @@ def scaling(problem: Problem, counts: Sequence[int]) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         cut = processes.cut(problem, list(counts), Path(folder))
         for count in counts:
-            found["strong"].append(processes.measure(problem, Path(folder), count, 1) | cut[count])
+            found["strong"].append(processes.measure(problem, Path(folder), count, 1) | {"cut": cut[count]})
     first = found["strong"][0]
     for count in counts:
         share = dataclasses.replace(problem, nodes=problem.nodes * count // 4, edges=problem.edges * count // 4)
         with tempfile.TemporaryDirectory() as folder:
             cut = processes.cut(share, [count], Path(folder))
-            found["weak"].append(processes.measure(share, Path(folder), count, 1) | cut[count])
+            found["weak"].append(processes.measure(share, Path(folder), count, 1) | {"cut": cut[count]})
     return {"problem": dataclasses.asdict(problem), "whole": first["epoch"], **found}
 
 
@@ -94,7 +97,8 @@ def predict(problem: Problem, checked: dict | None) -> dict:
 
 def run(options: argparse.Namespace) -> dict:
     nodes = options.edges // DEGREE
-    problem = Problem(nodes, options.edges, options.width, options.layers, options.epochs, options.method, options.seed)
+    given = (options.width, options.layers, options.epochs, options.method, options.seed, options.reuse_memory)
+    problem = Problem(nodes, options.edges, *given)
     found: dict = {"machine": machine.describe(options.threads)}
     if "epoch" in options.parts:
         found["epoch"] = epoch(problem)
@@ -103,6 +107,9 @@ def run(options: argparse.Namespace) -> dict:
         found["scaling"] = [scaling(size, options.processes) for size in sizes]
     if "predict" in options.parts:
         found["predict"] = predict(problem, found.get("epoch"))
+    if "cut" in options.parts:
+        given = (options.cut_edges // DEGREE, DEGREE, 2, options.method, options.seed)
+        found["cut"] = memory.in_child(of_partition, *given) | {"method": options.method}
     return found
 
 
@@ -144,6 +151,13 @@ def show(results: dict, console) -> None:
             console.print(table)
     if "predict" in results:
         _show_prediction(results["predict"], console)
+    if "cut" in results:
+        told = results["cut"]
+        console.print(
+            f"cutting {told['edges']:,} edges into 2 parts by {told['method']}: {told['seconds']:.0f} s, "
+            f"{told['peak'] / 2**30:.2f} GiB at its peak beside the graph of {told['graph'] / 2**30:.2f} GiB, "
+            f"{told['peak'] / told['edges']:.0f} bytes an edge"
+        )
 
 
 def _show_prediction(found: dict, console) -> None:
@@ -181,14 +195,17 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--edges", type=cli.positive_int, default=4_000_000, help="of epoch and predict")
     parser.add_argument("--sizes", nargs="+", type=cli.positive_int, default=[1_000_000, 8_000_000], help="of scaling")
     parser.add_argument("--processes", nargs="+", type=cli.positive_int, default=[1, 2, 3, 4], help="of scaling")
+    parser.add_argument("--cut-edges", type=cli.positive_int, default=10_000_000, help="of cut")
     parser.add_argument("--width", type=cli.positive_int, default=64)
     parser.add_argument("--layers", type=cli.positive_int, default=3)
     parser.add_argument("--epochs", type=cli.positive_int, default=5, help="that are timed, of every process")
     parser.add_argument("--method", choices=("metis", "range", "random"), default="range")
+    parser.add_argument("--reuse-memory", action="store_true", help="with gsb.reuse_memory, as under a framework")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     options = parser.parse_args(argv)
     if options.quick:
         options.edges, options.sizes, options.processes, options.epochs = 100_000, [100_000], [1, 2], 2
+        options.cut_edges = 100_000
     return options
 
 
@@ -197,8 +214,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = arguments(argv)
     console = cli.start(options)
     results = run(options)
+    written = machine.write_json(options.out / "distributed.json", results)
     show(results, console)
-    console.print(f"written: {machine.write_json(options.out / 'distributed.json', results)}")
+    console.print(f"written: {written}")
     return 0
 
 

@@ -57,6 +57,8 @@ reveal_type(gsb.gat_attention(graph, x, x, x))  # Tensor
 reveal_type(gsb.gatv2_attention(graph, x, x, w))  # Tensor
 reveal_type(gsb.edge_softmax(graph, w))  # Tensor
 reveal_type(gsb.Prefetcher([w], lambda batch: x))  # Prefetcher[Tensor]
+reveal_type(gsb.distributed.Dropout(w, 0.5, seed=1).forward(x))  # Tensor
+reveal_type(gsb.distributed.DistGraph.load("parts", wire=torch.bfloat16).features())  # Tensor
 reveal_type(gsb.sample_neighbors(graph, w, [10, 10]).graph)  # Graph
 reveal_type(gsb.reuse_memory())  # bool
 reveal_type(gsb.status())  # Status

@@ -17,7 +17,7 @@ from benchmarks.partitioned.graphs import graph_of, rows_of
 
 @dataclass(frozen=True)
 class Problem:
-    """A graph and a model. width: of features and hidden layers."""
+    """A graph and a model. width: of features and hidden layers. reuse: with ``gsb.reuse_memory``."""
 
     nodes: int
     edges: int
@@ -26,6 +26,7 @@ class Problem:
     epochs: int
     method: str = "range"
     seed: int = 0
+    reuse: bool = False
 
 
 def cut(problem: Problem, counts: list[int], folder: Path) -> dict[int, dict]:
@@ -40,13 +41,13 @@ def cut(problem: Problem, counts: list[int], folder: Path) -> dict[int, dict]:
     return found
 
 
-def measure(problem: Problem, folder: Path, count: int, threads: int) -> dict:
+def measure(problem: Problem, folder: Path, count: int, threads: int, delayed: bool = False) -> dict:
     """Epochs of ``count`` processes with so many threads each, as plain values: medians in seconds."""
     parts = folder / str(count)
     with tempfile.TemporaryDirectory() as once:
         for each in parts.iterdir():  # the store of the processes is made anew
             (Path(once) / each.name).symlink_to(each)
-        given = (once, count, threads, problem.layers, problem.width, problem.epochs)
+        given = (once, count, threads, problem.layers, problem.width, problem.epochs, delayed, problem.reuse)
         mp.start_processes(worker.run, given, nprocs=count, start_method="spawn")
         told = [json.loads((Path(once) / f"told{rank}.json").read_text()) for rank in range(count)]
     return summary(told, threads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -34,9 +35,16 @@ class Layer(nn.Module):
         return self.itself(x) + self.others(gsb.spmm(graph, x, reduce="mean"))
 
 
-def run(rank: int, folder: str, count: int, threads: int, layers: int, hidden: int, epochs: int) -> None:
-    """Write what was measured as ``told<rank>.json`` into the folder of the parts."""
+def run(
+    rank: int, folder: str, count: int, threads: int, layers: int, hidden: int, epochs: int, delayed: bool, reuse: bool
+) -> None:
+    """Write what was measured as ``told<rank>.json`` into the folder of the parts.
+
+    delayed: with halos of the epoch before. reuse: with ``gsb.reuse_memory``, as while a framework is enabled.
+    """
     torch.set_num_threads(threads)
+    if reuse:
+        gsb.reuse_memory()
     if count > 1:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         store, wait = f"file://{folder}/store", timedelta(seconds=TIMEOUT)
@@ -73,9 +81,12 @@ def run(rank: int, folder: str, count: int, threads: int, layers: int, hidden: i
         halo = _waited(part) - waited
         return {"epoch": end - start, "halo": halo, "gradients": reduced - computed, "loss": float(loss.detach())}
 
-    measured = [epoch() for _ in range(WARM + epochs)][WARM:]
+    measured = []
+    for _ in range(WARM + epochs):
+        with part.delayed() if delayed else contextlib.nullcontext():
+            measured.append(epoch())
     told = {
-        "epochs": measured,
+        "epochs": measured[WARM:],
         "sent": sum(each.forward + each.backward for each in part.traffic.values()) / (WARM + epochs),
         "wire": _wire(part, widths, epochs) if count > 1 else 0.0,
         "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,

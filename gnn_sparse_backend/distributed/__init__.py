@@ -5,6 +5,7 @@ graph = gsb.distributed.DistGraph.load("parts")  # in each process
 y = gsb.spmm(graph, graph.features())
 """
 
+from .dropout import Dropout as Dropout
 from .graph import DistGraph as DistGraph
 from .halo import halo_exchange as halo_exchange
 from .loss import mean_loss as mean_loss

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +19,7 @@ from ..structures.graph import Graph
 from ..structures.immutable import Immutable
 from ..structures.relational.graph import RelGraph
 from . import files, operators
-from .halo import Exchange, Traffic, Travelling
+from .halo import Delayed, Exchange, Traffic, Travelling
 from .partition import MANIFEST, VERSION
 
 _set = object.__setattr__
@@ -90,6 +92,7 @@ class DistGraph(Immutable, Partitioned):
             ("group", group),
             ("_held", held),
             ("_exchange", exchange),
+            ("_delayed", Delayed()),
         ):
             _set(self, name, value)
         self._cut(held["row"], held["col"], held.get("relation"))
@@ -167,6 +170,21 @@ class DistGraph(Immutable, Partitioned):
                 f"{tuple(x.shape)}"
             )
         return self._exchange.start(x, layer)
+
+    @contextmanager
+    def delayed(self) -> Iterator[None]:
+        """One step of a training whose halos are those of the step before, and so are the gradients of halos: nobody
+        waits for what was just sent. ``with graph.delayed():`` stands around the forward and the backward pass; the
+        first step is exact, and so is what stands outside.
+
+        The method is PipeGCN's (Wan et al., ICLR 2022), without its smoothing. Each step has to call the same operators
+        in the same order. Halos of one step are kept for each call.
+        """
+        self._delayed.count, self._exchange.delayed = 0, self._delayed
+        try:
+            yield
+        finally:
+            self._exchange.delayed = None
 
     def call(self, operator: Any, **arguments: Any) -> Any:
         return operators.call(self, operator, arguments)

@@ -30,6 +30,7 @@ class Exchange:
         group: the processes; None for one alone.
         wire: type that rows have while they travel; None for their own.
         traffic: what was sent, by layer.
+        delayed: what the steps of ``DistGraph.delayed`` leave to the next one; None outside of them.
     """
 
     send: Tensor
@@ -38,10 +39,13 @@ class Exchange:
     group: Any = None
     wire: torch.dtype | None = None
     traffic: dict[str, Traffic] = field(default_factory=dict)
+    delayed: Delayed | None = None
 
     def start(self, x: Tensor, layer: str) -> Travelling:
         """The halo of ``x``, under way."""
-        travelling = Travelling(self, self.traffic.setdefault(layer, Traffic()), x.shape[0])
+        travelling = Travelling(self, self.traffic.setdefault(layer, Traffic()), x.shape[0], self.delayed)
+        if self.delayed is not None:
+            travelling.number, self.delayed.count = self.delayed.count, self.delayed.count + 1
         travelling.packed = _Start.apply(x, travelling)
         return travelling
 
@@ -75,6 +79,7 @@ class Posted:
                     f"halo exchange of process {dist.get_rank()}: another process has ended or hangs; look for its "
                     f"error first, and start all of them again from the last checkpoint ({error})"
                 ) from error
+            self.work = None  # what is delayed may be waited for again
         traffic.waited += time.perf_counter() - start
         return self.received.to(self.dtype)
 
@@ -84,18 +89,46 @@ class Posted:
 
 
 @dataclass
+class Delayed:
+    """Rows and gradients that were sent in the step before, by the order of a step's exchanges."""
+
+    count: int = 0
+    rows: dict[int, Posted] = field(default_factory=dict)
+    grads: dict[int, Posted] = field(default_factory=dict)
+
+    def swap(self, number: int, posted: Posted, back: bool) -> Posted:
+        """What was sent in the step before, for what is sent now; in the first step that itself."""
+        kept = self.grads if back else self.rows
+        before, kept[number] = kept.get(number, posted), posted
+        if before.received.shape != posted.received.shape:
+            raise ValueError(
+                f"DistGraph.delayed: exchange {number} of this step sends {tuple(posted.received.shape)}, but sent "
+                f"{tuple(before.received.shape)} in the step before; call the same operators in the same order"
+            )
+        return before
+
+
+@dataclass
 class Travelling:
     """The halo of an operand, under way; of its gradient on the way back."""
 
     exchange: Exchange
     traffic: Traffic
     rows: int
+    delayed: Delayed | None = None
+    number: int = 0
     packed: Any = None
     posted: Any = None
 
     def wait(self) -> Tensor:
         """(halo, ...) rows of other processes."""
         return _Wait.apply(self.packed, self)
+
+    def post(self, rows: Tensor, back: bool) -> int:
+        """Send rows, or gradients; how many bytes that are. What is waited for is that, or is a step older."""
+        posted = self.exchange.post(rows, back)
+        self.posted = posted if self.delayed is None else self.delayed.swap(self.number, posted, back)
+        return posted.nbytes
 
 
 class _Start(torch.autograd.Function):
@@ -105,8 +138,7 @@ class _Start(torch.autograd.Function):
     def forward(ctx, x: Tensor, travelling: Travelling) -> Tensor:
         ctx.travelling = travelling
         packed = x.index_select(0, travelling.exchange.send)
-        travelling.posted = travelling.exchange.post(packed, back=False)
-        travelling.traffic.forward += travelling.posted.nbytes
+        travelling.traffic.forward += travelling.post(packed, back=False)
         return packed
 
     @staticmethod
@@ -134,8 +166,7 @@ class _Wait(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad: Tensor):
         travelling = ctx.travelling
-        travelling.posted = travelling.exchange.post(grad, back=True)
-        travelling.traffic.backward += travelling.posted.nbytes
+        travelling.traffic.backward += travelling.post(grad, back=True)
         return grad.new_zeros(()).expand(ctx.shape), None  # what arrives is added where it is needed
 
 

@@ -64,7 +64,7 @@ def partition(
     of_row, of_col = owners(method, row, col, graph.shape, parts, square, seed)
     rows, row_place = _places(of_row, parts)
     columns, col_place = (rows, row_place) if square else _places(of_col, parts)
-    edges, _ = _places(of_row[row], parts)
+    edges, _ = _had(of_row[row], parts)
     folder = Path(folder)
     told, halos = [], []
     for part in track(range(parts), "partition", console=Console(stderr=True), disable=not progress, transient=True):
@@ -130,8 +130,14 @@ def _rows(name: str, given: Any, count: int) -> np.ndarray | None:
 
 def _places(part: np.ndarray, parts: int) -> tuple[list[np.ndarray], np.ndarray]:
     """What each part has, in its order, and where each has its place within its part."""
+    had, counts = _had(part, parts)
+    place = np.empty(part.size, np.int64)
+    place[np.concatenate(had)] = np.arange(part.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    return had, place
+
+
+def _had(part: np.ndarray, parts: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """What each part has, in its order, and how much that is."""
     order = np.argsort(part.astype(np.int16), kind="stable")
     counts = np.bincount(part, minlength=parts)
-    place = np.empty(part.size, np.int64)
-    place[order] = np.arange(part.size) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.split(order, np.cumsum(counts)[:-1]), place
+    return np.split(order, np.cumsum(counts)[:-1]), counts

@@ -43,6 +43,7 @@ SAID = {
         None,
         [r"range: \d+\.\d% of the edges cut", r"part 1: loss after 5 epochs: \d\.\d+, sent \d+ bytes"],
     ),
+    "sampled_ddp": (None, [r"process 1: 20 batches an epoch, loss \d\.\d+ and then \d\.\d+"]),
     "own_message": (None, [r"the sum and 3 gradients agree", r"first and second gradients agree"]),
     "attention_by_hand": (None, [r"three_steps: results and 3 gradients", r"attention: results and 3 gradients"]),
     "torch_compile": (None, [r"compiled by inductor: results and 4 gradients as without"]),
