@@ -46,7 +46,7 @@ def _check(kernel: TensorKernel) -> None:
                 raise NotImplementedError(f"{factor.of} has no gradient, since an index occurs twice in it")
 
 
-class _Recorded(torch.autograd.Function):
+class _Recorded(torch.autograd.Function):  # type: ignore[misc]  # PyTorch is not read
     @staticmethod
     def forward(
         ctx: Any, kernel: TensorKernel, operands: Mapping[str, Stored], found: list[Stored], *values: Any
@@ -60,7 +60,7 @@ class _Recorded(torch.autograd.Function):
         return result.values
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, gradient: Any) -> tuple[Any, ...]:
         saved = iter(ctx.saved_tensors)
         values = [next(saved) if each is None else each for each in ctx.others]
