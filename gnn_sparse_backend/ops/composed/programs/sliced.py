@@ -28,8 +28,8 @@ def sliced(spec: ComposedSpec) -> Program:
     Parameters: (num_tasks, m, n, tokens, slices, row_stretches, column_stretches, then those of the pieces, with
     slice_ptr (first slice of each task) among the index arrays; First (slices,), the first token of each; X (tokens,
     n), P (num_tasks, n, tile) and R (num_tasks, m, tile), which are written over, Y (tokens, m), B (m,) where there is
-    a bias, and the values of the pieces). m and n are multiples of the sides of blocks, and at least `STRETCH`; the last
-    stretch of a row begins so that it ends with the row.
+    a bias, and the values of the pieces). m and n are multiples of the sides of blocks, and at least `STRETCH`; the
+    last stretch of a row begins so that it ends with the row.
     """
     p = ProgramBuilder("composed_sliced")
     tasks, m, n, nnz, tokens, slices, over_rows, over_columns = p.sizes(
