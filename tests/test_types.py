@@ -49,7 +49,7 @@ reveal_type(gsb.sparse_conv(x, x, pairs))  # Tensor
 parts = gsb.formats.decompose(graph, ["bsr(2)", "csr"])
 reveal_type(gsb.tune_format(graph, 16))  # FormatChoice
 reveal_type(gsb.composed_spmm(parts, w, x))  # Tensor
-reveal_type(gsb.composed_linear(parts, w, x))  # Tensor
+reveal_type(gsb.composed_linear(parts, w, x, w))  # Tensor
 reveal_type(gsb.composed_sddmm(parts, x, x))  # Tensor
 reveal_type(gsb.voxelize(x, 0.1))  # tuple[Tensor, Tensor, Tensor]
 reveal_type(gsb.attention(graph, x, x, x))  # Tensor

@@ -16,7 +16,6 @@ from ..formats.composed.spec import EXAMPLES, parse_formats
 from ..formats.counts import prefix_sums
 from ..formats.structure import row_of_position
 from ..ops.composed.api import composed_linear
-from ..ops.core.operands import is_plain
 from ..planner.composed import DENSE
 from ..structures.graph import Graph
 from .weight_format import weight_format
@@ -151,8 +150,8 @@ class SparseLinear(Module):
             return F.linear(x, self._trained(values), bias)
         if x.dtype is not values.dtype:
             raise TypeError(f"SparseLinear: x is {x.dtype}, and the weights are {values.dtype}; give both one type")
-        y = composed_linear(self._matrix, values, x.reshape(-1, self.in_features), packed=True)
-        return (y if bias is None else _plus(y, bias)).view(*x.shape[:-1], self.out_features)
+        y = composed_linear(self._matrix, values, x.reshape(-1, self.in_features), bias, packed=True)
+        return y.view(*x.shape[:-1], self.out_features)
 
     def extra_repr(self) -> str:
         """For ``print``."""
@@ -233,11 +232,6 @@ class SparseLinear(Module):
         super()._load_from_state_dict(given, prefix, *rest)
         if weight is None:
             missing.append(key)
-
-
-def _plus(y: Tensor, bias: Tensor) -> Tensor:
-    """The sum, in the place of a fresh ``y`` if it may be: another tensor of that size costs more than adding."""
-    return y.add_(bias) if is_plain(y, bias) and not y._is_view() else y + bias
 
 
 def _checked_format(format: object) -> str:

@@ -23,7 +23,7 @@ class Rates:
     ``growth``, up to ``MOST_GROWTH`` times. together: how many features of the operand the gathers go to at a time, all
     where None. store: for an element of the result, of each piece. transpose: for an element of the operand, where
     there are single non-zeros. half: what blocks of a half type are to those of float32, as they are widened again and
-    again. half_single: of single non-zeros likewise.
+    again. half_single: of single non-zeros likewise. dense: for a multiplication of a dense product.
     """
 
     blocks: tuple[tuple[int, float], ...]
@@ -35,6 +35,7 @@ class Rates:
     transpose: float
     half: float
     half_single: float
+    dense: float = 0.028
 
 
 # Fitted on an EPYC with AVX2, two threads: linear layers to 3,072 x 768, 768 x 3,072 and 768 x 768 by 512 (blocks below
@@ -43,10 +44,14 @@ RATES = {
     LINEAR: Rates(((32, 0.034), (8, 0.055), (2, 0.100)), 0.075, 96 * 2**10, 0.15, 32, 1.0, 0.5, 2.0, 1.0),
     SPMM: Rates(((8, 0.067), (2, 0.065)), 0.070, 1.5 * 2**20, 0.72, None, 0.4, 0.0, 1.6, 1.5),
 }
+# Likewise of two cores of a Xeon with AVX-512 and AMX, whose rows of 32 tokens are held by 2 MiB of cache.
+WITH_AVX512 = {
+    LINEAR: Rates(
+        ((32, 0.018), (16, 0.021), (8, 0.024), (2, 0.05)), 0.046, 512 * 2**10, 0.15, 32, 0.8, 1.1, 1.2, 1.0, 0.0154
+    ),
+}
 MOST_GROWTH = 3.0
 """Where nothing is held by the caches (a guess)."""
-DENSE_NS = 0.028
-"""For a multiplication of a dense product, in float32."""
 CALL_NS = 8_000.0
 """A kernel is called (a guess)."""
 # Of a dense product in a half type to one in float32: with instructions for it, and where it is emulated.
@@ -80,15 +85,19 @@ def predicted(problem: Problem, pieces: Sequence[PieceCount] | None, processor: 
     """Seconds of a product with the matrix in these pieces, or dense where there are none. processor: its features, in
     LLVM's spelling.
     """
+    rates, scale = _rates(problem.kind, processor), 2.0 if problem.dtype == "float64" else 1.0
     if pieces is None:
-        work = problem.rows * problem.cols * problem.features * DENSE_NS * _dense_scale(problem.dtype, processor)
+        work = problem.rows * problem.cols * problem.features * rates.dense * _dense_scale(problem.dtype, processor)
         return (work / problem.threads + CALL_NS) * 1e-9
-    rates, scale = RATES[problem.kind], 2.0 if problem.dtype == "float64" else 1.0
     work = sum(piece.slots * problem.features * _rate(rates, piece.side, problem) for piece in pieces)
     work += len(pieces) * problem.rows * problem.features * rates.store
     if any(piece.side == 1 for piece in pieces):
         work += problem.cols * problem.features * rates.transpose
     return (work * scale / problem.threads + CALL_NS) * 1e-9
+
+
+def _rates(kind: str, processor: Collection[str]) -> Rates:
+    return WITH_AVX512.get(kind, RATES[kind]) if "avx512f" in processor else RATES[kind]
 
 
 def _dense_scale(dtype: str, processor: Collection[str]) -> float:

@@ -212,7 +212,8 @@ def composed_spmm(d: Drawn) -> dict:
 
 def composed_linear(d: Drawn) -> dict:
     parts = _parts(d)
-    return dict(parts=parts, values=d.floats(d.edges), x=d.floats(d.width, d.cols))
+    given = dict(parts=parts, values=d.floats(d.edges), x=d.floats(d.width, d.cols))
+    return given | dict(bias=d.pick(None, d.floats(d.rows)))
 
 
 def composed_sddmm(d: Drawn) -> dict:

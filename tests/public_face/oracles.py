@@ -199,8 +199,9 @@ def composed_spmm(parts, values, x):
     return parts.to_dense(values) @ x
 
 
-def composed_linear(parts, values, x):
-    return x @ parts.to_dense(values).T
+def composed_linear(parts, values, x, bias=None):
+    out = x @ parts.to_dense(values).T
+    return out if bias is None else out + bias
 
 
 def composed_sddmm(parts, u, v):

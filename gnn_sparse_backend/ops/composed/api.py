@@ -46,15 +46,18 @@ def composed_spmm(parts: Decomposition, values: Tensor, x: Tensor, *, packed: bo
         if values.dim() == 2 and values.shape[0] != batch:
             raise ValueError(f"{what}: values are a batch of {values.shape[0]}, and x is one of {batch}")
         values, x = values.expand(batch, -1), x.expand(batch, -1, -1)
-    return SPMM(_structure(parts, values, x), (values, x), (False,))
+    return SPMM(_structure(parts, values, x), (values, x, None), (False,))
 
 
-def composed_linear(parts: Decomposition, values: Tensor, x: Tensor, *, packed: bool = False) -> Tensor:
+def composed_linear(
+    parts: Decomposition, values: Tensor, x: Tensor, bias: Tensor | None = None, *, packed: bool = False
+) -> Tensor:
     """The product x A^T of a dense matrix and one in several formats, as ``torch.nn.functional.linear`` has it.
 
     Args:
         parts: of the structure of A, (out_features, in_features). values, packed: as of `composed_spmm`, of one matrix.
         x: (..., in_features), any leading dimensions.
+        bias: (out_features,), added to every row, of the type of ``x``; None: nothing is.
 
     Returns:
         (..., out_features). Blocks with rows that fill vectors are read as they are; other formats go through a
@@ -66,8 +69,16 @@ def composed_linear(parts: Decomposition, values: Tensor, x: Tensor, *, packed: 
         raise ValueError(f"{what}: x must be (..., {parts.shape[1]}), got {_shape(x)}")
     if values.dim() != 1:
         raise ValueError(f"{what}: values must be (nnz,), got {_shape(values)}")
+    if bias is not None:
+        check_dense(what, "bias", bias)
+        values, x, bias = common_type(what, ("values", "x", "bias"), values, x, bias)
+        if tuple(bias.shape) != parts.shape[:1]:
+            raise ValueError(f"{what}: bias must be ({parts.shape[0]},), got {_shape(bias)}")
+        if bias.device != parts.device:
+            raise ValueError(f"{what}: the structure is on {parts.device} and bias on {bias.device}")
     flat = x.flatten(0, -2) if x.dim() > 1 else x[None]
-    y = SPMM(_structure(parts, values, flat), (values, flat), (True,))
+    given = (values, flat) if bias is None else (values, flat, bias)
+    y = SPMM(_structure(parts, *given), (values, flat, bias), (True,))
     if x.dim() == 1:
         return y[0]
     return y.unflatten(0, x.shape[:-1]) if x.dim() > 2 else y

@@ -38,6 +38,7 @@ from .schedules_cpu import (
     sliced_kernel,
     spmm_kernel,
     takes_blocks,
+    task_tokens,
 )
 
 TASKS_OF_A_THREAD = 4
@@ -130,13 +131,13 @@ def rows_of(parts: Decomposition) -> Graph:
     return Graph._of_arrays(parts.indptr, parts.indices, None, parts.shape[1])
 
 
-def run_linear(parts: Decomposition, packed: Tensor, x: Tensor) -> Tensor:
-    """(num_slots,) and (tokens, n) to (tokens, m)."""
+def run_linear(parts: Decomposition, packed: Tensor, x: Tensor, bias: Tensor | None = None) -> Tensor:
+    """(num_slots,) and (tokens, n) to (tokens, m). bias: (m,), which is added to every token."""
     tokens, (rows, columns) = x.shape[0], parts.padded_shape
     result = result_type(parts, x)
     types = type_name(x.dtype), type_name(result), type_name(parts.indptr.dtype)
     masked = _masked(parts, x)
-    spec = ComposedSpec(formats_of(parts), *types, 1, masked)
+    spec = ComposedSpec(formats_of(parts), *types, 1, masked, bias=bias is not None)
     work = parts.num_slots * tokens
     parallel = work >= PARALLEL and torch.get_num_threads() > 1
     threads = torch.get_num_threads() if parallel else 1
@@ -144,20 +145,23 @@ def run_linear(parts: Decomposition, packed: Tensor, x: Tensor) -> Tensor:
     if not by_blocks or in_short_blocks(spec):
         sliced = replace(spec, tile=slice_tokens(types[0]), result=types[0])
         if _in_slices(sliced, tokens, min(rows, columns), threads):
-            return _run_sliced(parts, packed, x, sliced, threads)
+            return _run_sliced(parts, packed, x, bias, sliced, threads)
     if not by_blocks:
-        return run_spmm(parts, packed, x.t()).t().contiguous()
+        y = run_spmm(parts, packed, x.t()).t().contiguous()
+        return y if bias is None else y.add_(bias)
     y = empty(x, tokens, rows, dtype=result)
     x = compact(padded_rows(x, columns, 1))
-    tasks = min(TASKS_OF_A_THREAD * threads, -(-tokens // 6)) if parallel else 1
+    each = task_tokens(packed.nbytes)
+    tasks = -(-tokens // each)
     given = {
         "num_tasks": tasks,
         "m": rows,
         "n": columns,
         "tokens": tokens,
-        "token_ptr": _token_tasks(tokens, tasks, parts.indptr.dtype),
+        "token_ptr": _token_tasks(tokens, each, parts.indptr.dtype),
         "X": x,
         "Y": y,
+        **_bias(bias, rows),
     }
     launch = _launch(linear_kernel, spec, parallel)
     launch.run(given, structure_of(parts, 0, False), _values(parts, packed))
@@ -176,7 +180,13 @@ def _in_slices(spec: ComposedSpec, tokens: int, shortest: int, threads: int) -> 
     )
 
 
-def _run_sliced(parts: Decomposition, packed: Tensor, x: Tensor, spec: ComposedSpec, threads: int) -> Tensor:
+def _bias(bias: Tensor | None, rows: int) -> dict[str, Tensor]:
+    return {} if bias is None else {"B": compact(padded_rows(bias, rows, 0))}
+
+
+def _run_sliced(
+    parts: Decomposition, packed: Tensor, x: Tensor, bias: Tensor | None, spec: ComposedSpec, threads: int
+) -> Tensor:
     tokens, (rows, columns), index = x.shape[0], parts.padded_shape, parts.indptr.dtype
     slices, wide = -(-tokens // spec.tile), WIDE.get(spec.dtype, x.dtype)
     x = compact(padded_rows(x, columns, 1))
@@ -189,12 +199,13 @@ def _run_sliced(parts: Decomposition, packed: Tensor, x: Tensor, spec: ComposedS
         "slices": slices,
         "row_stretches": -(-rows // STRETCH),
         "column_stretches": -(-columns // STRETCH),
-        "slice_ptr": _token_tasks(slices, threads, index),
+        "slice_ptr": _shares(slices, threads, index),
         "First": _first_tokens(tokens, spec.tile, index),
         "X": x,
         "P": empty(x, threads, columns, spec.tile, dtype=wide),
         "R": empty(x, threads, rows, spec.tile, dtype=wide),
         "Y": y,
+        **_bias(bias, rows),
     }
     structure = structure_of(parts, 0, spec.masked)
     _launch(sliced_kernel, spec, threads > 1).run(given, structure, _values(parts, packed))
@@ -292,8 +303,14 @@ def _tasks(work: int, rows: int) -> tuple[int, bool]:
 
 
 @kept
-def _token_tasks(tokens: int, tasks: int, dtype: torch.dtype) -> Tensor:
-    return (torch.arange(tasks + 1) * tokens // tasks).to(dtype)
+def _shares(count: int, tasks: int, dtype: torch.dtype) -> Tensor:
+    return (torch.arange(tasks + 1) * count // tasks).to(dtype)
+
+
+@kept
+def _token_tasks(tokens: int, each: int, dtype: torch.dtype) -> Tensor:
+    """The first token of each task, of so many tokens but for the last."""
+    return (torch.arange(-(-tokens // each) + 1) * each).clamp(max=tokens).to(dtype)
 
 
 def result_type(parts: Decomposition, x: Tensor) -> torch.dtype:

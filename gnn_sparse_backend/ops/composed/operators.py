@@ -6,7 +6,8 @@ With A the matrix of packed values a, and A^T of a' = repack(a)::
     sddmm(u, v)  = (u v^T) at A   grad_u = spmm(g, v)           grad_v = spmm(g', u) on the transpose
     repack(a)    = a'             grad_a = repack(g) on the transpose
 
-The attribute ``tokens`` says that rows of the dense operands are tokens, as in a linear layer: y = x A^T.
+The attribute ``tokens`` says that rows of the dense operands are tokens, as in a linear layer: y = x A^T, and with a
+third operand y = x A^T + b, where grad_b is the sum of g over the tokens.
 """
 
 from __future__ import annotations
@@ -70,12 +71,13 @@ PARTS = StructureKind(
 
 
 def _run_spmm(composed: Composed, operands: Any, attributes: Any) -> Tensor:
-    packed, x = operands
+    packed, x, bias = operands
     (tokens,) = attributes
     arch = devices.arch_of(x.device)
     if arch:
-        return on_gpu.run_spmm(composed.parts, packed, x, arch, tokens)
-    return run_linear(composed.parts, packed, x) if tokens else run_spmm(composed.parts, packed, x)
+        y = on_gpu.run_spmm(composed.parts, packed, x, arch, tokens)
+        return y if bias is None else y.add_(bias)
+    return run_linear(composed.parts, packed, x, bias) if tokens else run_spmm(composed.parts, packed, x)
 
 
 def _run_sddmm(composed: Composed, operands: Any, attributes: Any) -> Tensor:
@@ -94,16 +96,16 @@ def _run_repack(composed: Composed, operands: Any, attributes: Any) -> Tensor:
 
 
 def _gradients_of_spmm(structure, attributes, saved, memo, needed, g):
-    packed, x = saved
+    packed, x, _ = saved
     to_packed = SDDMM(structure, (g, x), attributes) if needed[0] else None
-    to_x = SPMM(structure.transpose(), (REPACK(structure, (packed,)), g), attributes) if needed[1] else None
-    return [to_packed, to_x]
+    to_x = SPMM(structure.transpose(), (REPACK(structure, (packed,)), g, None), attributes) if needed[1] else None
+    return [to_packed, to_x, g.sum(0) if needed[2] else None]
 
 
 def _gradients_of_sddmm(structure, attributes, saved, memo, needed, g):
     u, v = saved
-    to_u = SPMM(structure, (g, v), attributes) if needed[0] else None
-    to_v = SPMM(structure.transpose(), (REPACK(structure, (g,)), u), attributes) if needed[1] else None
+    to_u = SPMM(structure, (g, v, None), attributes) if needed[0] else None
+    to_v = SPMM(structure.transpose(), (REPACK(structure, (g,)), u, None), attributes) if needed[1] else None
     return [to_u, to_v]
 
 
@@ -136,8 +138,9 @@ def _repacked_like(arguments, operands, attributes, is_transposed):
 def _check(what: str):
     def check(composed, operands, attributes):
         for x in operands:
-            check_dense(what, "an operand", x)
-        return [x.contiguous() for x in operands]
+            if x is not None:
+                check_dense(what, "an operand", x)
+        return [x if x is None else x.contiguous() for x in operands]
 
     return check
 
@@ -156,7 +159,7 @@ SPMM = register(
         _run_spmm,
         _gradients_of_spmm,
         structure=PARTS,
-        operands="Tensor packed, Tensor x",
+        operands="Tensor packed, Tensor x, Tensor? bias",
         attributes="bool tokens, bool transposed",
         encode=_encode,
         decode=_decode,

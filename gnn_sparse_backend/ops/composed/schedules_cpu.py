@@ -12,6 +12,7 @@ from ...compiler.language.program import Program
 from ...compiler.schedules.cpu import CpuSchedule
 from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...planner.cpu.tiling import register_tiles
+from ...planner.machine import private_cache_bytes
 from ..message.programs.operands import ACCUMULATOR
 from .programs.linear import linear
 from .programs.rules import BLOCKS, ComposedSpec, name_of
@@ -45,9 +46,13 @@ def column_tile(features: int, dtype: str) -> int:
 
 def rows_together(target: Target, most: int, wide: bool = False) -> int:
     """Rows of a block whose accumulators fill the registers: half of them, or all but what a product loads."""
-    registers = 32 if target.vector_bytes >= 64 else 16
+    registers = _registers(target)
     rows = (registers - 4) // VECTORS if wide else registers // 2 // VECTORS
     return min(rows, most)
+
+
+def _registers(target: Target) -> int:
+    return 32 if target.vector_bytes >= 64 else 16
 
 
 @kept
@@ -92,12 +97,21 @@ def scheduled_linear(spec: ComposedSpec, parallel: bool, target: Target) -> tupl
     return program, CpuSchedule(parallel=parallel, together=tuple(together))
 
 
-TOKENS_TOGETHER = 16
-"""Most tokens that a vector of weights meets in registers."""
+TOKENS_TOGETHER = 8
+"""Most tokens that a vector of weights meets in registers: with two vectors sixteen sums, which keep all units busy."""
+FEW_TURNS, MANY_TURNS = 2, 8
+"""How often a task visits so many tokens. Rows of few tokens are in few pages of memory, and many tokens share what is
+loaded of weights that a core's own cache does not hold."""
 
 
-LONG_BLOCK = 4
-"""Vectors of the rows of a block from which `programs.linear` is as fast as slices."""
+def task_tokens(nbytes: int) -> int:
+    """Tokens of a task of `programs.linear`, whose weights have so many bytes."""
+    turns = FEW_TURNS if nbytes <= private_cache_bytes() else MANY_TURNS
+    return turns * rows_together(host_target(), TOKENS_TOGETHER, wide=True)
+
+
+LONG_BLOCK = {16: 4, 32: 1}
+"""Vectors of the rows of a block from which `programs.linear` is as fast as slices, by how many registers there are."""
 CHAINS = 4
 """Sums of a row of single non-zeros side by side: with one, each addition waits for the one before."""
 
@@ -153,7 +167,8 @@ def takes_blocks(spec: ComposedSpec) -> bool:
 
 def in_short_blocks(spec: ComposedSpec) -> bool:
     """Whether blocks have so few rows that slices of tokens have more vectors to each value."""
-    return any(piece.block[0] < LONG_BLOCK * lanes_of(spec.dtype) for piece in spec.pieces)
+    long = LONG_BLOCK[_registers(host_target())]
+    return any(piece.block[0] < long * lanes_of(spec.dtype) for piece in spec.pieces)
 
 
 def _compiled(program: Program, schedule: CpuSchedule) -> NamedKernel:

@@ -22,7 +22,7 @@ class ComposedSpec:
 
     pieces: formats, in order. dtype: of values and operands. result: of the results. tile: columns that are accumulated
     together. masked: padding is skipped, as operands that may be infinite want it, and not multiplied as zeros. grid:
-    matrices of the batch and tiles of columns are a dimension of a GPU's grid.
+    matrices of the batch and tiles of columns are a dimension of a GPU's grid. bias: rows begin with a number each.
     """
 
     pieces: tuple[FormatSpec, ...]
@@ -32,6 +32,7 @@ class ComposedSpec:
     tile: int = 1
     masked: bool = False
     grid: bool = False
+    bias: bool = False
 
 
 def name_of(number: int) -> str:

@@ -2,7 +2,7 @@
 
     for each task, and slice of its tokens:
         P = X[tokens of the slice]^T
-        for each piece, and row (of blocks):  S = 0, or what the piece before left;  S += A P;  R[row] = S
+        for each piece, and row (of blocks):  S = 0, a bias, or what the piece before left;  S += A P;  R[row] = S
         Y[tokens of the slice] = R^T
 
 A row of P is a few vectors, all rows together are held by a core's own cache, and so is R. So gathers find them there,
@@ -27,9 +27,9 @@ def sliced(spec: ComposedSpec) -> Program:
 
     Parameters: (num_tasks, m, n, tokens, slices, row_stretches, column_stretches, then those of the pieces, with
     slice_ptr (first slice of each task) among the index arrays; First (slices,), the first token of each; X (tokens,
-    n), P (num_tasks, n, tile) and R (num_tasks, m, tile), which are written over, Y (tokens, m), and the values of the
-    pieces). m and n are multiples of the sides of blocks, and at least `STRETCH`; the last stretch of a row begins so
-    that it ends with the row.
+    n), P (num_tasks, n, tile) and R (num_tasks, m, tile), which are written over, Y (tokens, m), B (m,) where there is
+    a bias, and the values of the pieces). m and n are multiples of the sides of blocks, and at least `STRETCH`; the
+    last stretch of a row begins so that it ends with the row.
     """
     p = ProgramBuilder("composed_sliced")
     tasks, m, n, nnz, tokens, slices, over_rows, over_columns = p.sizes(
@@ -46,6 +46,8 @@ def sliced(spec: ComposedSpec) -> Program:
     A = p.buffer("A", (I, J), spec.dtype)
     X, P = p.buffer("X", (F, N), spec.dtype), p.buffer("P", (T, N, C), wide)
     Y, R = p.buffer("Y", (F, M), spec.result), p.buffer("R", (T, M, C), wide)
+
+    B = p.buffer("B", (I,), spec.dtype) if spec.bias else None
 
     def stretches(name: str, blocks: Axis, axis: Axis, copy) -> None:
         with p.iterate(name, (blocks, C), "SS", (f"b_{name}", f"c_{name}")) as (block, c):
@@ -65,7 +67,7 @@ def sliced(spec: ComposedSpec) -> Program:
             S = p.local("S", (C,), wide)
             with p.iterate("sum", (J, C), "RS") as (j, c):
                 with p.init():
-                    S[c] = 0.0
+                    S[c] = 0.0 if B is None else cast(wide, B[i])
                 S[c] = S[c] + cast(wide, A[i, j]) * P[t, j, c]
             with p.iterate("out", (C,), "S", ("c_out",)) as (c,):
                 R[t, i, c] = S[c]
