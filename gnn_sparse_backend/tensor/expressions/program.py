@@ -225,8 +225,10 @@ class TermWriter:
                 known = variables | dict(zip((loop.axis for loop in summed), inner))
                 with p.init():
                     total[k] = w.constant(0)
-                value = self.multiplied(list(self.term.factors), self.coordinates(known)[0], known)
-                total[k] = total[k] + self.coefficient(value)
+                at_element = self.coordinates(known)[0]
+                total[k] = total[k] + product(
+                    self.term, w.dtype, lambda access: self.element(access, at_element, known)
+                )
             with p.iterate(w.fresh(f"row{self.at}"), [feature.axis], "S", [w.fresh(f"{feature.name}_out")]) as (k,):
                 known = variables | {feature.axis: k}
                 w.result[self.place(self.coordinates(known)[0], known)] = total[k]
