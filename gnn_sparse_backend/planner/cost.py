@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ..compiler.cache.bounded import kept
 from ..compiler.language.reduction import chooses
+from . import machine
 from .machine import last_level_cache_bytes, private_cache_bytes
 from .plan import Plan
 from .problem import Problem, operands_of_kind
@@ -47,6 +48,8 @@ DEFAULT_UNITS: Mapping[str, float] = {
     "ahead": 4.2e-10,
     "stream": 2.2e-11,
 }
+# A parallel region whose threads sleep, where a spinning one begins in "start": the system wakes them.
+SLEEPING_START = 4e-5
 _OF_ROWS = {
     "near": "a cache line of a row from the last-level cache",
     "far": "the first line of a row from memory",
@@ -88,6 +91,11 @@ class Cost:
 def predict(problem: Problem, plan: Plan, units: Mapping[str, float]) -> Cost:
     """The cost of ``plan``; ``units`` as ``DEFAULT_UNITS``."""
     return Cost({name: count * units[name] for name, count in counts(problem, plan).items() if count})
+
+
+def default_units() -> Mapping[str, float]:
+    """``DEFAULT_UNITS``, with the start that goes with how threads wait in this process."""
+    return {**DEFAULT_UNITS, "start": SLEEPING_START} if machine.threads_sleep() else DEFAULT_UNITS
 
 
 def predicted_seconds(problem: Problem, plan: Plan, units: Mapping[str, float]) -> float:

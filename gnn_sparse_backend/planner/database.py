@@ -30,7 +30,7 @@ from ..compiler.cache.bounded import KernelCache, shared
 from ..compiler.cache.folders import create_root
 from ..compiler.cache.fork import own_locks
 from ..compiler.cache.key import toolchain
-from .cost import DEFAULT_UNITS
+from .cost import default_units
 from .machine import machine_name
 from .plan import Plan
 from .problem import Problem
@@ -58,7 +58,7 @@ class PlanDatabase:
 
     path: ``cache_dir()/plans.json`` by default. lock_timeout: seconds to wait for another process that writes.
     machine, versions: what records must have to be used; of this process by default.
-    defaults: the constants of the machine's cost model where they were not measured; ``DEFAULT_UNITS`` by default.
+    defaults: the constants of the machine's cost model where they were not measured; ``cost.default_units`` if None.
     """
 
     def __init__(
@@ -68,13 +68,13 @@ class PlanDatabase:
         lock_timeout: float = 10.0,
         machine: str | None = None,
         versions: Mapping[str, str] | None = None,
-        defaults: Mapping[str, float] = DEFAULT_UNITS,
+        defaults: Mapping[str, float] | None = None,
     ) -> None:
         self.path = cache_dir() / FILE_NAME if path is None else path
         self.lock_timeout = lock_timeout
         self.machine = machine_name() if machine is None else machine
         self.versions = dict(toolchain() if versions is None else versions)
-        self.defaults = defaults
+        self.defaults = default_units() if defaults is None else defaults
         self._others: dict[str, PlanDatabase] = {}  # of other machines, by name
         self._records: dict[tuple[Any, ...], Record] | None = None  # those of this machine and these versions
         self._sizes: set[tuple[int, int, int]] = set()

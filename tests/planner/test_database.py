@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from gnn_sparse_backend.planner import machine
 from gnn_sparse_backend.planner.cost import DEFAULT_UNITS
 from gnn_sparse_backend.planner.cuda.plan import CudaPlan
 from gnn_sparse_backend.planner.database import PlanDatabase, PlanDatabaseWarning
@@ -296,3 +297,11 @@ def test_the_planner_needs_no_torch():
         "assert 'torch' not in sys.modules and 'gnn_sparse_backend.ops' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_starts_cost_more_where_threads_sleep(tmp_path, monkeypatch):
+    spinning = PlanDatabase(tmp_path / "plans.json")
+    monkeypatch.setattr(machine, "threads_sleep", lambda: True)
+    sleeping = PlanDatabase(tmp_path / "plans.json")
+    assert not sleeping.calibrated and sleeping.units["start"] == 4e-5 > spinning.units["start"]
+    assert {**sleeping.units, "start": DEFAULT_UNITS["start"]} == spinning.units == DEFAULT_UNITS
