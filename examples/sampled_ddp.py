@@ -1,5 +1,4 @@
-"""Train on sampled mini-batches in two processes: each draws batches around its own share of the training nodes, the
-next one while this one is used, and DistributedDataParallel averages the gradients.
+"""Train on sampled mini-batches in two processes, the next batch drawn while one is used; DDP averages the gradients.
 
 python examples/sampled_ddp.py starts torchrun, whose processes run this script again.
 """
@@ -56,8 +55,7 @@ def train():
             loss.backward()
             optimizer.step()
             total += loss.item() / len(mine)
-        mean = torch.tensor(total) / count
-        dist.all_reduce(mean)
+        dist.all_reduce(mean := torch.tensor(total) / count)
         losses.append(mean.item())
     assert losses[-1] < losses[0]
     same = next(model.parameters()).detach().clone()
@@ -76,7 +74,4 @@ def start(processes):
 
 
 if __name__ == "__main__":
-    if "RANK" in os.environ:  # one of those that torchrun started
-        train()
-    else:
-        start(2)
+    train() if "RANK" in os.environ else start(2)  # torchrun sets it

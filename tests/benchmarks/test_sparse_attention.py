@@ -92,7 +92,7 @@ def test_blocks_and_matrices_are_the_same(mask):
 
 def test_a_run_in_pieces(tmp_path, capsys, set_threads):
     set_threads(1)
-    given = ["--quick", "--threads", "1", "--budget", "0.5", "--masks", "butterfly", "--precisions", "float32"]
+    given = ["--quick", "--threads", "1", "--budget", "0.1", "--masks", "butterfly", "--precisions", "float32"]
     given += ["--contenders", "gsb", "sdpa", "dense", "--out", str(tmp_path)]
     assert sparse_attention.main([*given, "--ops", "forward"]) == 0
     assert sparse_attention.main([*given, "--ops", "sddmm", "--append"]) == 0

@@ -144,11 +144,14 @@ def test_what_has_no_slices():
 
 
 def test_slices_are_half_of_a_core_s_own_cache_where_the_last_level_is_a_socket_s(monkeypatch):
-    monkeypatch.setattr(spmm, "last_level_cache_bytes", lambda: 480 << 20)
+    for module in (spmm, slices):
+        monkeypatch.setattr(module, "last_level_cache_bytes", lambda: 480 << 20)
     monkeypatch.setattr(spmm, "private_cache_bytes", lambda: 2 << 20)
     plans = [planned(nnz=114_000_000, features=f) for f in (1, 4, 32, 64, 128, 512)]
-    assert [plan.partitions for plan in plans] == [1, 4, 32, 64, 64, 64]
-    assert [plan.prefetch for plan in plans] == [0, 0, 0, 0, 0, 8]  # 64 slices of 512 features do not fit
+    assert [plan.partitions for plan in plans] == [1, 4, 32, 64, 64, 1]
+    # 64 slices of the columns do not fit where rows have 512 features: the features are sliced instead
+    assert [plan.sliced for plan in plans] == [0, 0, 0, 0, 0, 32]
+    assert [plan.prefetch for plan in plans] == [0, 0, 0, 0, 0, 16]
     assert [planned(nnz=114_000_000, features=f, edges=True).partitions for f in (4, 16, 32, 128)] == [1, 1, 32, 64]
 
 

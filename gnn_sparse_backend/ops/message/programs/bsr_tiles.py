@@ -187,7 +187,7 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
             p.where(both(differ(Bad[lane, w], 0), there(row, feature)))
             Exact = p.local("Exact", (), "float32")
             Exact[()] = 0.0
-            with p.iterate("stored", (JO, JI), "RR", ("jr", "kr")) as (jo, k):
+            with p.iterate("listed", (JO, JI), "RR", ("jr", "kr")) as (jo, k):
                 p.where(differ(Mask[io, jo, row, k], 0))
                 x = X[column(io, jo, k), head, feature]
                 Exact[()] = Exact[()] + cast("float32", A[head, io, jo, row, k]) * cast("float32", x)
