@@ -90,6 +90,7 @@ def test_blocks_and_matrices_are_the_same(mask):
     assert not dense[~problem.allowed].any()
 
 
+@pytest.mark.slow
 def test_a_run_in_pieces(tmp_path, capsys, set_threads):
     set_threads(1)
     given = ["--quick", "--threads", "1", "--budget", "0.1", "--masks", "butterfly", "--precisions", "float32"]
