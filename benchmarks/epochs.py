@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+import numpy as np
 import torch
 from rich.console import Console
 
@@ -138,7 +139,7 @@ def _ratio(median: Mapping[str, float], above: str, below: str) -> float | None:
 
 def _loss_difference(variants: Mapping[str, Training]) -> float:
     both = zip(variants[PEER].losses[:COMPARED], variants[OURS].losses)
-    return max(abs(theirs - ours) / abs(theirs) for theirs, ours in both)
+    return float(np.max([abs(theirs - ours) / abs(theirs) for theirs, ours in both]))  # NaN if one of them is
 
 
 def places_of(options: argparse.Namespace, frameworks: Sequence[str]) -> Iterator[Place]:
