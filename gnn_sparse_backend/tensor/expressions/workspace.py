@@ -37,10 +37,11 @@ class Workspace(Assembly):
         rows = self.p.dense_variable(self.fresh("R"), self.group, (size, size), shares, "int64")
         self.declare_result((self.group, rows))
         first = self.p.buffer(self.named("First", FIRST), (self.group,), "int64")
-        self.mark = self.workspace("Mark", self.columns, "int64")
+        stamps = self.index_dtype if len(self.above) == 1 else "int64"
+        self.mark = self.workspace("Mark", self.columns, stamps)
         if self.filling:
             self.blocks = self.axis("blocks")
-            self.touched = self.workspace("Touched", self.blocks, "int64")
+            self.touched = self.workspace("Touched", self.blocks, stamps)
             self.work = self.workspace("Work", self.columns, self.dtype)
             self.listed = self.workspace("List", self.columns, self.index_dtype)
             self.others = self.elements_of(rows)
@@ -79,7 +80,9 @@ class Workspace(Assembly):
             self.count[g, r] = seen[0]
             return
         self.ranked(g, r, seen)
-        self.looked_through(g, r, stamp, seen)
+        with self.p.iterate(self.fresh("Long"), (self.one,), "S", (self.fresh("o"),)):
+            self.p.where(seen[0] > MOST_RANKED)
+            self.looked_through(g, r, stamp)
 
     def touch(self, term: Term, g: Expr, stamp: Expr, seen: BufferHandle, at: At) -> None:
         """Add a product to its column."""
@@ -104,10 +107,10 @@ class Workspace(Assembly):
             column = self.listed[g, p]
             self.write((g, r, rank[0]), column, self.work[g, column])
 
-    def looked_through(self, g: Expr, r: Expr, stamp: Expr, seen: BufferHandle) -> None:
+    def looked_through(self, g: Expr, r: Expr, stamp: Expr) -> None:
         placed = self.local("Placed", 0)
         with self.p.iterate(self.fresh("Looked"), (self.blocks,), "S", (self.fresh("b"),)) as (b,):
-            self.p.where(equal(select(seen[0] > MOST_RANKED, self.touched[g, b], 0), stamp))
+            self.p.where(equal(self.touched[g, b], stamp))
             with self.p.iterate(self.fresh("Lanes"), (self.lane,), "S", (self.fresh("c"),)) as (c,):
                 column = b * BLOCK + c
                 self.p.where(equal(self.mark[g, column], stamp))
