@@ -26,10 +26,12 @@ WALKED = {"dense", "compressed"}
 
 @dataclass(frozen=True)
 class Order:
-    """Attributes:
-    indices: all of them, outermost first.
-    result: those of the result, in the order of its levels.
-    workspace: a row of the result is summed before it is stored.
+    """An order of indices.
+
+    Attributes:
+        indices: all of them, outermost first.
+        result: those of a result that is stored sparse, in the order of its levels.
+        workspace: a row of the result is summed before it is stored.
     """
 
     indices: tuple[str, ...]

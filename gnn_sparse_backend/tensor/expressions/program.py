@@ -15,9 +15,6 @@ from .result import Kept, accumulator
 from .terms import Operand, Term
 from .walks import Walks
 
-MOST_LOCAL = 1024
-"""Values that a row of the result may have to be summed in a buffer of its own."""
-
 
 @dataclass(frozen=True)
 class Loop:
