@@ -13,6 +13,7 @@ from models import pruned_bert
 from models.pruning import measure, report, task
 from models.pruning.masks import Pruner, cubic, finish
 from models.pruning.train import Config, train
+from tests.covering import covering
 from tests.models.test_scripts import call
 
 __all__ = ["call"]
@@ -85,8 +86,9 @@ def test_weights_stay_that_move_away_from_zero():
     assert layer.weight_mask.tolist() == [[0, 1, 1, 0]], "what is pruned stays pruned"
 
 
-@pytest.mark.parametrize("structure", ["blocks", "single"])
-@pytest.mark.parametrize("criterion", ["magnitude", "movement"])
+@pytest.mark.parametrize(
+    "structure, criterion", covering({"structure": ["blocks", "single"], "criterion": ["magnitude", "movement"]})
+)
 def test_masked_and_sparse_layers_learn_the_same(structure, criterion):
     config = Config(**SMALL, **STEPS, structure=structure, criterion=criterion)
     result = train(config)

@@ -53,9 +53,20 @@ def test_matches_whatever_block_and_width(block, width, value_width):
     check(some_mask(150, 131, block, seed=block), 1, 2, width, value_width, torch.float32, 0.3)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(st.data())
 def test_matches_whatever_the_lengths(data):
+    check_lengths(data)
+
+
+@pytest.mark.exhaustive
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_matches_whatever_many_lengths(data):
+    check_lengths(data)
+
+
+def check_lengths(data):
     queries, keys = data.draw(st.integers(1, 70), "queries"), data.draw(st.integers(1, 70), "keys")
     heads = data.draw(st.sampled_from([1, 3]), "heads of the mask")
     mask = some_mask(queries, keys, 16, heads, data.draw(st.integers(0, 99)), data.draw(st.sampled_from([0.0, 0.1, 1])))
