@@ -13,8 +13,8 @@ from .storage.stored import GivenFormat
 class Array(Arithmetic):
     """A tensor in a format, made by `array` and by expressions. Immutable; what is made of one shares what it can.
 
-    Operators are those of the array API, as far as one operand of a product is sparse: `A @ B`, `A * B`, `A + B`,
-    `A - B`, `A / b`, `-A`, `abs(A)`, `A.sum(axis)`, `A.T`, with NumPy's broadcasting of what is dense.
+    Operators are those of the array API: `A @ B`, `A * B`, `A + B`, `A - B`, `A / b`, `-A`, `abs(A)`, `A.sum(axis)`,
+    `A.T`, with NumPy's broadcasting of what is dense.
     """
 
 

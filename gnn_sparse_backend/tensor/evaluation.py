@@ -48,15 +48,13 @@ def evaluate(expression: str, /, *, format: GivenFormat = None, **operands: Any)
     where an operand is. Raises NotationError, which shows the place, and CoIterationError where one sparse operand is
     read in two orders of its modes.
     """
-    statement = parse(expression)
-    return compile_statement(statement, operands, format)(**operands)
+    return _computed(parse(expression), operands, format)
 
 
 def einsum(subscripts: str, *operands: Any, format: GivenFormat = None) -> Array:
     """The result of subscripts as NumPy's `einsum` takes them: `einsum("ij,jk->ik", A, B)`; as `evaluate` otherwise."""
     statement = parse_einsum(subscripts, len(operands))
-    named = {f"T{n}": operand for n, operand in enumerate(operands)}
-    return compile_statement(statement, named, format)(**named)
+    return _computed(statement, {f"T{n}": operand for n, operand in enumerate(operands)}, format)
 
 
 def compile(expression: str, /, *, format: GivenFormat = None, **operands: Any) -> Kernel:
@@ -65,13 +63,14 @@ def compile(expression: str, /, *, format: GivenFormat = None, **operands: Any) 
     Arguments and errors are those of `evaluate`. Formats, types, numbers of slots and extents up to 128 of indices of
     dense operands alone are compiled in.
     """
-    return compile_statement(parse(expression), operands, format)
-
-
-def compile_statement(statement: Statement, operands: Mapping[str, Any], format: GivenFormat) -> Kernel:
-    """The kernel of a statement."""
-    found = kernel_of(statement, arrays_of(statement, operands), format)
+    statement = parse(expression)
+    found, _ = kernel_of(statement, arrays_of(statement, operands), format)
     return Kernel(found.plan, found.format)
+
+
+def _computed(statement: Statement, operands: Mapping[str, Any], format: GivenFormat) -> Array:
+    found = run(*kernel_of(statement, arrays_of(statement, operands), format))
+    return Array(found.structure, found.values)
 
 
 def arrays_of(statement: Statement, operands: Mapping[str, Any]) -> dict[str, Array]:

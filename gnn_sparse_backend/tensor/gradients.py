@@ -113,7 +113,8 @@ def _of_place(
     shown = Statement(statement.result, statement.expression, str(statement))
     read = {each.name for each in accesses(shown.expression)}
     given = {each: stored for each, stored in known.items() if each in read}
-    found = kernel_of(shown, given, own.format if own.format.is_dense else None, patterns).run(given)
+    flowing, walked = kernel_of(shown, given, own.format if own.format.is_dense else None, patterns)
+    found = flowing.run(walked)
     return found.values if own.format.is_dense or same_structure(found.structure, own.structure) else _at(own, found)
 
 

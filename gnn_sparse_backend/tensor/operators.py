@@ -26,7 +26,7 @@ class Arithmetic(Stored):
     def _run(self, result: tuple[str, ...], expression: Expression, **operands: Stored) -> Self:
         statement = Statement(Access("R", result), expression)
         shown = Statement(statement.result, expression, str(statement))
-        found = run(kernel_of(shown, operands, None), operands)
+        found = run(*kernel_of(shown, operands, None))
         return type(self)(found.structure, found.values)
 
     def _together(self, sign: str, a: Any, b: Any) -> Self:

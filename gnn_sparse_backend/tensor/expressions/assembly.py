@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...compiler import Axis, equal, number
+from ...compiler import Axis, Size, equal, number
 from ...compiler.language.builder import BufferHandle
 from ...compiler.language.expr import Expr
 from .declared import Declared, Written
@@ -69,9 +69,19 @@ class Assembly(Declared):
 
     def axis(self, what: str) -> Axis:
         """An axis whose length is given at each call."""
-        size = self.p.size(self.fresh(f"n_{what}"))
-        self.sizes[size.name] = (what,)
-        return self.p.dense_fixed(self.fresh(what.capitalize()), size)
+        return self.p.dense_fixed(self.fresh(what.capitalize()), self.size(what))
+
+    def size(self, what: str) -> Size:
+        """A size that is given at each call."""
+        made = self.p.size(self.fresh(f"n_{what}"))
+        self.sizes[made.name] = (what,)
+        return made
+
+    def array(self, what: str) -> str:
+        """An index array that is given at each call."""
+        name = self.fresh(what)
+        self.arrays[name] = (-1, 0, what)
+        return name
 
     def declare_result(self, rows: tuple[Axis, ...]) -> None:
         """The counts of rows, or offsets, coordinates and values; rows: their axis, and those above it."""
@@ -86,12 +96,8 @@ class Assembly(Declared):
 
     def elements_of(self, rows: Axis) -> Axis:
         """The axis of the elements of a row; one for each loop over them."""
-        size = self.p.size(self.fresh("elements"))
-        self.sizes[size.name] = ("elements",)
-        offsets = self.fresh("offsets")
-        self.arrays[offsets] = (-1, 0, OFFSETS)
-        extent = self.index_axes[self.last].length, size
-        return self.p.dense_variable(self.fresh("P"), rows, extent, offsets, self.index_dtype)
+        extent = self.index_axes[self.last].length, self.size("elements")
+        return self.p.dense_variable(self.fresh("P"), rows, extent, self.array(OFFSETS), self.index_dtype)
 
     def named(self, wanted: str, what: str) -> str:
         name = self.fresh(wanted)

@@ -125,13 +125,17 @@ class Declared:
             prefix = self.fresh(f"S{number}_")
             made = axes(self.p, prefix, operand.format, operand.index_dtype, operand.widths, extent)
             self.structures[number] = made
-            self.sizes |= {size: (number, *what) for size, what in made.sizes.items()}
-            self.arrays |= {array: (number, *what) for array, what in made.arrays.items()}
+            self.take(number, made)
             if operand.format.masked:
                 mask = self.fresh(f"M{number}")
                 self.mask_of[number] = self.p.buffer(mask, made.all, "uint8")
                 self.masks[mask] = number
         return self.structures[number]
+
+    def take(self, structure: int, made: LevelAxes) -> None:
+        """Keep in mind what the sizes and index arrays of these axes are."""
+        self.sizes |= {size: (structure, *what) for size, what in made.sizes.items()}
+        self.arrays |= {array: (structure, *what) for array, what in made.arrays.items()}
 
     def operand_axes(self, access: Access) -> tuple[Axis, ...]:
         operand = self.operands[access.name]

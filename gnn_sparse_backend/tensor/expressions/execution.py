@@ -14,7 +14,7 @@ from ...compiler.language.layout import chains
 from ..errors import FormatError
 from ..storage.format import Format
 from ..storage.stored import Stored, of_dense
-from ..storage.structure import LevelArrays, Structure
+from ..storage.structure import LevelArrays, Structure, dense_levels
 from ..storage.values import Values, argument, is_tensor, to_dtype, zeros_like
 from .assembly import COUNT, INDICES, OFFSETS, VALUES
 from .declared import Written
@@ -104,11 +104,7 @@ def _assemble(plan: Plan, counted: Counted, operands: Mapping[str, Stored], size
     offsets, indices = offsets.astype(counted.index_dtype), np.zeros(total, counted.index_dtype)
     own |= {"elements": total, OFFSETS: offsets, INDICES: indices, VALUES: values}
     plan.kernel(*_arguments(plan, plan.written, operands, sizes, own))
-    levels, number = [], 1
-    for extent in extents[:-1]:
-        number *= extent
-        levels.append(LevelArrays("dense", extent, number))
-    levels.append(LevelArrays("compressed", extents[-1], total, offsets, indices))
+    levels = [*dense_levels(extents[:-1]), LevelArrays("compressed", extents[-1], total, offsets, indices)]
     result = plan.statement.result.indices
     order = tuple(result.index(index) for index in counted.order.result)
     format = Format(tuple(level.kind for level in levels), order)
@@ -176,7 +172,6 @@ def _kept_structure(plan: Plan, operands: Mapping[str, Stored], sizes: Mapping[s
     assert kept is not None
     source = operands[kept.access.name].structure
     levels = list(source.levels[: kept.levels])
-    for index in kept.dense:
-        levels.append(LevelArrays("dense", sizes[index], levels[-1].positions * sizes[index]))
+    levels += dense_levels([sizes[index] for index in kept.dense], levels[-1].positions)
     shape = tuple(sizes[index] for index in plan.statement.result.indices)
     return Structure(kept.format, shape, tuple(levels), source.mask)

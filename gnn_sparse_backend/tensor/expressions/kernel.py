@@ -74,12 +74,12 @@ class TensorKernel:
 
 def kernel_of(
     statement: Statement, operands: Mapping[str, Stored], format: GivenFormat, patterns: frozenset[str] = frozenset()
-) -> TensorKernel:
-    """The kernel of a statement for such operands: from memory, else compiled.
+) -> tuple[TensorKernel, Mapping[str, Stored]]:
+    """The kernel of a statement for such operands, from memory, else compiled; and the operands in formats that it
+    takes as they are.
 
     Args:
-        format: of the result. None: at the coordinates of the sparse operand where the result has all of its indices,
-            otherwise an ordinary array.
+        format: of the result, as of `evaluate`.
         patterns: sparse operands whose elements count as ones.
     """
     wanted = None if format is None else as_format(format, len(statement.result.indices))
@@ -87,14 +87,15 @@ def kernel_of(
     specs = specs_of(statement, operands, patterns)
     converted = conversions(statement, specs, wanted)
     if converted:
-        specs = specs_of(statement, _converted(operands, converted), patterns)
+        operands = _converted(operands, converted)
+        specs = specs_of(statement, operands, patterns)
     looked_up = {
         index for access in accesses(statement.expression) if specs[access.name].is_sparse for index in access.indices
     }
     static = {index: n for index, n in sizes.items() if looked_up and index not in looked_up and 0 < n <= MOST_STATIC}
     key = str(statement), tuple(specs.items()), wanted, tuple(static.items()), tuple(converted.items())
     kernel: TensorKernel = _plans.found(key, lambda: _compiled(statement, specs, wanted, static, converted))
-    return kernel
+    return kernel, operands
 
 
 def _converted(operands: Mapping[str, Stored], formats: Mapping[str, Format]) -> Mapping[str, Stored]:
@@ -111,7 +112,7 @@ def _compiled(
     terms = terms_of(statement, specs)
     kept = structure_of(statement, terms, specs, wanted)
     dtype = dtype_of(statement, terms, specs)
-    if kept is None and is_assembled(statement, terms, specs, wanted):
+    if is_assembled(statement, terms, specs, wanted):
         return _assembling(statement, terms, specs, wanted, dtype, converted)
     written = write("expression", statement, terms, specs, kept, dtype, static)
     kernel = compile_program(written.program, CpuSchedule())

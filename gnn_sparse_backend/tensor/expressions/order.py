@@ -15,7 +15,7 @@ from typing import NoReturn
 from ..errors import CoIterationError
 from ..storage.format import Format
 from .notation import Access, Statement
-from .result import is_assembled, structure_of
+from .result import is_assembled
 from .terms import Operand, Term, terms_of
 
 Chain = tuple[str, ...]
@@ -26,17 +26,17 @@ WALKED = {"dense", "compressed"}
 
 @dataclass(frozen=True)
 class Order:
-    """An order of indices.
+    """The order for a result that is stored sparse.
 
     Attributes:
         indices: all of them, outermost first.
-        result: those of a result that is stored sparse, in the order of its levels.
+        result: those of the result, in the order of its levels.
         workspace: a row of the result is summed before it is stored.
     """
 
     indices: tuple[str, ...]
-    result: tuple[str, ...] = ()
-    workspace: bool = False
+    result: tuple[str, ...]
+    workspace: bool
 
 
 def sparse_accesses(terms: Iterable[Term], operands: Mapping[str, Operand]) -> tuple[Access, ...]:
@@ -50,16 +50,20 @@ def along(access: Access, format: Format) -> Chain:
     return tuple(access.indices[mode] for mode in format.modes_in_order)
 
 
+def _chains(terms: Iterable[Term], operands: Mapping[str, Operand]) -> list[Chain]:
+    return [along(access, operands[access.name].format) for access in sparse_accesses(terms, operands)]
+
+
 def order_of(
     statement: Statement, terms: Sequence[Term], operands: Mapping[str, Operand], result: Sequence[str]
-) -> Order:
+) -> tuple[str, ...]:
     """The order for a result that is stored like an ordinary array. Raises CoIterationError where there is none."""
-    chains = [along(access, operands[access.name].format) for access in sparse_accesses(terms, operands)]
+    chains = _chains(terms, operands)
     every = dict.fromkeys([*result, *(index for term in terms for index in term.indices)])
     found = _sorted(chains, tuple(every))
     if found is None:
         _refuse(statement)
-    return Order(found)
+    return found
 
 
 def assembled_order(
@@ -69,7 +73,7 @@ def assembled_order(
 
     Raises CoIterationError where there is none.
     """
-    chains = [along(access, operands[access.name].format) for access in sparse_accesses(terms, operands)]
+    chains = _chains(terms, operands)
     indices = statement.result.indices
     reduced = tuple(dict.fromkeys(i for term in terms for i in term.indices if i not in indices))
     orders = dict.fromkeys([tuple(modes), *permutations(range(len(indices)))])
@@ -103,9 +107,7 @@ def conversions(statement: Statement, operands: Mapping[str, Operand], wanted: F
     None of an expression whose terms have one sparse operand each, which is visited as it is stored.
     """
     terms = terms_of(statement, operands)
-    assembled = structure_of(statement, terms, operands, wanted) is None and is_assembled(
-        statement, terms, operands, wanted
-    )
+    assembled = is_assembled(statement, terms, operands, wanted)
     walked = sparse_accesses([term for term in terms if assembled or term.together], operands)
     found: dict[str, Format] = {}
     chains: list[Chain] = []

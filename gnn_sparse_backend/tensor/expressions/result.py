@@ -78,10 +78,12 @@ def structure_of(
 def is_assembled(
     statement: Statement, terms: tuple[Term, ...], operands: Mapping[str, Operand], wanted: Format | None
 ) -> bool:
-    """Whether a result that no operand has the structure of is put together, element by element.
+    """Whether the result is put together, element by element, since no operand has its structure.
 
     If not said otherwise, it is where several sparse operands, and no others, have the indices of the result.
     """
+    if structure_of(statement, terms, operands, wanted) is not None:
+        return False
     sparse = [[a for a in term.accesses if operands[a.name].is_sparse] for term in terms]
     if wanted is not None:
         return not wanted.is_dense and any(sparse)

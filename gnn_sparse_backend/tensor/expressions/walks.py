@@ -45,8 +45,7 @@ class Walks:
             self.p, prefix, operand.format, operand.index_dtype, (), lambda level: self.w.index_axes[indices[level]]
         )
         self.axes[access] = made
-        self.w.sizes |= {size: (operand.structure, *what) for size, what in made.sizes.items()}
-        self.w.arrays |= {array: (operand.structure, *what) for array, what in made.arrays.items()}
+        self.w.take(operand.structure, made)
         if not operand.pattern:
             self.buffers[access] = self.w.buffer(access.name, made.all)
 
@@ -152,8 +151,8 @@ class Walks:
     def added(self, term: Term, result: Any, place: Sequence[str]) -> None:
         """Add a product, summed over what the result has not, to the buffer of the result."""
         order = order_of(self.w.statement, [term], self.w.operands, place)
-        last = max((order.indices.index(index) for index in place), default=-1) + 1
-        outer, inner = order.indices[:last], order.indices[last:]
+        last = max((order.index(index) for index in place), default=-1) + 1
+        outer, inner = order[:last], order[last:]
 
         def add(at: At) -> None:
             where = tuple(at[index] for index in place)

@@ -30,11 +30,8 @@ class Workspace(Assembly):
     def run(self) -> Written:
         """The program."""
         self.group, self.columns = self.axis("groups"), self.axis("columns")
-        size = self.p.size(self.fresh("n_rows"))
-        self.sizes[size.name] = ("rows",)
-        shares = self.fresh("shares")
-        self.arrays[shares] = (-1, 0, SHARES)
-        rows = self.p.dense_variable(self.fresh("R"), self.group, (size, size), shares, "int64")
+        count = self.size("rows")
+        rows = self.p.dense_variable(self.fresh("R"), self.group, (count, count), self.array(SHARES), "int64")
         self.declare_result((self.group, rows))
         first = self.p.buffer(self.named("First", FIRST), (self.group,), "int64")
         stamps = self.index_dtype if len(self.above) == 1 else "int64"

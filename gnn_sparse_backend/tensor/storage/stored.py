@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import FormatError
 from .format import Format, as_format, dense
-from .structure import LevelArrays, Structure, pack
+from .structure import Structure, dense_levels, pack
 from .values import Values, dtype_name, is_tensor, spread, taken, to_dtype
 
 if TYPE_CHECKING:
@@ -189,8 +189,4 @@ def _dense(found: Stored) -> Values:
 def of_dense(values: Values) -> Stored:
     """A dense array of all dimensions of `values`, which it shares where they are contiguous."""
     shape = tuple(int(n) for n in values.shape)
-    levels, number = [], 1
-    for extent in shape:
-        number *= extent
-        levels.append(LevelArrays("dense", extent, number))
-    return Stored(Structure(dense(len(shape)), shape, tuple(levels)), values.reshape(-1))
+    return Stored(Structure(dense(len(shape)), shape, tuple(dense_levels(shape))), values.reshape(-1))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
 
 import numpy as np
 
@@ -36,6 +38,12 @@ class LevelArrays:
     offsets: np.ndarray | None = None
     indices: np.ndarray | None = None
     width: int = 0
+
+
+def dense_levels(extents: Sequence[int], above: int = 1) -> list[LevelArrays]:
+    """Dense levels, the first under so many positions."""
+    positions = list(accumulate(extents, mul, initial=above))[1:]
+    return [LevelArrays("dense", extent, number) for extent, number in zip(extents, positions)]
 
 
 @dataclass(frozen=True, eq=False)
