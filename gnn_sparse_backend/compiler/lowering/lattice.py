@@ -9,12 +9,12 @@ from the meaning of stage I, so that a case is the body and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
 
 from ..language.axes import Axis
-from ..language.expr import Binary, Const, Expr, Load, Present, Select, Stored
+from ..language.expr import Binary, Const, Expr, Load, Present, Select, Stored, as_expr
 from ..language.operands import names_element, operands
 from ..language.program import (
     Buffer,
@@ -27,6 +27,7 @@ from ..language.program import (
     map_expressions,
     map_iterations,
     map_store,
+    stores_in,
     walk_iterations,
 )
 from ..language.traversal import map_children, rewrite, walk
@@ -51,20 +52,20 @@ class _Lattices:
             return replace(it, body=self._inner(it.body))
         asked = operands(it)
         if _known(it, asked, ()).where != _FALSE:  # also where nothing is stored
-            points = [Point(it.merged, self._cases(it, asked, it.merged), True)]
-            return replace(it, body=(), points=tuple(points))
+            every = Point(it.merged, self._cases(it, asked, (*_subsets(it.merged), ())), every=True)
+            return replace(it, body=(), points=(every,))
         points = []
         for axes in _subsets(it.merged):
             left = _known(it, asked, axes, asking=True)
             if left.where == _FALSE or set(axes) - _mentioned(left):
                 continue  # nothing to do, or what a smaller point does
-            cases = self._cases(it, asked, axes)
-            points.append(Point(axes, tuple(case for case in cases if case.present)))
+            points.append(Point(axes, self._cases(it, asked, _subsets(axes))))
         return replace(it, body=(), points=tuple(points))
 
-    def _cases(self, it: Iteration, asked: dict[Axis, Stored], axes: tuple[Axis, ...]) -> tuple[Case, ...]:
+    def _cases(self, it: Iteration, asked: dict[Axis, Stored], sets: Iterable[tuple[Axis, ...]]) -> tuple[Case, ...]:
+        """One for each set of axes that store the coordinate."""
         cases = []
-        for present in (*_subsets(axes), ()):
+        for present in sets:
             known = _known(it, asked, present)
             if known.where == _FALSE:
                 cases.append(Case(present, ()))
@@ -114,15 +115,7 @@ def _mentioned(it: Iteration) -> set[Axis]:
         found.update(
             expr.buffer.axes if isinstance(expr, Load) else expr.axis.chain if isinstance(expr, Stored) else ()
         )
-    return found | {axis for s in it.statements for axis in _stored_to(s)}
-
-
-def _stored_to(statement: Store | Iteration) -> Iterator[Axis]:
-    if isinstance(statement, Store):
-        yield from statement.buffer.axes
-    else:
-        for inner in (*statement.init, *statement.statements):
-            yield from _stored_to(inner)
+    return found.union(*(store.buffer.axes for store in stores_in((it,))))
 
 
 def _known(it: Iteration, asked: dict[Axis, Stored], axes: tuple[Axis, ...], asking: bool = False) -> Iteration:
@@ -167,7 +160,7 @@ class _Known:
             case Present() if self.absent(expr.load.buffer.axes, expr.load.indices):
                 return _FALSE
             case Load() if self.absent(expr.buffer.axes, expr.indices):
-                return Const(0.0 if expr.dtype.startswith(("float", "bfloat")) else 0, expr.dtype)
+                return as_expr(0, expr.dtype)
         return _folded(map_children(expr, self.value))
 
 
