@@ -39,11 +39,11 @@ class Dropout(nn.Module):
             raise ValueError(f"Dropout: x must have {self.rows.numel()} rows, got shape {tuple(x.shape)}")
         if not self.training or self.p == 0:
             return x
-        key = _scalar_mix(_scalar_mix(self.seed * _GOLDEN) + int(self.calls))
+        key = _mix(_mix(torch.tensor(_signed(self.seed * _GOLDEN))) + self.calls)
         self.calls += 1
         width = x[:1].numel() if x.shape[0] else 0
         index = self.rows.to(x.device)[:, None] * width + torch.arange(width, device=x.device)
-        drawn = _shifted(_mix(index * _signed(_GOLDEN) + _signed(key)), 32)
+        drawn = _shifted(_mix(index * _signed(_GOLDEN) + key), 32)
         return x * (drawn >= int(self.p * 2**32)).view_as(x) / (1 - self.p)
 
     def extra_repr(self) -> str:
@@ -57,17 +57,12 @@ def _mix(z: Tensor) -> Tensor:
     return z ^ _shifted(z, 31)
 
 
-def _scalar_mix(z: int) -> int:
-    z %= _WORD
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % _WORD
-    z = (z ^ z >> 27) * 0x94D049BB133111EB % _WORD
-    return z ^ z >> 31
-
-
 def _shifted(z: Tensor, bits: int) -> Tensor:
     """A shift to the right that brings in zeros."""
     return (z >> bits) & ((1 << 64 - bits) - 1)
 
 
-def _signed(word: int) -> int:
+def _signed(number: int) -> int:
+    """The last 64 bits of a number, as a tensor of int64 holds them."""
+    word = number % _WORD
     return word - _WORD if word >> 63 else word

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import dgl
 import torch
@@ -11,17 +11,24 @@ from dgl.nn import GraphConv, HeteroGraphConv, SAGEConv
 from torch import Tensor, nn
 
 
-class SAGE(nn.Module):
-    """SAGEConv layers with the mean of neighbours, and ReLU between them."""
+class Network(nn.Module):
+    """Layers with ReLU between them, a block for each."""
 
-    def __init__(self, widths: Sequence[int]):
+    def __init__(self, layers: Iterable[nn.Module]):
         super().__init__()
-        self.layers = nn.ModuleList(SAGEConv(i, o, "mean") for i, o in itertools.pairwise(widths))
+        self.layers = nn.ModuleList(layers)
 
     def forward(self, blocks: Sequence[dgl.DGLGraph], x: Tensor) -> Tensor:
         for layer, block in zip(self.layers[:-1], blocks):
             x = torch.relu(layer(block, x))
         return self.layers[-1](blocks[-1], x)
+
+
+class SAGE(Network):
+    """SAGEConv layers with the mean of neighbours."""
+
+    def __init__(self, widths: Sequence[int]):
+        super().__init__(SAGEConv(i, o, "mean") for i, o in itertools.pairwise(widths))
 
 
 class RelationalLayer(nn.Module):
@@ -43,14 +50,8 @@ class RelationalLayer(nn.Module):
         return self.itself(own) + self.relations(block, given)["node"]
 
 
-class RGCN(nn.Module):
-    """Relational layers with ReLU between them."""
+class RGCN(Network):
+    """Relational layers."""
 
     def __init__(self, relations: Sequence[str], widths: Sequence[int]):
-        super().__init__()
-        self.layers = nn.ModuleList(RelationalLayer(relations, i, o) for i, o in itertools.pairwise(widths))
-
-    def forward(self, blocks: Sequence[dgl.DGLGraph], x: Tensor) -> Tensor:
-        for layer, block in zip(self.layers[:-1], blocks):
-            x = torch.relu(layer(block, x))
-        return self.layers[-1](blocks[-1], x)
+        super().__init__(RelationalLayer(relations, i, o) for i, o in itertools.pairwise(widths))
