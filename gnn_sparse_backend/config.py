@@ -109,7 +109,7 @@ POOL_BYTES = Variable(
     "1073741824",
     "a sixteenth of the machine's memory",
     "how much memory of dropped results is kept for later ones; 0 keeps nothing",
-    "when the operators are imported (runtime.memory)",
+    "when the operators are imported (runtime.pool)",
 )
 PYG_CACHE_BYTES = Variable(
     "GSB_PYG_CACHE_BYTES",
@@ -137,6 +137,7 @@ CHECKOUT: Mapping[str, str] = {
     "GSB_DATA": "the folder of real data sets, for tests, benchmarks and models",
     "GSB_SANITIZED_DEVICE": "set by tests.sanitizer for the process that it watches",
     "GSB_SERIAL_GPU": "1: the CPU's own tests take the way to a GPU, whose kernels run serially on the CPU",
+    "GSB_TACO": "the folder in which TACO was built, for benchmarks",
     "GSB_SIMT": "set by tests.simt: kernels are their CUDA source, thread by thread",
     "GSB_SIMT_LARGE": "1: tests.simt runs plans on large graphs too",
     "GSB_SIMT_ORDERS": "numbers of orders, 0,1,7, in which tests.simt runs the threads of every launch",

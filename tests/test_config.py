@@ -9,7 +9,7 @@ import pytest
 
 from gnn_sparse_backend import config
 from gnn_sparse_backend.compiler.cache import cache_dir
-from gnn_sparse_backend.runtime import allocator, memory
+from gnn_sparse_backend.runtime import allocator, pool
 
 ROOT = Path(__file__).parents[1]
 # ends in a letter or digit, so that "GSB_*" and "GSB_" are no names
@@ -18,7 +18,7 @@ READ = {
     config.CACHE_DIR: "compiler/cache/disk.py",
     config.CUDA_COMPILER: "compiler/codegen/cuda/machine_code.py",
     config.LOG: "log.py",
-    config.POOL_BYTES: "runtime/memory.py",
+    config.POOL_BYTES: "runtime/pool.py",
     config.PYG_CACHE_BYTES: "integrations/core/graphs.py",
     config.REUSE_MEMORY: "runtime/allocator.py",
 }
@@ -112,7 +112,7 @@ def test_readers_see_the_present_value(monkeypatch, tmp_path):
     monkeypatch.setenv("GSB_CACHE_DIR", str(tmp_path))
     assert cache_dir() == tmp_path
     monkeypatch.setenv("GSB_POOL_BYTES", "77")
-    assert memory._limit() == 77
+    assert pool._limit() == 77
     monkeypatch.setattr(allocator, "_asked", None)  # what another test asked for goes before the environment
     monkeypatch.setenv("GSB_REUSE_MEMORY", "maybe")
     with pytest.raises(ValueError, match="GSB_REUSE_MEMORY must be 0 or 1, got 'maybe'"):

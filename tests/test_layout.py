@@ -20,7 +20,7 @@ ROOMS = {
     "log": {"config"},
     "": _SETTINGS,  # public names are imported when they are first used
     "compiler": {"config"},
-    "tensor": {"compiler"},
+    "tensor": {"compiler", "planner", "runtime"},
     "runtime": {"compiler", "config"},
     "formats": {"compiler"},
     "planner": {"compiler"},

@@ -60,7 +60,7 @@ def einsum(subscripts: str, *operands: Any, format: GivenFormat = None) -> Array
 def compile(expression: str, /, *, format: GivenFormat = None, **operands: Any) -> Kernel:
     """The kernel of an expression for operands like these, to be kept: `print(kernel.stages())`, `kernel(B=b, C=c)`.
 
-    Arguments and errors are those of `evaluate`. Formats, types, numbers of slots and extents up to 128 of indices of
+    Arguments and errors are those of `evaluate`. Formats, types, numbers of slots and extents up to 512 of indices of
     dense operands alone are compiled in.
     """
     statement = parse(expression)

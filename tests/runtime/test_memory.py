@@ -12,6 +12,7 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.runtime import memory
+from gnn_sparse_backend.runtime import pool as pools
 
 
 def printed(body: str) -> list[int]:
@@ -110,7 +111,7 @@ def test_results_are_plain_tensors(shape, dtype):
 
 @pytest.fixture
 def pool(monkeypatch):
-    fresh = memory.Pool(64 << 20)
+    fresh = pools.Pool(64 << 20)
     monkeypatch.setattr(memory, "POOL", fresh)
     return fresh
 
@@ -183,7 +184,7 @@ def test_threads_get_memory_of_their_own(pool):
 
 
 def test_nothing_is_kept_without_a_limit(monkeypatch):
-    monkeypatch.setattr(memory, "POOL", memory.Pool(0))
+    monkeypatch.setattr(memory, "POOL", pools.Pool(0))
     large().fill_(1)
     assert memory.POOL.kept == 0
 
@@ -191,7 +192,7 @@ def test_nothing_is_kept_without_a_limit(monkeypatch):
 def test_a_limit_that_is_no_number_is_refused(monkeypatch):
     monkeypatch.setenv("GSB_POOL_BYTES", "1GB")
     with pytest.raises(ValueError, match="GSB_POOL_BYTES must be a number of bytes, got '1GB'"):
-        memory._limit()
+        pools._limit()
 
 
 def test_results_of_the_operator_come_from_the_pool(pool):

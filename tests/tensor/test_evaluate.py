@@ -153,6 +153,10 @@ def test_what_is_not_stored_is_zero_whatever_it_meets():
     for format in MATRIX_FORMATS[:-2]:
         found = st.evaluate("y[i] = A[i,j] * x[j]", A=st.array(a, format), x=np.array([np.inf, 3]))
         assert found.to_dense().tolist() == [np.inf, 0, 6]
+        # a factor that leaves the sum meets no row that has none
+        factors = {"x": np.array([np.inf, 3]), "d": np.array([1, np.inf, -1])}
+        found = st.evaluate("y[i] = 2 * A[i,j] * d[i] * x[j]", A=st.array(a, format), **factors)
+        assert found.to_dense().tolist() == [np.inf, 0, -12]
 
 
 @pytest.mark.parametrize("format", ["dense", "csr", "csc", "coo", "dcsr", "ell", "dia", "bsr(2)"])

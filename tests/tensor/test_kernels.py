@@ -30,7 +30,7 @@ def test_its_stages_are_printed():
     text = st.compile("y[i] = A[i,j] * x[j]", A=st.array(A, "csr"), x=B[:, 0]).stages()
     for part in ("# Stage I,", "p.sparse_variable(", "# Stage II,", "# Stage III,", "# Assembly"):
         assert part in text
-    assert "y[i] = y[i] + A[i, j] * x[j]" in text and "T.parallel(" in text
+    assert "Sum_0[one] = Sum_0[one] + A[i, j] * x[j]" in text and "T.parallel(" in text
 
 
 def test_rows_of_compressed_tensors_run_in_parallel():

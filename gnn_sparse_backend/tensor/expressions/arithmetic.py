@@ -20,9 +20,9 @@ def constant(value: float, dtype: str) -> Expr:
     return number(value if dtype == "int64" else float(value), dtype)
 
 
-def product(term: Term, dtype: str, element: Element) -> Expr:
-    """The factors of a term multiplied, its divisors last, and its coefficient."""
-    found: Expr | None = None
+def product(term: Term, dtype: str, element: Element, summed: Expr | None = None) -> Expr:
+    """The factors of a term multiplied, its divisors last, and its coefficient; summed: what stands for the others."""
+    found = summed
     for factor in sorted(term.factors, key=lambda each: each.inverse):
         x = value(factor.of, dtype, element)
         if factor.inverse:

@@ -13,6 +13,7 @@ from ...compiler.language.expr import Expr
 from ...compiler.language.program import WORDS
 from .arithmetic import constant
 from .axes import LevelAxes, axes
+from .levels import Nest
 from .notation import Access, Statement
 from .terms import Operand, Term
 
@@ -27,6 +28,7 @@ class Written:
         arrays: by name of an index array: (structure, level, what); structure -1 of one that is given at each call.
         buffers: by name of a buffer: the operand, or "" for the result, or what else is given at each call.
         masks: by name of a buffer: the structure whose mask it is.
+        nests: sums and dot products that have buffers of their own.
     """
 
     program: Program
@@ -34,6 +36,7 @@ class Written:
     arrays: dict[str, tuple[int, int, str]]
     buffers: dict[str, str]
     masks: dict[str, int]
+    nests: tuple[Nest, ...] = ()
 
 
 class Declared:
@@ -59,6 +62,7 @@ class Declared:
         self.buffers: dict[str, BufferHandle] = {}
         self.names: dict[str, str] = {}
         self.operand_of: dict[str, str] = {}
+        self.nests: list[Nest] = []
         self._one: Axis | None = None
 
     def declare(self, terms: tuple[Term, ...], walked: bool = False) -> None:
@@ -152,4 +156,6 @@ class Declared:
 
     def written(self, others: Mapping[str, str]) -> Written:
         """The finished program; others: what its buffers are beside operands."""
-        return Written(self.p.finish(), self.sizes, self.arrays, self.operand_of | dict(others), self.masks)
+        return Written(
+            self.p.finish(), self.sizes, self.arrays, self.operand_of | dict(others), self.masks, tuple(self.nests)
+        )

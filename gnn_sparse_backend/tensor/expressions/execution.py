@@ -15,14 +15,14 @@ from ..errors import FormatError
 from ..storage.format import Format
 from ..storage.stored import Stored, of_dense
 from ..storage.structure import LevelArrays, Structure, dense_levels
-from ..storage.values import Values, argument, is_tensor, to_dtype, zeros_like
-from .assembly import COUNT, INDICES, OFFSETS, VALUES
+from ..storage.values import Values, argument, empty_like, is_tensor, to_dtype, zeros_like
+from .assembled.assembly import COUNT, INDICES, OFFSETS, VALUES
+from .assembled.order import Order
+from .assembled.workspace import BLOCK, FIRST, SHARES
 from .declared import Written
 from .notation import Statement
-from .order import Order
 from .result import Kept, accumulator
 from .terms import Operand, Term
-from .workspace import BLOCK, FIRST, SHARES
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ def run(plan: Plan, operands: Mapping[str, Stored], sizes: Mapping[str, int]) ->
     shape = tuple(sizes[index] for index in plan.statement.result.indices)
     kept = None if plan.kept is None else _kept_structure(plan, operands, sizes)
     count = int(np.prod(shape, dtype=np.int64)) if kept is None else kept.positions
-    out = _empty(plan, operands, count)
+    out = _result(plan, operands, count)
     found = out.reshape(shape or (1,)) if kept is None else out.reshape(_shape_of(plan.written, "", kept))
     plan.kernel(*_arguments(plan, plan.written, operands, sizes, {VALUES: found}))
     out = to_dtype(out, plan.dtype)
@@ -96,7 +96,7 @@ def _assemble(plan: Plan, counted: Counted, operands: Mapping[str, Stored], size
             f"the result of {plan.statement} has {total} elements, more than {counted.index_dtype} can count; "
             "give an operand made with index_dtype='int64'"
         )
-    values = _empty(plan, operands, total)
+    values = _zeros(plan, operands, total)
     # threads get as many elements each
     shares = np.searchsorted(offsets, np.arange(groups + 1) * total // groups)
     shares[0], shares[-1] = 0, rows
@@ -112,10 +112,21 @@ def _assemble(plan: Plan, counted: Counted, operands: Mapping[str, Stored], size
     return Stored(structure, to_dtype(values, plan.dtype))
 
 
-def _empty(plan: Plan, operands: Mapping[str, Stored], count: int) -> Values:
-    """Zeros in the type that is summed in, PyTorch's where an operand is."""
+def _example(plan: Plan, operands: Mapping[str, Stored]) -> Values:
+    """No values, in the type that is summed in, of PyTorch where an operand is."""
     example = next((each.values for each in operands.values() if is_tensor(each.values)), np.empty(0))
-    return zeros_like(to_dtype(example[:0], accumulator(plan.dtype)), count)
+    return to_dtype(example[:0], accumulator(plan.dtype))
+
+
+def _zeros(plan: Plan, operands: Mapping[str, Stored], count: int) -> Values:
+    return zeros_like(_example(plan, operands), count)
+
+
+def _result(plan: Plan, operands: Mapping[str, Stored], count: int) -> Values:
+    """So many values, which the kernel writes all of: zeros where it leaves some out."""
+    if plan.kept is not None and ("slots" in plan.kept.format.levels or plan.kept.format.masked):
+        return _zeros(plan, operands, count)
+    return empty_like(_example(plan, operands), count)
 
 
 def _arguments(

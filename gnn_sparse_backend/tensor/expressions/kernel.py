@@ -9,17 +9,18 @@ from ...compiler import CpuSchedule, Program, compile_program
 from ...compiler.cache.bounded import shared
 from ..storage.format import Format, as_format, dense
 from ..storage.stored import GivenFormat, Stored
-from .assembly import Assembly
+from .assembled.assembly import Assembly
+from .assembled.order import assembled_order, conversions, modes_of
+from .assembled.workspace import Workspace
 from .execution import Counted, Plan, run
 from .notation import Statement, accesses
-from .order import assembled_order, conversions, modes_of
 from .program import write
+from .registers import is_far, scheduled
 from .result import accumulator, dtype_of, is_assembled, structure_of
 from .specs import extents_of, specs_of
 from .terms import Operand, Term, terms_of
-from .workspace import Workspace
 
-MOST_STATIC = 128
+MOST_STATIC = 512
 """Extents of dense indices up to this are compiled in, so that loops over them are vectors."""
 
 _plans = shared("tensor expressions", 1024)
@@ -93,8 +94,9 @@ def kernel_of(
         index for access in accesses(statement.expression) if specs[access.name].is_sparse for index in access.indices
     }
     static = {index: n for index, n in sizes.items() if looked_up and index not in looked_up and 0 < n <= MOST_STATIC}
-    key = str(statement), tuple(specs.items()), wanted, tuple(static.items()), tuple(converted.items())
-    kernel: TensorKernel = _plans.found(key, lambda: _compiled(statement, specs, wanted, static, converted))
+    far = frozenset(name for name, each in operands.items() if is_far(each.values.nbytes))
+    key = str(statement), tuple(specs.items()), wanted, tuple(static.items()), tuple(converted.items()), far
+    kernel: TensorKernel = _plans.found(key, lambda: _compiled(statement, specs, wanted, static, converted, far))
     return kernel, operands
 
 
@@ -108,6 +110,7 @@ def _compiled(
     wanted: Format | None,
     static: Mapping[str, int],
     converted: Mapping[str, Format],
+    far: frozenset[str],
 ) -> TensorKernel:
     terms = terms_of(statement, specs)
     kept = structure_of(statement, terms, specs, wanted)
@@ -115,7 +118,7 @@ def _compiled(
     if is_assembled(statement, terms, specs, wanted):
         return _assembling(statement, terms, specs, wanted, dtype, converted)
     written = write("expression", statement, terms, specs, kept, dtype, static)
-    kernel = compile_program(written.program, CpuSchedule())
+    kernel = compile_program(*scheduled(written, far))
     plan = Plan(statement, terms, specs, kept, dtype, static, written, kernel, None, converted)
     made = dense(len(statement.result.indices)) if kept is None else kept.format
     return TensorKernel(plan, made if wanted is None else wanted)

@@ -10,6 +10,7 @@ from ...compiler import Axis, both, differ, equal, number
 from ...compiler.language.expr import Expr, Var
 from .arithmetic import product
 from .declared import Declared, Written
+from .levels import Levels, nestable
 from .notation import Access, Statement
 from .result import Kept, accumulator
 from .terms import Operand, Term
@@ -194,41 +195,10 @@ class TermWriter:
 
     def emit(self, assign: bool) -> None:
         """assign: the result is written; otherwise it is added to."""
-        if assign and self.rows_apart():
-            self.by_rows()
+        if nestable(self):
+            self.w.nests.append(Levels(self, assign).emit())
         else:
             self.flat(assign)
-
-    def rows_apart(self) -> bool:
-        """Whether each row of the result is summed by itself, over a dense index whose extent is known."""
-        kinds = "".join(loop.kind for loop in self.sparse_loops)
-        one = len(self.free) == 1 and not self.reduced and isinstance(self.free[0].axis.length, int)
-        return one and "SR" in kinds and "RS" not in kinds
-
-    def by_rows(self) -> None:
-        """An iteration over rows, with the sum of each in a buffer of its own, which stays in registers."""
-        w, p, (feature,) = self.w, self.p, self.free
-        rows = [loop for loop in self.sparse_loops if loop.kind == "S"]
-        summed = [*(loop for loop in self.sparse_loops if loop.kind == "R"), feature]
-        kinds, names = "".join(loop.kind for loop in summed), [loop.name for loop in summed]
-        outer = [loop.axis for loop in rows]
-        with p.iterate(
-            w.fresh(f"term{self.at}"), outer, "S" * len(rows), [r.name for r in rows], self.fused(rows)
-        ) as at:
-            variables = dict(zip(outer, at))
-            total = p.local(w.fresh("Sum"), (feature.axis,), w.dtype)
-            with p.iterate(w.fresh(f"sum{self.at}"), [loop.axis for loop in summed], kinds, names) as inner:
-                k = inner[-1]
-                known = variables | dict(zip((loop.axis for loop in summed), inner))
-                with p.init():
-                    total[k] = w.constant(0)
-                at_element = self.coordinates(known)[0]
-                total[k] = total[k] + product(
-                    self.term, w.dtype, lambda access: self.element(access, at_element, known)
-                )
-            with p.iterate(w.fresh(f"row{self.at}"), [feature.axis], "S", [w.fresh(f"{feature.name}_out")]) as (k,):
-                known = variables | {feature.axis: k}
-                w.result[self.place(self.coordinates(known)[0], known)] = total[k]
 
     def flat(self, assign: bool) -> None:
         """One iteration over all loops."""

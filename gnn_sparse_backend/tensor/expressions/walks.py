@@ -15,10 +15,10 @@ from ...compiler.language.builder import BufferHandle
 from ...compiler.language.expr import Expr, Stored, Var
 from ...compiler.language.traversal import walk
 from .arithmetic import product
+from .assembled.order import along, order_of, sparse_accesses
 from .axes import LevelAxes, axes
 from .declared import Declared
 from .notation import Access, Call, Expression, Operation
-from .order import along, order_of, sparse_accesses
 from .terms import Term
 
 At = Mapping[str, Expr]

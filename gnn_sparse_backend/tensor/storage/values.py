@@ -5,10 +5,13 @@ PyTorch is imported by whoever has a tensor of it; nothing here imports it.
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any, TypeAlias
 
 import numpy as np
+
+from ...runtime.pool import POOL, WORTHWHILE
 
 Values: TypeAlias = Any
 """A NumPy array or a PyTorch tensor."""
@@ -60,6 +63,20 @@ def promoted(names: list[str]) -> str:
 def zeros_like(values: Values, count: int) -> Values:
     """So many zeros of the type and the library of `values`."""
     return values.new_zeros(count) if is_tensor(values) else np.zeros(count, values.dtype)
+
+
+def empty_like(values: Values, count: int) -> Values:
+    """So many values of the type and the library of `values`, whatever they are; many of them in memory that earlier
+    results have left.
+    """
+    if is_tensor(values):
+        from ...runtime.memory import empty  # which imports PyTorch
+
+        return empty(values, count)
+    size = count * values.dtype.itemsize
+    if size < WORTHWHILE or not POOL.limit or os.name != "posix":
+        return np.empty(count, values.dtype)
+    return np.frombuffer(POOL.lease(size), values.dtype, count)
 
 
 def spread(values: Values, positions: np.ndarray, count: int) -> Values:

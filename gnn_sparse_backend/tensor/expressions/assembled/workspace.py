@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from ...compiler import Axis, equal, number, select
-from ...compiler.language.builder import BufferHandle
-from ...compiler.language.expr import Expr
+from ....compiler import Axis, equal, number, select
+from ....compiler.language.builder import BufferHandle
+from ....compiler.language.expr import Expr
+from ..declared import Written
+from ..terms import Term
+from ..walks import At
 from .assembly import Assembly
-from .declared import Written
-from .terms import Term
-from .walks import At
 
 BLOCK = 64
 """Columns that are looked at together."""

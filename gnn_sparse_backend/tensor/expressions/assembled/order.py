@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import NoReturn
 
-from ..errors import CoIterationError
-from ..storage.format import Format
-from .notation import Access, Statement
-from .result import is_assembled
-from .terms import Operand, Term, terms_of
+from ...errors import CoIterationError
+from ...storage.format import Format
+from ..notation import Access, Statement
+from ..result import is_assembled
+from ..terms import Operand, Term, terms_of
 
 Chain = tuple[str, ...]
 """Indices of which each comes before the next."""

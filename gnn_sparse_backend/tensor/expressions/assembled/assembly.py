@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...compiler import Axis, Size, equal, number
-from ...compiler.language.builder import BufferHandle
-from ...compiler.language.expr import Expr
-from .declared import Declared, Written
-from .notation import Statement
+from ....compiler import Axis, Size, equal, number
+from ....compiler.language.builder import BufferHandle
+from ....compiler.language.expr import Expr
+from ..declared import Declared, Written
+from ..notation import Statement
+from ..terms import Operand, Term
+from ..walks import At, Walks
 from .order import Order
-from .terms import Operand, Term
-from .walks import At, Walks
 
 COUNT, OFFSETS, INDICES, VALUES = "count", "offsets", "indices", ""
 """What a parameter is that no operand has."""

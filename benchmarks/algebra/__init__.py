@@ -1,0 +1,1 @@
+"""Sparse tensor algebra: problems, and whoever can solve them."""

@@ -1,0 +1,1 @@
+"""Results with coordinates of their own: counted first, then filled."""

@@ -1,0 +1,222 @@
+"""The loops of one product, level by level: a buffer for each sum, and each factor where its indices are known.
+
+    A[i,r] = B[i,j,k] * C[j,r] * D[k,r], with B in CSF          A[i,j] = B[i,j] * C[i,r] * D[j,r], with B in CSR
+
+    rows (i):                                                   rows (i):
+      Sum[r] = 0                                                  elements (j):
+      sum (j):                                                      dot (r): Dot += C[i,r] * D[j,r]
+        Sum_[r] = 0                                                 A[i,j] = Dot * B[i,j]
+        sum_ (k): Sum_[r] += B[i,j,k] * D[k,r]
+        Sum[r] += Sum_[r] * C[j,r]
+      A[i,r] = Sum[r]
+
+A factor leaves a sum only where the sum has terms: what is not stored is zero, whatever it would be multiplied by. The
+factored sum of a tensor's fibres is that of SPLATT (Smith et al., IPDPS 2015).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ...compiler import Axis
+from ...compiler.language.builder import BufferHandle
+from ...compiler.language.expr import Expr, Var
+from .arithmetic import product
+from .notation import Access
+
+if TYPE_CHECKING:
+    from .program import Loop, TermWriter
+
+WALKED = ("dense", "compressed", "slots")
+"""Levels whose loops meet each coordinate once."""
+
+
+@dataclass(frozen=True)
+class Nest:
+    """What a schedule has to know of such loops.
+
+    Attributes:
+        rows: the iteration around all, by name.
+        elements: the innermost iteration over elements of the sparse operand.
+        feature: the axis of the features that are summed side by side; "" of a dot product.
+        dot: the iteration of a dot product over features; "" of other sums.
+        width: of the features.
+        dtype: that is summed in.
+        deep: there are sums within sums.
+        gathered: buffers whose rows the elements choose.
+    """
+
+    rows: str
+    elements: str
+    feature: str
+    dot: str
+    width: int
+    dtype: str
+    deep: bool
+    gathered: tuple[str, ...]
+
+
+def nestable(loops: TermWriter) -> bool:
+    """Whether a product can be written so."""
+    format = loops.format
+    if format is None or loops.conditional or not set(format.levels) <= set(WALKED):
+        return False
+    kinds = "".join(loop.kind for loop in loops.sparse_loops)
+    if "RS" in kinds or not kinds.startswith("S") or len(loops.free) + len(loops.reduced) > 1:
+        return False
+    dense = [*loops.free, *loops.reduced]
+    if not all(isinstance(loop.axis.length, int) for loop in dense):
+        return False
+    return "R" in kinds if not loops.reduced else "R" not in kinds and len(kinds) > 1
+
+
+class Levels:
+    """The loops of one product of which `nestable` holds."""
+
+    def __init__(self, loops: TermWriter, assign: bool) -> None:
+        self.loops, self.w, self.p, self.assign = loops, loops.w, loops.p, assign
+        spatial = [loop for loop in loops.sparse_loops if loop.kind == "S"]
+        self.sums = [loop for loop in loops.sparse_loops if loop.kind == "R"]
+        # the elements of a dot product are visited inside of their rows
+        self.outer, self.inside = (spatial, []) if self.sums else (spatial[:-1], spatial[-1:])
+        self.places = self._places()
+
+    def _places(self) -> list[list[int]]:
+        """The numbers of the factors that are multiplied outside of so many of the sums, one list for each number."""
+        loops = [*self.sums, *self.loops.reduced]
+        found: list[list[int]] = [[] for _ in range(len(loops) + 1)]
+        free = {loop.name: None for loop in self.loops.free}
+        known = [set(self._indices([*self.outer, *self.inside])) | set(self._names(free))]
+        for loop in loops:
+            known.append(known[-1] | set(self._indices([loop])))
+        for number, factor in enumerate(self.loops.term.factors):
+            depth = len(loops)
+            while depth and factor.indices <= known[depth - 1] and self._has_terms(loops[depth - 1]):
+                depth -= 1
+            found[depth].append(number)
+        return found
+
+    def _names(self, variables: Mapping[str, None]) -> list[str]:
+        return [index for index, name in self.w.names.items() if name in variables]
+
+    def _indices(self, given: list[Loop]) -> list[str]:
+        """The indices whose coordinates these loops give."""
+        sparse = self.loops.term.sparse
+        assert self.loops.axes is not None and self.loops.format is not None and sparse is not None
+        of_level = dict(
+            zip(self.loops.axes.levels, (sparse.indices[mode] for mode in self.loops.format.modes_in_order))
+        )
+        dense = {axis: index for index, axis in self.w.index_axes.items()}
+        return [index for loop in given if (index := of_level.get(loop.axis, dense.get(loop.axis))) is not None]
+
+    def _has_terms(self, loop: Loop) -> bool:
+        """Whether a sum has a term wherever it is computed: coordinates that are stored have elements under them."""
+        parent = loop.axis.parent
+        if parent is None:
+            return isinstance(loop.axis.length, int)
+        assert self.loops.axes is not None and self.loops.format is not None
+        levels = dict(zip(self.loops.axes.levels, self.loops.format.levels))
+        return levels.get(parent) == "compressed" and levels.get(loop.axis) == "compressed"
+
+    def emit(self) -> Nest:
+        w, p = self.w, self.p
+        rows = w.fresh(f"term{self.loops.at}")
+        outer = [loop.axis for loop in self.outer]
+        names = [loop.name for loop in self.outer]
+        with p.iterate(rows, outer, "S" * len(outer), names, self.loops.fused(self.outer)) as at:
+            known: dict[Axis, Var] = dict(zip(outer, at))
+            if self.sums:
+                nest = self._summed(rows, known)
+            else:
+                nest = self._dots(rows, known)
+        return nest
+
+    # Sums over elements, for each feature.
+
+    def _summed(self, rows: str, known: dict[Axis, Var]) -> Nest:
+        feature = self.loops.free[0].axis if self.loops.free else self.w.one
+        name = self.loops.free[0].name if self.loops.free else "one"
+        total, elements = self._sum(0, known, feature, name)
+        with self._over(feature, name, "row") as (k,):
+            at = known | {feature: k}
+            self._store(at, self._product(0, at, total[k]))
+        width = feature.length
+        assert isinstance(width, int)
+        deep, gathered = len(self.sums) > 1, self._gathered(self.sums[-1], width)
+        return Nest(rows, elements, feature.name, "", width, self.w.dtype, deep, gathered)
+
+    def _sum(self, depth: int, known: dict[Axis, Var], feature: Axis, name: str) -> tuple[BufferHandle, str]:
+        """The sums of one level, and the name of the innermost iteration over elements."""
+        w, p, loop = self.w, self.p, self.sums[depth]
+        total = p.local(w.fresh("Sum"), (feature,), w.dtype)
+        elements = w.fresh(f"sum{self.loops.at}")
+        if depth + 1 == len(self.sums):
+            with p.iterate(elements, [loop.axis, feature], "RS", [loop.name, name]) as (element, k):
+                here = known | {loop.axis: element, feature: k}
+                with p.init():
+                    total[k] = w.constant(0)
+                total[k] = total[k] + self._product(depth + 1, here)
+            return total, elements
+        with self._over(feature, name, "zero") as (k,):
+            total[k] = w.constant(0)
+        with p.iterate(elements, [loop.axis], "R", [loop.name]) as (element,):
+            at = known | {loop.axis: element}
+            inner, elements = self._sum(depth + 1, at, feature, name)
+            with self._over(feature, name, "add") as (k,):
+                total[k] = total[k] + self._product(depth + 1, at | {feature: k}, inner[k])
+        return total, elements
+
+    def _over(self, feature: Axis, name: str, what: str) -> AbstractContextManager[tuple[Var, ...]]:
+        w = self.w
+        return self.p.iterate(w.fresh(f"{what}{self.loops.at}"), [feature], "S", [w.fresh(f"{name}_{what}")])
+
+    # Dot products over features, at each element.
+
+    def _dots(self, rows: str, known: dict[Axis, Var]) -> Nest:
+        w, p, (element,), (term,) = self.w, self.p, self.inside, self.loops.reduced
+        elements, dot = w.fresh(f"elements{self.loops.at}"), w.fresh(f"dot{self.loops.at}")
+        with p.iterate(elements, [element.axis], "S", [element.name]) as (at,):
+            here = known | {element.axis: at}
+            total = p.local(w.fresh("Dot"), (), w.dtype)
+            with p.iterate(dot, [term.axis], "R", [term.name]) as (k,):
+                with p.init():
+                    total[()] = w.constant(0)
+                total[()] = total[()] + self._product(1, here | {term.axis: k})
+            self._store(here, self._product(0, here, total[()]))
+        width = term.axis.length
+        assert isinstance(width, int)
+        return Nest(rows, elements, "", dot, width, w.dtype, False, self._gathered(element, width))
+
+    # What is read and written.
+
+    def _product(self, depth: int, known: dict[Axis, Var], summed: Expr | None = None) -> Expr:
+        """The factors of a level, times what was summed in it."""
+        at = self.loops.coordinates(known)[0]
+        factors = tuple(self.loops.term.factors[number] for number in self.places[depth])
+        coefficient = self.loops.term.coefficient if depth == 0 else 1
+        part = replace(self.loops.term, factors=factors, coefficient=coefficient)
+        return product(part, self.w.dtype, lambda access: self.loops.element(access, at, known), summed)
+
+    def _store(self, known: dict[Axis, Var], x: Expr) -> None:
+        at = self.loops.coordinates(known)[0]
+        place = self.loops.place(at, known)
+        self.w.result[place] = x if self.assign else self.w.result[place] + x
+
+    def _gathered(self, loop: Loop, width: int) -> tuple[str, ...]:
+        """The dense operands with a row of features for each coordinate of a loop."""
+        (index,) = self._indices([loop])
+        last = (*self.loops.free, *self.loops.reduced)
+        if not last or width == 1:
+            return ()
+        (feature,) = self._names({last[0].name: None})
+
+        def has_rows(access: Access) -> bool:
+            operand = self.w.operands[access.name]
+            order = tuple(access.indices[mode] for mode in operand.format.modes_in_order)
+            return not operand.is_sparse and not operand.pattern and order == (index, feature)
+
+        found = (self.w.buffers[access.name].value.name for access in self.loops.term.accesses if has_rows(access))
+        return tuple(dict.fromkeys(found))
