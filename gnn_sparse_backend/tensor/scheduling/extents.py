@@ -23,7 +23,8 @@ class Space:
         base: what the loop's variable counts from: low, before it is cut to what there is.
         whole: the loop visits every value of the variable.
         most: high - low is no more; None where that is not known at compile time.
-        parts: the variables from the loop's own up to this one, all of which are within their extents.
+        parts: the variables from the loop's own up to this one, all of which are within their extents; and where each
+            begins in the one that follows.
     """
 
     variable: str
@@ -32,7 +33,15 @@ class Space:
     base: Expr
     whole: bool
     most: int | None
-    parts: tuple[str, ...] = ()
+    parts: tuple[tuple[str, Expr], ...] = ()
+
+    def values(self, at: Expr) -> dict[str, Expr]:
+        """The variables where the last of them has a value."""
+        found: dict[str, Expr] = {}
+        for variable, start in reversed(self.parts):
+            at = at if start == ZERO else at - start
+            found[variable] = at
+        return found
 
 
 @dataclass(frozen=True)
@@ -81,10 +90,10 @@ class Extents:
         """What a loop over a variable visits, where others are known."""
         extent = self.of(variable)
         low, high, base, whole, most = ZERO, extent, ZERO, True, constant(extent)
-        parts: list[str] = []
+        parts: list[tuple[str, Expr]] = []
         while True:
-            made = maker(self.graph, variable)
-            parts.append(variable)
+            made, start = maker(self.graph, variable), ZERO
+            last = variable
             if isinstance(made, (Split, Divide)) and variable == made.inner and made.outer in known:
                 size = self.size(made)
                 start = times(known[made.outer], size)
@@ -98,7 +107,8 @@ class Extents:
             elif isinstance(made, Coord):
                 variable = self.coordinates(made)
             else:
-                return Space(variable, low, high, base, whole, most, tuple(parts))
+                return Space(variable, low, high, base, whole, most, (*parts, (variable, ZERO)))
+            parts.append((last, start))
 
     def resolved(self, known: Known) -> tuple[dict[str, Expr], dict[str, Expr]]:
         """(what is known, with what follows from it; for what was put together, the condition that there is such a
@@ -116,6 +126,10 @@ class Extents:
                             conditions[made.of] = found[made.of] < self.of(made.of)
                     case Bound() if made.bounded in found and made.of not in found:
                         found[made.of] = found[made.bounded]
+                    case Bound() if made.of in found and made.bounded not in found:
+                        found[made.bounded] = found[made.of]
+                    case Fuse() if made.outer in found and made.inner in found and made.fused not in found:
+                        found[made.fused] = plus(times(found[made.outer], self.of(made.inner)), found[made.inner])
                     case Coord() if made.coordinate in found and self.coordinates(made) not in found:
                         found[self.coordinates(made)] = found[made.coordinate]
                     case Fuse() if made.fused in found and made.outer not in found:

@@ -15,7 +15,7 @@ from ..expressions.execution import Plan
 from ..expressions.kernel import TensorKernel
 from ..expressions.notation import Access
 from ..expressions.notation import Statement as Notation
-from ..expressions.order import WALKED, order_of, sparse_accesses, walkable
+from ..expressions.order import WALKED, preferred_order, sparse_accesses, walkable
 from ..expressions.result import Kept, accumulator, dtype_of, is_assembled, structure_of
 from ..expressions.specs import extents_of, specs_of
 from ..expressions.terms import Operand, Term, terms_of
@@ -283,7 +283,7 @@ def statement_of(text: str, operands: Mapping[str, Stored], notation: Notation, 
                 )
     nests = []
     for term in terms:
-        order = order_of(notation, [term], specs, notation.result.indices)
+        order = preferred_order([term], specs, notation.result.indices)
         nests.append(Nest(tuple(map(Loop, order)), Assign(notation.result, term)))
     source = Source(notation, terms, specs, kept, dtype_of(notation, terms, specs), wanted, converted)
     made = Statement(source, tuple(nests))

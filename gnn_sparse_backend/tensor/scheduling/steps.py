@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
-from ...compiler import Axis, begin_of, both, number, offset_of, owner_of
+from ...compiler import Axis, begin_of, both, equal, number, offset_of, owner_of
 from ...compiler.language.expr import Expr
 from ..errors import ScheduleError
 from .extents import ZERO, Extents, Space, plus
@@ -49,7 +49,7 @@ class Steps:
         then: Callable[[Env, Expr], None],
         bounds: tuple[Any, ...] | None = None,
         name: str = "",
-        where: Expr | None = None,
+        equals: Expr | None = None,
         main: bool = False,
     ) -> None:
         if env.alone:
@@ -62,8 +62,8 @@ class Steps:
         limits = [] if bounds is None else [(axis, *bounds)]
         variable = self.places.w.fresh(name or axis.name.lower())
         with p.iterate(label, (axis,), "R", (variable,), bounds=limits) as (var,):
-            if where is not None:
-                p.where(where)
+            if equals is not None:
+                p.where(equal(var, equals))
             unit = self.loop.unit if main else ""
             if unit:
                 self.places.w.units.append((label, unit))
@@ -250,13 +250,11 @@ class Steps:
         if env.alone:
             raise ScheduleError(f"parallelize({env.alone}, 'lanes'): the loop over {self.loop.name} is inside of it")
         with p.p.iterate(label, (axis,), "R", (p.w.fresh(self.loop.name),), bounds=limits) as (var,):
+            known |= space.values(var if of == space.variable else plus(space.base, var))
             if of != space.variable:
-                known[space.variable], known[self.loop.name] = plus(space.base, var), var
-            else:
-                known[space.variable] = var
-                known[self.loop.name] = var if space.base == ZERO else var - space.base
+                known[self.loop.name] = var
             known, found = self.extents.resolved(known)
-            conditions = [each for variable, each in found.items() if variable not in space.parts]
+            conditions = [each for variable, each in found.items() if variable not in dict(space.parts)]
             if conditions:
                 if self.loop.unit == "lanes":
                     raise ScheduleError(
@@ -273,8 +271,7 @@ class Steps:
 
     def done(self, space: Space, env: Env, known: Mapping[str, Expr], at: Expr) -> None:
         """After the loop: known are the indices that it visits; at: the value of the space's variable."""
-        own = {space.variable: at, self.loop.name: at if space.base == ZERO else at - space.base}
-        found, _ = self.extents.resolved({**env.known, **own, **known})
+        found, _ = self.extents.resolved({**env.known, **space.values(at), **known})
         self.found(env.replaced(known=found))
 
     def found(self, env: Env) -> None:
@@ -315,15 +312,13 @@ class Steps:
                 place = env.direct.get(axis, coordinate)
                 self.catch_up(env.replaced(visited={**env.visited, key: (*visited, place)}), then, but)
                 return
-            if axis.padded or not axis.sorted or not axis.unique:
-                raise ScheduleError(
-                    f"the elements of structure {', '.join(key[1])} cannot be looked for along {key[1][at]}, where "
-                    "coordinates repeat or lie in no order; keep the loops in the order of its levels, or convert it"
-                )
 
             def visit(inner: Env, var: Expr, key: Key = key, visited: tuple[Expr, ...] = visited) -> None:
                 self.catch_up(inner.replaced(visited={**inner.visited, key: (*visited, var)}), then, but)
 
-            self.iterate(axis, env, visit, (coordinate, coordinate + 1, "coordinate", 1))
+            if axis.sorted and not axis.padded:
+                self.iterate(axis, env, visit, (coordinate, coordinate + 1, "coordinate", 1))
+            else:  # all are looked at
+                self.iterate(axis, env, visit, equals=coordinate)
             return
         then(env)

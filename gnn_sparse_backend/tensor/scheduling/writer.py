@@ -9,6 +9,7 @@ from typing import Any
 
 from ...compiler import LoopSchedule, number
 from ...compiler.language.expr import Expr
+from ..errors import ScheduleError
 from ..expressions.arithmetic import product
 from ..expressions.declared import Declared, Written
 from ..expressions.notation import Access, Statement
@@ -153,7 +154,7 @@ class LoopWriter(Declared):
     def element(self, access: Access, env: Env) -> Expr:
         """What an access reads."""
         if access.name in env.workspaces:
-            read: Expr = env.workspaces[access.name][tuple(env.known[index] for index in access.indices)]
+            read: Expr = env.workspaces[access.name][tuple(self.counted(env, index) for index in access.indices)]
             return read
         operand = self.operands[access.name]
         if operand.is_sparse:
@@ -230,11 +231,17 @@ class LoopWriter(Declared):
         else:
             self.single(buffer, env)
         producer = next(where.producer.assigns()).target.indices
-        place = lambda inner: (buffer, tuple(inner.known[i] for i in producer) or (number(0),))
+        place = lambda inner: (buffer, tuple(self.counted(inner, i) for i in producer) or (number(0),))
         self.loops(where.producer, where.producer.loops, env.replaced(settled=False, sinks={**env.sinks, name: place}))
         scalar = _Scalar(buffer) if not axes else buffer
         consumer = env.replaced(settled=False, workspaces={**env.workspaces, name: scalar})
         self.loops(where.consumer, where.consumer.loops, consumer)
+
+    def counted(self, env: Env, index: str) -> Expr:
+        """The value of an index of a workspace."""
+        if index not in env.known:
+            raise ScheduleError(f"a workspace has an element for each value of {index}, which these loops do not count")
+        return env.known[index]
 
     def single(self, buffer: Any, env: Env) -> None:
         if env.inside:
