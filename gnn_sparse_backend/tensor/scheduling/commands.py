@@ -10,7 +10,21 @@ from ..errors import ScheduleError
 from ..expressions.notation import Access
 from ..expressions.terms import Operand
 from .nest import Loop, Nest
-from .provenance import Bound, Coord, Divide, Fuse, Pos, Relation, Split, above, maker, makes, variables
+from .provenance import (
+    Bound,
+    Coord,
+    Divide,
+    Fuse,
+    Pos,
+    Relation,
+    Split,
+    above,
+    ancestors,
+    maker,
+    makes,
+    uses,
+    variables,
+)
 
 UNITS = ("threads", "lanes", "block", "warp", "thread")
 RACES = ("none", "atomics", "temporary", "parallel_reduction")
@@ -50,15 +64,11 @@ def with_loops(command: str, nests: Nests, names: Sequence[str], change: Callabl
         loops = dict.fromkeys(loop.name for nest in nests for each in nest.nests() for loop in each.loops)
         for name in names:
             if name not in loops:
-                relation = next((r for n in nests for e in n.nests() for r in e.graph if name in _used(r)), None)
+                relation = next((r for n in nests for e in n.nests() for r in e.graph if name in uses(r)), None)
                 became = f"; it became {', '.join(makes(relation))}" if relation is not None else ""
                 refuse(command, f"there is no loop over {name!r}{became}. There are loops over {', '.join(loops)}")
         refuse(command, f"the loops over {' and '.join(map(repr, names))} are in no nest together")
     return found
-
-
-def _used(relation: Relation) -> tuple[str, ...]:
-    return (relation.outer, relation.inner) if isinstance(relation, Fuse) else (relation.of,)
 
 
 def related(nest: Nest, relation: Relation) -> Nest:
@@ -123,17 +133,11 @@ def fuse(nests: Nests, i: str, j: str, fused: str, taken: Iterable[str]) -> Nest
             refuse(command, f"the loop over {j} is not right inside of that over {i}: {why}; reorder them")
         for name in (i, j):
             plain(command, nest, name)
-            if any(isinstance(maker(nest.graph, each), Pos) for each in _up(nest, name)):
+            if any(isinstance(maker(nest.graph, each), Pos) for each in ancestors(nest.graph, name)):
                 refuse(command, f"{name} counts positions; fuse coordinates first, and take pos of what comes out")
         return related(put(nest, (i, j), (fused,)), Fuse(i, j, fused))
 
     return with_loops(command, nests, (i, j), change)
-
-
-def _up(nest: Nest, name: str) -> list[str]:
-    """The variable and all that it is made from."""
-    made = maker(nest.graph, name)
-    return [name] if made is None else [name, *(each for used in _used(made) for each in _up(nest, used))]
 
 
 def pos(nests: Nests, i: str, p: str, access: Access, operands: Mapping[str, Operand], taken: Iterable[str]) -> Nests:
@@ -179,6 +183,8 @@ def whole(command: str, nest: Nest, i: str) -> None:
         whole(command, nest, made.inner)
     elif isinstance(made, (Bound, Coord)):
         whole(command, nest, made.of)
+    elif isinstance(made, Pos):
+        refuse(command, f"{i} counts positions of {made.access} already; lead back by coord({i}, ...) first")
     elif isinstance(made, (Split, Divide)):
         refuse(command, f"{i} is a part of {made.of}; take pos({made.of}, ...) first and cut what comes out")
 
@@ -206,7 +212,9 @@ def bound(nests: Nests, i: str, bounded: str, extent: int, kind: str, taken: Ite
 
     def change(nest: Nest) -> Nest:
         plain(command, nest, i)
-        if kind == "exact" and maker(nest.graph, i) is not None:
+        if kind == "exact" and any(
+            not isinstance(maker(nest.graph, each), Bound) for each in list(ancestors(nest.graph, i))[:-1]
+        ):
             refuse(command, f"{i} is no index of the expression; an exact extent is one of an index, others follow")
         return related(put(nest, (i,), (bounded,)), Bound(i, bounded, extent, kind))
 

@@ -123,9 +123,10 @@ class Places:
             return elements_of(axis)
         parents = env.visited.get(key, ())[:level]
         if len(parents) < level:
+            outer = ", ".join(key[1][: level - len(self.axes[key].all) + len(self.axes[key].levels)])
             raise ScheduleError(
                 f"pos({made.of}, {made.position}, {made.access}): how many positions {made.position} has depends on "
-                f"the indices above {made.of}; their loops must be outside of it and of its parts"
+                f"{outer}; reorder the loops so that those over {made.position} and its parts are inside"
             )
         return end_of(axis, *parents) - begin_of(axis, *parents)
 

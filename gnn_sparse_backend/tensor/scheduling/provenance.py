@@ -126,6 +126,14 @@ def above(graph: Graph, variable: str, stop: Collection[str] = ()) -> Iterator[s
         yield from above(graph, used, stop)
 
 
+def ancestors(graph: Graph, variable: str) -> Iterator[str]:
+    """The variable, and all that it is a part of."""
+    yield variable
+    relation = maker(graph, variable)
+    for used in () if relation is None else uses(relation):
+        yield from ancestors(graph, used)
+
+
 def below(graph: Graph, variable: str) -> Iterator[str]:
     """The loops that a variable has become."""
     relation = next((relation for relation in graph if variable in uses(relation)), None)

@@ -25,7 +25,7 @@ from . import commands, workspaces
 from .nest import Assign, Loop, Nest
 from .printing import provenance
 from .promises import Promise
-from .provenance import Bound
+from .provenance import Bound, above
 from .races import Asked, check
 from .writer import LoopWriter
 
@@ -232,7 +232,8 @@ class Statement:
 
     @property
     def _static(self) -> dict[str, int]:
-        return {p.bound.of: p.bound.extent for p in self._promises() if p.bound.kind == "exact"}
+        exact = [promise for promise in self._promises() if promise.bound.kind == "exact"]
+        return {next(above(promise.graph, promise.bound.of)): promise.bound.extent for promise in exact}
 
     def _promises(self) -> list[Promise]:
         found = [

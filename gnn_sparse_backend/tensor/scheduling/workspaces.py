@@ -10,7 +10,7 @@ from ..expressions.notation import Access, Statement, parse
 from ..expressions.terms import Factor, Term, products_of
 from .commands import Nests, fresh, plain, refuse, with_loops
 from .nest import Assign, Nest, Where
-from .provenance import Bound, above
+from .provenance import Bound, ancestors
 
 
 def precompute(
@@ -78,7 +78,7 @@ def _parted(
     others = {index for factor in rest for index in factor.indices} | set(target.indices)
 
     def shares(loop: str) -> tuple[bool, bool]:
-        indices = set(above(nest.graph, loop, (*mine, *others)))
+        indices = set(ancestors(nest.graph, loop))
         return bool(indices & mine), bool(indices & others)
 
     begin = len(nest.loops)

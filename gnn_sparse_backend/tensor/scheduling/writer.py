@@ -140,6 +140,8 @@ class LoopWriter(Declared):
             self.loops(nest, others, inner)
 
         keys = {self.places.key(a) for each in nest.assigns() for a in self.places.sparse(each.term)}
+        if self.kept is not None and any(each.target.name == self.statement.result.name for each in nest.assigns()):
+            keys.add(self.places.key(self.kept.access))
         found = [key for key in self.places.axes if key in keys]
         between = partial(self.settled, nest, left)
         Steps(self.places, nest.graph, self.extents(nest, env), first, found, inside, between).run(env)
