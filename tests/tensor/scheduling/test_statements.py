@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from gnn_sparse_backend import tensor as st
+from gnn_sparse_backend.tensor.evaluation import arrays_of
 from tests.tensor.random_tensors import dense, sparse
+from tests.tensor.scheduling.cases import Stage
 
 A, X = sparse(23, 17, density=0.3), dense(17)
 A[5:9] = 0
@@ -25,7 +27,13 @@ def spmm():
     return st.statement("C[i,j] = A[i,k] * B[k,j]", A=st.array(A, "csr"), B=B)
 
 
-def agree(statement, wanted, **operands):
+def agree(statement, wanted, *, compiled=False, **operands):
+    """Its program is interpreted, and compiled where that is asked for."""
+    arrays = arrays_of(statement.source.notation, operands)
+    found = statement._of(Stage(statement)).run(arrays)
+    np.testing.assert_allclose(found.to_dense(), wanted, rtol=1e-12, atol=1e-12)
+    if not compiled:
+        return
     found = st.compile(statement)(**operands)
     np.testing.assert_allclose(found.to_dense(), wanted, rtol=1e-12, atol=1e-12)
 
@@ -53,7 +61,7 @@ variables:
     p = pos(f, A[i,j]): 0 <= p < #A[i,j]; i by a search for the first element of a part, and then followed
     p0, p1 = split(p, 8): 0 <= p0 < ceil(#A[i,j] / 8), 0 <= p1 < 8"""
     )
-    agree(made, A @ X, A=st.array(A, "csr"), x=X)
+    agree(made, A @ X, A=st.array(A, "csr"), x=X, compiled=True)
     # a row is searched for at both ends of a part, and no more: the searches stand outside of the loop over rows
     text = made.program.script()
     begin, loop = text.index("owner_of"), text.index("bounds=((X_i, At[0]")
@@ -89,7 +97,13 @@ SCHEDULES = {
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_schedules_of_a_matrix_and_a_vector(spmv, name):
-    agree(SCHEDULES[name](spmv), A @ X, A=st.array(A, "csr"), x=X)
+    agree(SCHEDULES[name](spmv), A @ X, A=st.array(A, "csr"), x=X, compiled=name == "lanes")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_all_of_them_compiled(spmv, name):
+    agree(SCHEDULES[name](spmv), A @ X, A=st.array(A, "csr"), x=X, compiled=True)
 
 
 def test_a_row_of_a_product_in_a_workspace(spmm):
@@ -99,7 +113,7 @@ def test_a_row_of_a_product_in_a_workspace(spmm):
         "for i  # threads\n    w[...] = 0\n    for k\n        for jb  # lanes\n"
         "            w[jp] += A[i,k] * B[k,j]\n    for j"
     )
-    agree(made, A @ B, A=st.array(A, "csr"), B=B)
+    agree(made, A @ B, A=st.array(A, "csr"), B=B, compiled=True)
 
 
 def test_one_sum_on_all_threads():
@@ -112,9 +126,8 @@ def test_a_result_at_the_elements_of_an_operand():
     u, v, a = dense(23, 6), dense(17, 6, seed=2), st.array(A, "csr")
     made = st.statement("S[i,j] = A[i,j] * U[i,k] * V[j,k]", A=a, U=u, V=v)
     made = made.fuse("i", "j", "f").pos("f", "p", "A[i,j]").split("p", "p0", "p1", 16).parallelize("p0", "threads")
-    found = st.compile(made)(A=a, U=u, V=v)
-    assert found.format == a.format
-    np.testing.assert_allclose(found.to_dense(), A * (u @ v.T))
+    agree(made, A * (u @ v.T), A=a, U=u, V=v)
+    assert made.kernel().format == a.format
 
 
 def test_a_gpu_checked_one_element_after_the_other(spmv):
@@ -133,12 +146,12 @@ def test_bounds_that_are_not_true_are_caught():
     b = st.array(B)
     made = st.statement("C[i,j] = A[i,k] * B[k,j]", A=st.array(A, "csr"), B=B).bound("j", "jb", 9)
     with pytest.raises(ValueError, match=r"jb = bound\(j, 9, 'exact'\): j has 8 values here"):
-        st.compile(made)(A=st.array(A, "csr"), B=b)
+        agree(made, 0, A=st.array(A, "csr"), B=b)
     most = int((A != 0).sum(1).max())
     made = st.statement("y[i] = A[i,j] * x[j]", A=st.array(A, "csr"), x=X).pos("j", "p", "A[i,j]")
     agree(made.bound("p", "pb", most, "most").unroll("pb"), A @ X, A=st.array(A, "csr"), x=X)
     with pytest.raises(ValueError, match=f"p has {most} values here, and the statement says that there are no more"):
-        st.compile(made.bound("p", "pb", most - 1, "most"))(A=st.array(A, "csr"), x=X)
+        agree(made.bound("p", "pb", most - 1, "most"), 0, A=st.array(A, "csr"), x=X)
 
 
 REFUSED = {
