@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from .language.axes import Size as Size
     from .language.axes import StageIError as StageIError
     from .language.builder import ProgramBuilder as ProgramBuilder
+    from .language.expr import begin_of as begin_of
     from .language.expr import both as both
     from .language.expr import call as call
     from .language.expr import cast as cast
     from .language.expr import differ as differ
     from .language.expr import either as either
+    from .language.expr import end_of as end_of
     from .language.expr import equal as equal
     from .language.expr import exp as exp
     from .language.expr import is_nan as is_nan
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from .language.expr import maximum as maximum
     from .language.expr import minimum as minimum
     from .language.expr import number as number
+    from .language.expr import offset_of as offset_of
+    from .language.expr import owner_of as owner_of
     from .language.expr import present as present
     from .language.expr import select as select
     from .language.expr import sqrt as sqrt
@@ -55,6 +59,7 @@ if TYPE_CHECKING:
     from .schedules.cpu import Prefetch as Prefetch
     from .schedules.cuda import CudaSchedule as CudaSchedule
     from .schedules.cuda_teams import CudaTeams as CudaTeams
+    from .schedules.loops import LoopSchedule as LoopSchedule
     from .transforms import FormatRewriteRule as FormatRewriteRule
     from .transforms import compact_parameters as compact_parameters
     from .transforms import decompose_format as decompose_format
@@ -82,8 +87,8 @@ _NAMES = {
     "compile": "compile_program stage2 stage3",
     "language.axes": "Axis Size StageIError",
     "language.builder": "ProgramBuilder",
-    "language.expr": "both call cast differ either equal exp is_nan log maximum minimum number present select sqrt "
-    "stored tanh",
+    "language.expr": "begin_of both call cast differ either end_of equal exp is_nan log maximum minimum number "
+    "offset_of owner_of present select sqrt stored tanh",
     "language.interpret": "interpret",
     "language.printer": "program_from_script",
     "language.program": "Buffer Iteration Program",
@@ -91,6 +96,7 @@ _NAMES = {
     "schedules.cpu": "CpuSchedule Prefetch",
     "schedules.cuda": "CudaSchedule",
     "schedules.cuda_teams": "CudaTeams",
+    "schedules.loops": "LoopSchedule",
     "transforms": "FormatRewriteRule compact_parameters decompose_format group_axis hoist_axis reduce_in_lanes "
     "remove_copies share_axis share_sum sparse_fuse sparse_reorder split_copies split_parts tile_axis",
     "transforms.block_rules": "bsr_rule dbsr_rule dia_rule sr_bcrs_rule",

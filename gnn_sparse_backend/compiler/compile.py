@@ -29,9 +29,10 @@ from .position.validate import validate_position
 from .schedules.cpu import CpuSchedule
 from .schedules.cuda import CudaSchedule
 from .schedules.cuda_teams import CudaTeams
+from .schedules.loops import LoopSchedule
 from .schedules.serial import serialise
 
-Schedule: TypeAlias = CpuSchedule | CudaSchedule | CudaTeams
+Schedule: TypeAlias = CpuSchedule | CudaSchedule | CudaTeams | LoopSchedule
 
 
 def stage2(program: Program, schedule: Schedule, serial: bool = False) -> PositionFunction:

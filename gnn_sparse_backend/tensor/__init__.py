@@ -7,8 +7,9 @@ y = st.evaluate("y[i] = a[i,j] * x[j]", a=a, x=x)
 """
 
 from .array import Array, array
-from .errors import CoIterationError, FormatError, NotationError
-from .evaluation import Kernel, compile, einsum, evaluate
+from .errors import CoIterationError, FormatError, NotationError, ScheduleError
+from .evaluation import Kernel, compile, einsum, evaluate, statement
+from .scheduling.statement import Statement
 from .storage.format import Format, bsr, coo, csc, csf, csr, dcsr, dense, dia, ell
 
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "FormatError",
     "Kernel",
     "NotationError",
+    "ScheduleError",
+    "Statement",
     "array",
     "bsr",
     "compile",
@@ -31,4 +34,5 @@ __all__ = [
     "einsum",
     "ell",
     "evaluate",
+    "statement",
 ]

@@ -22,3 +22,7 @@ class NotationError(ValueError):
 
 class CoIterationError(NotImplementedError):
     """The sparse operands of an expression cannot be visited together in any order of its indices."""
+
+
+class ScheduleError(ValueError):
+    """A command does not apply to a statement; the text quotes its variables and says what to do."""

@@ -7,8 +7,10 @@ from typing import Any
 
 from .array import Array, array
 from .expressions.kernel import TensorKernel, kernel_of
-from .expressions.notation import Statement, accesses, parse, parse_einsum
+from .expressions.notation import Statement as Notation
+from .expressions.notation import accesses, parse, parse_einsum
 from .running import run
+from .scheduling.statement import Statement, statement_of
 from .storage.stored import GivenFormat
 from .storage.values import FLOATS, promoted
 
@@ -57,23 +59,38 @@ def einsum(subscripts: str, *operands: Any, format: GivenFormat = None) -> Array
     return _computed(statement, {f"T{n}": operand for n, operand in enumerate(operands)}, format)
 
 
-def compile(expression: str, /, *, format: GivenFormat = None, **operands: Any) -> Kernel:
+def compile(expression: str | Statement, /, *, format: GivenFormat = None, **operands: Any) -> Kernel:
     """The kernel of an expression for operands like these, to be kept: `print(kernel.stages())`, `kernel(B=b, C=c)`.
 
-    Arguments and errors are those of `evaluate`. Formats, types, numbers of slots and extents up to 512 of indices of
-    dense operands alone are compiled in.
+    Arguments and errors are those of `evaluate`; a `Statement` knows its operands, and is given alone. Formats, types,
+    numbers of slots and extents up to 512 of indices of dense operands alone are compiled in.
     """
-    statement = parse(expression)
-    found, _ = kernel_of(statement, arrays_of(statement, operands), format)
+    if isinstance(expression, Statement):
+        if operands or format is not None:
+            raise TypeError("a statement has its operands and its format already; compile it alone")
+        found = expression.kernel()
+    else:
+        notation = parse(expression)
+        found, _ = kernel_of(notation, arrays_of(notation, operands), format)
     return Kernel(found.plan, found.format)
 
 
-def _computed(statement: Statement, operands: Mapping[str, Any], format: GivenFormat) -> Array:
+def statement(expression: str, /, *, format: GivenFormat = None, **operands: Any) -> Statement:
+    """The loops of an expression for operands like these, to be scheduled by commands and compiled by `compile`.
+
+    Arguments and errors are those of `evaluate`. Raises ScheduleError for a result that is put together element by
+    element, and for functions of several sparse operands.
+    """
+    notation = parse(expression)
+    return statement_of(expression, arrays_of(notation, operands), notation, format)
+
+
+def _computed(statement: Notation, operands: Mapping[str, Any], format: GivenFormat) -> Array:
     found = run(*kernel_of(statement, arrays_of(statement, operands), format))
     return Array(found.structure, found.values)
 
 
-def arrays_of(statement: Statement, operands: Mapping[str, Any]) -> dict[str, Array]:
+def arrays_of(statement: Notation, operands: Mapping[str, Any]) -> dict[str, Array]:
     """The operands that a statement names, as arrays. Raises TypeError for one that is none or that nothing names."""
     named = {access.name for access in accesses(statement.expression)}
     for name in operands:

@@ -22,12 +22,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from . import axes as ax
 from .axes import Axis, Extent, Size, StageIError
 from .expr import Expr, ExprLike, Load, Var, as_expr, check_condition
-from .program import Buffer, Indices, Iteration, Program, Store
+from .program import Bounds, Buffer, Indices, Iteration, Program, Store
 from .validate import validate
 
 
@@ -54,11 +54,21 @@ Head: TypeAlias = tuple[str, tuple[Axis, ...], str, tuple[Var, ...]]
 """Name, axes, kinds and variables of an iteration."""
 
 
+Limits: TypeAlias = tuple[Any, ...]
+"""(axis, low, high), and perhaps "position" or "coordinate", and perhaps the most elements that this may be."""
+
+
 class _Open:
     """An iteration whose body is still being written."""
 
-    def __init__(self, head: Head, fused: tuple[tuple[Axis, ...], ...], merged: tuple[Axis, ...]) -> None:
-        self.head, self.fused, self.merged = head, fused, merged
+    def __init__(
+        self,
+        head: Head,
+        fused: tuple[tuple[Axis, ...], ...],
+        merged: tuple[Axis, ...],
+        bounds: tuple[Bounds, ...],
+    ) -> None:
+        self.head, self.fused, self.merged, self.bounds = head, fused, merged, bounds
         self.init: list[Store] = []
         self.body: list[Store | Iteration] = []
         self.locals: list[Buffer] = []
@@ -67,7 +77,7 @@ class _Open:
 
     def close(self) -> Iteration:
         written = tuple(self.init), tuple(self.body), tuple(self.locals)
-        return Iteration(*self.head, *written, self.fused, self.where, self.merged)
+        return Iteration(*self.head, *written, self.fused, self.where, self.merged, (), self.bounds)
 
 
 class ProgramBuilder:
@@ -164,18 +174,22 @@ class ProgramBuilder:
         variables: Iterable[str] | None = None,
         fused: Iterable[Iterable[Axis]] = (),
         merged: Iterable[Axis] = (),
+        bounds: Iterable[Limits] = (),
     ) -> Iterator[tuple[Var, ...]]:
         """A sparse iteration over `axes`; yields one variable per axis (named after it unless `variables` says).
 
         fused: groups of axes to be visited by one loop. merged: of an iteration over one dense axis, the sparse axes
-        that its `where` asks for, to be walked together.
+        that its `where` asks for, to be walked together. bounds: (axis, low, high, "position" or "coordinate", most) of
+        an axis of which only elements from low up to high are visited; the last two may be left out (`Bounds`).
         """
         axes = tuple(axes)
         names = tuple(variables) if variables else tuple(a.name.lower() for a in axes)
         if len(names) != len(axes):
             raise StageIError(f"iteration {name!r}: {len(axes)} axes and {len(names)} variable names")
         found = tuple(Var(n) for n in names)
-        self._stack.append(_Open((name, axes, kinds, found), tuple(tuple(g) for g in fused), tuple(merged)))
+        within = tuple(Bounds(axis, as_expr(low), as_expr(high), *more) for axis, low, high, *more in bounds)
+        head = name, axes, kinds, found
+        self._stack.append(_Open(head, tuple(tuple(g) for g in fused), tuple(merged), within))
         try:
             yield found
         finally:  # an iteration whose writing failed is given up

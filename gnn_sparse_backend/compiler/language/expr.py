@@ -30,7 +30,6 @@ PREDICATES = ("is_nan",)
 HALVES = ("low_half", "high_half")
 BITS = ("bfloat16_bits",)
 
-
 Operator: TypeAlias = Callable[["Expr", "ExprLike"], "Expr"]
 
 
@@ -115,6 +114,30 @@ class Stored(Expr):
     axis: Axis
     indices: tuple[Expr, ...]
     dtype: str = field(default="bool", init=False)
+
+
+@dataclass(frozen=True)
+class Offset(Expr):
+    """Where elements of an axis lie among all of its elements.
+
+    Attributes:
+        indices: the coordinates of the axes above it, root first; of "offset_of" also the one of its own.
+        part: "begin_of", "end_of" those under the element that the indices name; "offset_of" the element itself.
+    """
+
+    axis: Axis
+    indices: tuple[Expr, ...]
+    part: str
+    dtype: str = field(default="int64", init=False)
+
+
+@dataclass(frozen=True)
+class Owner(Expr):
+    """The offset of the last element above `axis` whose elements begin at or before `at`."""
+
+    axis: Axis
+    at: Expr
+    dtype: str = field(default="int64", init=False)
 
 
 @dataclass(frozen=True)
@@ -321,6 +344,35 @@ def stored(axis: Axis, *indices: ExprLike) -> Expr:
         chain = ", ".join(a.name for a in axis.chain)
         raise StageIError(f"stored of axis {axis.name!r} wants a coordinate of each of {chain}, got {len(indices)}")
     return Stored(axis, tuple(as_expr(index) for index in indices))
+
+
+def begin_of(axis: Axis, *above: ExprLike) -> Expr:
+    """The offset, among all elements of an axis, of the first one under the element that the coordinates above name."""
+    return _offset(axis, above, "begin_of", len(axis.chain) - 1)
+
+
+def end_of(axis: Axis, *above: ExprLike) -> Expr:
+    """The offset behind the last element of an axis under the element that the coordinates above name."""
+    return _offset(axis, above, "end_of", len(axis.chain) - 1)
+
+
+def offset_of(axis: Axis, *indices: ExprLike) -> Expr:
+    """The offset of the element of an axis that the coordinates along its chain name. Ask only of one that is there."""
+    return _offset(axis, indices, "offset_of", len(axis.chain))
+
+
+def _offset(axis: Axis, indices: tuple[ExprLike, ...], part: str, count: int) -> Expr:
+    if len(indices) != count:
+        raise StageIError(f"{part} of axis {axis.name!r} wants {count} coordinates, got {len(indices)}")
+    return Offset(axis, tuple(as_expr(index) for index in indices), part)
+
+
+def owner_of(axis: Axis, at: ExprLike) -> Expr:
+    """The offset of the element above an axis that owns the element at the offset `at`; -1 if that is negative, and
+    the last one if it is behind the end."""
+    if axis.parent is None:
+        raise StageIError(f"owner_of: axis {axis.name!r} is a root and has nothing above it")
+    return Owner(axis, as_expr(at))
 
 
 def exp(a: ExprLike) -> Expr:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .axes import Axis, Size, StageIError, given
-from .expr import FLOATS, Binary, Call, Cast, Const, Expr, Load, Present, Select, SizeOf, Stored, Var
+from .expr import FLOATS, Binary, Call, Cast, Const, Expr, Load, Offset, Owner, Present, Select, SizeOf, Stored, Var
 from .layout import chains, elements
 from .program import Buffer, Iteration, Program, Store
 
@@ -112,12 +112,15 @@ class _Interpreter:
 
     # offsets: where the visited element of each axis lies. coordinates: what each iterator stands for.
     def _iteration(self, it: Iteration, offsets: dict[Axis, int], axis_of: dict[Var, Axis]) -> None:
+        limits = {b.axis: (b.by, *(self._value(e, offsets, axis_of) for e in (b.low, b.high))) for b in it.bounds}
         axis_of = {**axis_of, **{it.variable(a): a for a in it.axes}}
         if it.init:
             for at in self._elements(it.spatial, offsets):
                 for store in it.init:
                     self._store(store, at, axis_of)
         for at in self._elements(it.axes, offsets):
+            if not all(self._within(axis, at, *limit) for axis, limit in limits.items()):
+                continue
             if it.where is not None and not self._value(it.where, at, axis_of):
                 continue
             for buffer in it.locals:
@@ -136,6 +139,28 @@ class _Interpreter:
         for offset in self._slots(axes[0], _above(axes[0], offsets)):
             if not (axes[0].padded and self._coordinate(axes[0], offset, offsets) < 0):
                 yield from self._elements(axes[1:], {**offsets, axes[0]: offset})
+
+    def _within(self, axis: Axis, at: Offsets, by: str, low: int, high: int) -> bool:
+        """Whether the element of an axis at which a visit is lies within bounds."""
+        if by == "coordinate":
+            return low <= self._coordinate(axis, at[axis], at) < high
+        return low <= at[axis] - self._slots(axis, _above(axis, at)).start < high
+
+    def _offset(self, expr: Offset, offsets: Offsets, axis_of: Visiting) -> int:
+        named = expr.axis.chain[: len(expr.indices)]
+        found = self._located(named, expr.indices, offsets, axis_of, f"{expr.part} of axis {expr.axis.name!r}")
+        if found is None:
+            return -1 if expr.part == "offset_of" else 0
+        if expr.part == "offset_of":
+            return found[expr.axis]
+        slots = self._slots(expr.axis, _above(expr.axis, found))
+        return slots.start if expr.part == "begin_of" else slots.stop
+
+    def _owner(self, axis: Axis, at: int) -> int:
+        if not axis.is_variable:
+            width = self._size(axis.stored)
+            return min(at // width, elements(given(axis.parent), self._size) - 1) if width else -1
+        return max((p for p, begin in enumerate(self.arrays[given(axis.indptr)][:-1]) if begin <= at), default=-1)
 
     def _slots(self, axis: Axis, parent: int | None) -> range:
         if axis.parent is None:
@@ -214,6 +239,10 @@ class _Interpreter:
             case Stored():
                 what = f"axis {expr.axis.name!r}"
                 return self._located(expr.axis.chain, expr.indices, offsets, axis_of, what) is not None
+            case Offset():
+                return self._offset(expr, offsets, axis_of)
+            case Owner():
+                return self._owner(expr.axis, value(expr.at))
             case Binary():
                 if expr.op in ("and", "or"):  # the second operand may be meaningless where the first decides
                     return (value(expr.a) and value(expr.b)) if expr.op == "and" else (value(expr.a) or value(expr.b))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .axes import Axis, refuse
 from .expr import Expr, Load, Stored, Var
-from .program import Iteration, stores_in
+from .program import Bounds, Iteration, stores_in
 from .traversal import walk
 
 
@@ -21,6 +21,26 @@ def operands(it: Iteration) -> dict[Axis, Stored]:
 def check_merged(it: Iteration, where: str) -> None:
     """Raise StageIError unless the merged axes of an iteration can be walked together."""
     refuse(where, _reason(it))
+
+
+def check_bounds(bounds: Bounds, it: Iteration, where: str) -> None:
+    """Raise StageIError unless an iteration can visit a part of an axis."""
+    axis, reason = bounds.axis, None
+    if axis not in it.axes or any(axis in group for group in it.fused) or it.merged:
+        reason = "which it does not visit by a loop of its own"
+    elif [b.axis for b in it.bounds].count(axis) > 1:
+        reason = "which has bounds already"
+    elif it.init:
+        reason = "and has an init; write the initial values in an iteration of their own"
+    elif bounds.by not in ("position", "coordinate"):
+        reason = f"by {bounds.by!r}; that is 'position' or 'coordinate'"
+    elif bounds.by == "coordinate" and axis.is_sparse and (not axis.sorted or axis.padded):
+        reason = "whose coordinates are not sorted; give them by position"
+    elif (bounds.low.dtype, bounds.high.dtype) != ("int64", "int64"):
+        reason = f"of types {bounds.low.dtype} and {bounds.high.dtype}; they are int64"
+    elif bounds.most is not None and (not isinstance(bounds.most, int) or bounds.most < 0):
+        reason = f"of at most {bounds.most!r} elements; that is a number, or None"
+    refuse(f"{where} has bounds of axis {axis.name!r}", reason)
 
 
 def names_element(axis: Axis, indices: tuple[Expr, ...], axes: tuple[Axis, ...], operand: Stored) -> bool:

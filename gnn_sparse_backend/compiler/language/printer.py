@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from .axes import Axis, Size, StageIError
-from .expr import Binary, Call, Cast, Const, Expr, Load, Present, Select, SizeOf, Stored, Var
-from .program import WORDS, Buffer, Iteration, Program, Store, walk_iterations
+from .expr import Binary, Call, Cast, Const, Expr, Load, Offset, Owner, Present, Select, SizeOf, Stored, Var
+from .program import WORDS, Bounds, Buffer, Iteration, Program, Store, walk_iterations
 
 _PRECEDENCE = {"or": 0, "and": 1, "<": 2, "<=": 2, ">": 2, ">=": 2, "+": 3, "-": 3, "*": 4, "/": 4, "//": 4, "%": 4}
 _FUNCTIONS = {"min": "minimum", "max": "maximum", "==": "equal", "!=": "differ", "and": "both", "or": "either"}
@@ -94,6 +94,8 @@ def _iteration(it: Iteration, p: str) -> list[str]:
     variables = tuple(v.name for v in it.variables)
     fused = f", fused=({', '.join(_axes(g) for g in it.fused)},)" if it.fused else ""
     merged = f", merged={_axes(it.merged)}" if it.merged else ""
+    if it.bounds:
+        merged += f", bounds=({' '.join(f'{_bounds(b)},' for b in it.bounds)})"
     bound = f"({', '.join(variables)}{',' if len(variables) == 1 else ''})"
     lines = [f"with {p}.iterate({it.name!r}, {_axes(it.axes)}, {it.kinds!r}, {variables!r}{fused}{merged}) as {bound}:"]
     inner = [_declaration(b, p) for b in it.locals]
@@ -105,6 +107,10 @@ def _iteration(it: Iteration, p: str) -> list[str]:
     for statement in it.body:
         inner += _iteration(statement, p) if isinstance(statement, Iteration) else [_store(statement)]
     return lines + [_INDENT + line for line in inner or ["pass"]]
+
+
+def _bounds(bounds: Bounds) -> str:
+    return f"({bounds.axis.name}, {text(bounds.low)}, {text(bounds.high)}, {bounds.by!r}, {bounds.most})"
 
 
 def _bare(expr: Expr) -> bool:
@@ -149,6 +155,10 @@ def text(expr: Expr, outer: int = -1) -> str:
             return f"present({text(expr.load)})"
         case Stored():
             return f"stored({', '.join((expr.axis.name, *map(text, expr.indices)))})"
+        case Offset():
+            return f"{expr.part}({', '.join((expr.axis.name, *map(text, expr.indices)))})"
+        case Owner():
+            return f"owner_of({expr.axis.name}, {text(expr.at)})"
         case Select():
             return f"select({text(expr.condition)}, {text(expr.then)}, {text(expr.otherwise)})"
         case Cast():

@@ -24,7 +24,7 @@ from .traversal import walk
 # what the text of a program is written with: no part of a program may have such a name
 WORDS = (
     *("minimum", "maximum", "equal", "differ", "both", "either", "select", "cast", "call", "number", "present"),
-    *("float", "program", "ProgramBuilder", "stored"),
+    *("float", "program", "ProgramBuilder", "stored", "begin_of", "end_of", "offset_of", "owner_of"),
 )
 SCOPES = ("param", "temporary", "local")
 
@@ -82,6 +82,23 @@ class Store:
 
 
 @dataclass(frozen=True)
+class Bounds:
+    """Which elements of an axis an iteration visits: those from `low` up to `high`, which is not one of them.
+
+    Attributes:
+        low, high: expressions of what is visited around the iteration.
+        by: "position", counted from the first element under the element above, or "coordinate".
+        most: high - low is no more than this; None where that is not known.
+    """
+
+    axis: Axis
+    low: Expr
+    high: Expr
+    by: str = "position"
+    most: int | None = None
+
+
+@dataclass(frozen=True)
 class Iteration:
     """One sparse iteration.
 
@@ -95,6 +112,7 @@ class Iteration:
         merged: sparse axes, of which `where` asks whether they store the coordinate being visited. They are walked
             together instead of every coordinate being tried; the meaning is the same.
         points: how a lowering walks the axes of `merged`, in order. Then the body is in their cases.
+        bounds: of some of the axes, which elements are visited.
     """
 
     name: str
@@ -108,6 +126,7 @@ class Iteration:
     where: Expr | None = None
     merged: tuple[Axis, ...] = ()
     points: tuple[Point, ...] = ()
+    bounds: tuple[Bounds, ...] = ()
 
     @property
     def statements(self) -> tuple[Store | Iteration, ...]:
@@ -131,6 +150,10 @@ class Iteration:
     def nested(self) -> tuple[Iteration, ...]:
         """The iterations in the body, without those in them."""
         return tuple(s for s in self.body if isinstance(s, Iteration))
+
+    def bounds_of(self, axis: Axis) -> Bounds | None:
+        """What is visited of an axis; None where all of it is."""
+        return next((bounds for bounds in self.bounds if bounds.axis == axis), None)
 
     def variable(self, axis: Axis) -> Var:
         return self.variables[self.axes.index(axis)]
@@ -245,6 +268,8 @@ def expressions_in(statements: Sequence[Store | Iteration]) -> Iterator[Expr]:
         for condition in (it.where, *(case.where for point in it.points for case in point.cases)):
             if condition is not None:
                 yield from walk(condition)
+        for bounds in it.bounds:
+            yield from (*walk(bounds.low), *walk(bounds.high))
 
 
 def loads_in(statements: Sequence[Store | Iteration]) -> Iterator[Load]:
@@ -270,12 +295,13 @@ def map_iterations(
 
 
 def map_expressions(it: Iteration, change: Callable[[Expr], Expr]) -> Iteration:
-    """The iteration with `change` applied to its own stores and condition, not to those of iterations in it."""
+    """The iteration with `change` applied to its own stores, condition and bounds, not to those of iterations in it."""
     return replace(
         it,
         init=tuple(map_store(s, change) for s in it.init),
         body=tuple(map_store(s, change) if isinstance(s, Store) else s for s in it.body),
         where=None if it.where is None else change(it.where),
+        bounds=tuple(replace(b, low=change(b.low), high=change(b.high)) for b in it.bounds),
     )
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from .expr import Binary, Call, Cast, Expr, Load, Present, Select, Stored, present
+from .expr import Binary, Call, Cast, Expr, Load, Offset, Owner, Present, Select, Stored, present
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
     """The direct sub-expressions."""
     match expr:
-        case Load() | Stored():
+        case Load() | Stored() | Offset():
             return expr.indices
+        case Owner():
+            return (expr.at,)
         case Binary():
             return (expr.a, expr.b)
         case Call():
@@ -38,6 +40,10 @@ def rebuild(expr: Expr, kids: tuple[Expr, ...]) -> Expr:
             return Load(expr.buffer, kids)
         case Stored():
             return Stored(expr.axis, kids)
+        case Offset():
+            return Offset(expr.axis, kids, expr.part)
+        case Owner():
+            return Owner(expr.axis, *kids)
         case Binary():
             return Binary(expr.op, *kids)
         case Call():

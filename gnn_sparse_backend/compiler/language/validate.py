@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from .axes import Axis, Extent, Size, StageIError
-from .expr import Expr, Load, SizeOf, Stored, Var, check_condition
+from .expr import Expr, Load, Offset, Owner, SizeOf, Stored, Var, check_condition
 from .layout import chains
-from .operands import check_merged
+from .operands import check_bounds, check_merged
 from .program import WORDS, Buffer, Iteration, Program, Store, walk_iterations
 from .traversal import walk
 
@@ -123,6 +123,9 @@ def _iteration(program: Program, it: Iteration, outer: dict[Axis, Var], buffers:
         raise StageIError(f"{where}: init without a reduction axis; store the value in the body")
     if it.init:
         _fused_init(it, kind_of, where)
+    for bounds in it.bounds:
+        check_bounds(bounds, it, where)
+        _expressions((bounds.low, bounds.high), f"{where}, bounds", buffers, set(outer.values()), program)
     inner = buffers | set(it.locals)
     variables = set(bound.values())
     spatial = {bound[a] for a in it.spatial} | set(outer.values())
@@ -196,7 +199,7 @@ def _expressions(
                 raise StageIError(f"{where}: the variable {expr.name!r} is not bound here")
             if isinstance(expr, Load) and expr.buffer not in buffers:
                 raise StageIError(f"{where}: buffer {expr.buffer.name!r} is not visible here")
-            if isinstance(expr, Stored) and expr.axis not in program.axes:
+            if isinstance(expr, (Stored, Offset, Owner)) and expr.axis not in program.axes:
                 raise StageIError(f"{where}: {expr.axis.name!r} is not an axis of the program")
             if isinstance(expr, SizeOf) and expr.size not in program.sizes:
                 raise StageIError(f"{where}: {expr.size.name!r} is not a size of the program")

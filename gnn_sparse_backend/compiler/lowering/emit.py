@@ -21,7 +21,7 @@ from .merge import emit_merged
 from .nest import Loop, Nest, block_name, plan_nest
 from .regions import close_regions
 from .scope import Scope, index
-from .translate import compress, unfuse, value
+from .translate import compress, unfuse, value, visited
 
 
 def lower(program: Program) -> PositionFunction:
@@ -99,13 +99,17 @@ def _segment(iteration: Iteration, nest: Nest, number: int, scope: Scope) -> Non
     with ExitStack() as frames:
         variables = []
         for loop in loops:
-            count = _extent(loop, scope)
+            bounds = iteration.bounds_of(loop.axes[0])
+            if bounds is None:
+                first, count = index(0), _extent(loop, scope)
+            else:
+                first, count = visited(loop.axes[0], bounds, scope)
             var = frames.enter_context(T.serial(0, count))
             IRBuilder.name(loop.axes[-1].name.lower(), var)
-            variables.append(var)
+            variables.append((var, first))
         frames.enter_context(T.sblock(block_name(iteration, number)))
-        for loop, var in zip(loops, variables):
-            scope = _bind(iteration, loop, var, scope)
+        for loop, (var, first) in zip(loops, variables):
+            scope = _bind(iteration, loop, var, first, scope)
         if number == nest.init_segment:
             with T.init():
                 later = [loop for segment in nest.segments[number + 1 :] for loop in segment]
@@ -142,14 +146,14 @@ def _extent(loop: Loop, scope: Scope) -> tirx.Expr:
     return scope.slots(loop.axes[0])[1]
 
 
-def _bind(iteration: Iteration, loop: Loop, var: tirx.Var, scope: Scope) -> Scope:
-    """Make the loop's variable an iterator of the block, and the axis known by it."""
+def _bind(iteration: Iteration, loop: Loop, var: tirx.Var, first: tirx.Expr, scope: Scope) -> Scope:
+    """Make the loop's variable an iterator of the block, and the axis known by it; first: the position of its 0."""
     leaf = loop.axes[-1]
     domain = elements(leaf, scope.size) if loop.fused else scope.size(slots(leaf))
     make = T.axis.reduce if loop.kind == "R" else T.axis.spatial
     position = make(domain, var)
     IRBuilder.name(f"v{leaf.name.lower()}", position)
-    found = unfuse(loop.axes, position, scope) if loop.fused else {leaf: position}
+    found = unfuse(loop.axes, position, scope) if loop.fused else {leaf: first + position}
     for axis in loop.axes:
         scope = scope.bind(axis, iteration.variable(axis), found[axis])
     return scope

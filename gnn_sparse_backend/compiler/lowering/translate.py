@@ -9,24 +9,43 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from math import copysign, inf
 from typing import TypeAlias
 
+import tvm
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from ..codegen import bfloat16_bits as bits
+from ..codegen.nodes import nodes
 from ..language.axes import Axis, StageIError, given
-from ..language.expr import FLOATS, HALVES, Binary, Call, Cast, Const, Expr, Load, Present, Select, SizeOf, Stored, Var
+from ..language.expr import (
+    FLOATS,
+    HALVES,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Offset,
+    Owner,
+    Present,
+    Select,
+    SizeOf,
+    Stored,
+    Var,
+)
 from ..language.layout import elements, offset
-from ..language.program import Buffer
+from ..language.program import Bounds, Buffer
 from ..language.traversal import walk
 from .scope import INDEX, Scope, both, index
 from .within import within
 
-Bounds: TypeAlias = tuple[tirx.Buffer, tirx.Buffer]
-"""The two cells of a bisection."""
+Cells: TypeAlias = tuple[tirx.Buffer, tirx.Buffer]
+"""The two of a bisection."""
 
 _BINARY = {
     "+": lambda a, b: a + b,
@@ -110,6 +129,10 @@ def value(expr: Expr, scope: Scope) -> tirx.Expr:
         case Stored():
             found = locate(expr.axis.chain, expr.indices, scope)[1]
             return tirx.const(True, "bool") if found is None else found
+        case Offset():
+            return _offset(expr, scope)
+        case Owner():
+            return owner(expr.axis, value(expr.at, scope), scope)
         case Load():
             positions, found = compress(expr.buffer, expr.indices, scope)
             loaded = scope.buffers[expr.buffer.name][tuple(positions)]
@@ -156,6 +179,17 @@ def locate(
         positions[axis] = _search(axis, coordinate, positions, found, scope)
         found = positions[axis] >= 0
     return positions, found
+
+
+def _offset(expr: Offset, scope: Scope) -> tirx.Expr:
+    axis = expr.axis
+    positions, found = locate(axis.chain[: len(expr.indices)], expr.indices, scope)
+    if expr.part == "offset_of":
+        at = offset(axis.chain, [positions[a] for a in axis.chain], scope.indptr)
+    else:
+        start, count = scope.slots(axis, parent_offset(axis, positions, scope))
+        at = start if expr.part == "begin_of" else start + count
+    return at if found is None else tirx.if_then_else(found, at, index(-1 if expr.part == "offset_of" else 0))
 
 
 def _harmless(expr: Select, scope: Scope) -> bool:
@@ -236,22 +270,26 @@ def _bisect(
     start: tirx.Expr,
     count: tirx.Expr,
     cell: tirx.Buffer,
-    bounds: Bounds,
+    bounds: Cells,
     scope: Scope,
 ) -> None:
-    low = lower_bound(lambda at: scope.load(given(axis.indices), start + at) < coordinate, index(0), count, bounds)
+    low = lower_bound(partial(_is_before, axis, start, coordinate, scope), index(0), count, bounds)
     with T.If(low < count), T.Then():
         with T.If(scope.load(given(axis.indices), start + low).equal(coordinate)), T.Then():
             T.buffer_store(cell, low, [index(0)])
 
 
-def _bounds(name: str) -> Bounds:
+def _is_before(axis: Axis, start: tirx.Expr, coordinate: tirx.Expr, scope: Scope, at: tirx.Expr) -> tirx.Expr:
+    return scope.load(given(axis.indices), start + at) < coordinate
+
+
+def _bounds(name: str) -> Cells:
     """The two cells of a bisection. They belong to the block around the search: TVM decomposes no reduction of a block
     in which an inner block stores to what it allocates itself."""
     return scalar(f"{name}_low"), scalar(f"{name}_high")
 
 
-def lower_bound(before: Callable[[tirx.Expr], tirx.Expr], low: tirx.Expr, high: tirx.Expr, bounds: Bounds) -> tirx.Expr:
+def lower_bound(before: Callable[[tirx.Expr], tirx.Expr], low: tirx.Expr, high: tirx.Expr, bounds: Cells) -> tirx.Expr:
     """Emit a bisection of [low, high): the first place where before(place) no longer holds, or high."""
     lo, hi = bounds
     T.buffer_store(lo, low, [index(0)])
@@ -279,17 +317,46 @@ def unfuse(axes: tuple[Axis, ...], leaf_offset: tirx.Expr, scope: Scope) -> dict
             positions[axis] = tirx.floormod(at, width)
             at = tirx.floordiv(at, width)
             continue
-        cell, bounds = scalar(f"{axis.parent.name}_at"), _bounds(axis.name)
-        with T.sblock(scope.fresh(f"owner_{axis.name}")):
-            T.writes(*(c[0:1] for c in (cell, *bounds)))
-            _owner(axis, at, cell, bounds, scope)
-        positions[axis] = at - scope.indptr(axis, cell[index(0)])
-        at = cell[index(0)]
+        above = owner(axis, at, scope)
+        positions[axis] = at - scope.indptr(axis, above)
+        at = above
     return positions
 
 
-def _owner(axis: Axis, at: tirx.Expr, cell: tirx.Buffer, bounds: Bounds, scope: Scope) -> None:
-    """The last parent element that begins at or before `at`: it owns the element, empty parents being passed over."""
-    parents = elements(given(axis.parent), scope.size)
-    after = lower_bound(lambda p: scope.indptr(axis, p) <= at, index(0), parents, bounds)
-    T.buffer_store(cell, after - 1, [index(0)])
+def owner(axis: Axis, at: tirx.Expr, scope: Scope) -> tirx.Expr:
+    """The last parent element that begins at or before `at`: it owns the element, empty parents being passed over.
+
+    Emits a bisection for a variable axis.
+    """
+    parent = given(axis.parent)
+    parents = elements(parent, scope.size)
+    if not axis.is_variable:
+        width = scope.size(axis.stored)
+        return tirx.if_then_else(width > 0, tirx.min(tirx.floordiv(at, tirx.max(width, 1)), parents - 1), index(-1))
+    cell, bounds = scalar(f"{parent.name}_at"), _bounds(axis.name)
+    with T.sblock(scope.fresh(f"owner_{axis.name}")):
+        T.writes(*(c[0:1] for c in (cell, *bounds)))
+        after = lower_bound(lambda p: scope.indptr(axis, p) <= at, index(0), parents, bounds)
+        T.buffer_store(cell, after - 1, [index(0)])
+    return cell[index(0)]
+
+
+def visited(axis: Axis, bounds: Bounds, scope: Scope) -> tuple[tirx.Expr, tirx.Expr]:
+    """(first position, count) of what is visited of an axis within bounds, kept in cells where it takes reading."""
+    low, high = value(bounds.low, scope), value(bounds.high, scope)
+    start, count = scope.slots(axis)
+    if bounds.by == "position" or not axis.is_sparse:
+        first, behind = tirx.max(low, index(0)), tirx.min(high, count)
+        if not any(nodes(e, (tvm.ir.TensorLoad, tvm.ir.Call)) for e in (first, behind)):
+            return first, tirx.max(behind - first, index(0))
+    cells = [scalar(f"{axis.name}_{part}") for part in ("first", "behind")]
+    searched = _bounds(axis.name) if bounds.by == "coordinate" and axis.is_sparse else None
+    with T.sblock(scope.fresh(f"bounds_{axis.name}")):
+        T.writes(*(c[0:1] for c in (*cells, *(searched or ()))))
+        for n, place in enumerate((tirx.max(low, index(0)), tirx.min(high, count))):
+            if searched is not None:
+                before = partial(_is_before, axis, start, high if n else low, scope)
+                place = lower_bound(before, cells[0][index(0)] if n else index(0), count, searched)
+            T.buffer_store(cells[n], place, [index(0)])
+    first, behind = (cell[index(0)] for cell in cells)
+    return first, tirx.max(behind - first, index(0))

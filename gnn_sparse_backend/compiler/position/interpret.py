@@ -15,6 +15,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.tirx.buffer import is_buffer_var
 
+from ..codegen.cpu.atomics import ADD as ATOMIC_ADD
 from ..language.axes import Axis, Size, given
 from ..language.expr import FLOATS
 from ..language.interpret import BINARY, FUNCTIONS
@@ -117,6 +118,8 @@ class _Machine:
             case "While":
                 while self._value(node.condition):
                     self._run(node.body)
+            case "AttrStmt":
+                self._run(node.body)
             case "Evaluate":  # in a block without statements
                 self._value(node.value)
             case other:
@@ -164,6 +167,10 @@ class _Machine:
 
     def _call(self, expr: tvm.ir.Call) -> Any:
         name = expr.op.name.rsplit(".", 1)[-1]
+        if name == "call_extern" and expr.args[0].value.startswith(ATOMIC_ADD):
+            load = expr.args[1].args[0]
+            self.memory[load.source][self._place(load.source, load.indices)] += self._value(expr.args[2])
+            return 0
         if name == "if_then_else":
             condition, then, otherwise = expr.args
             return self._value(then if self._value(condition) else otherwise)

@@ -24,7 +24,7 @@ class Written:
 
     Attributes:
         sizes: by name of a size: ("index", index), or (structure, level, what) as `LevelAxes` has it, or (what,) of one
-            that is given at each call.
+            that is given at each call, or ("extent", expression) of what follows from others.
         arrays: by name of an index array: (structure, level, what); structure -1 of one that is given at each call.
         buffers: by name of a buffer: the operand, or "" for the result, or what else is given at each call.
         masks: by name of a buffer: the structure whose mask it is.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ...compiler import Kernel as CompiledKernel
 from ...compiler.codegen.cpu.threads import num_threads
+from ...compiler.language.expr import Binary, Const, Expr, SizeOf
+from ...compiler.language.interpret import BINARY
 from ...compiler.language.layout import chains
 from ..errors import FormatError
 from ..storage.format import Format
@@ -41,6 +43,13 @@ class Counted:
     index_dtype: str
 
 
+class Promise(Protocol):
+    """What was said of operands."""
+
+    def check(self, sizes: Mapping[str, int], operands: Mapping[str, Stored]) -> None:
+        """Raise ValueError where it is not true."""
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """A statement compiled for operands of such formats and types.
@@ -50,6 +59,7 @@ class Plan:
         static: indices whose extent is compiled in.
         counted: of a result that is stored sparse with a structure of its own.
         converted: formats that operands are converted to, since theirs cannot be walked together.
+        promises: what a schedule was told of operands.
     """
 
     statement: Statement
@@ -62,6 +72,7 @@ class Plan:
     kernel: CompiledKernel
     counted: Counted | None = None
     converted: Mapping[str, Format] = field(default_factory=dict)
+    promises: tuple[Promise, ...] = ()
 
 
 def run(plan: Plan, operands: Mapping[str, Stored], sizes: Mapping[str, int]) -> Stored:
@@ -140,6 +151,8 @@ def _arguments(
     def of(name: str) -> Any:
         if name in written.sizes:
             kind, *rest = written.sizes[name]
+            if kind == "extent":
+                return evaluated(rest[0], of)
             if kind == "index":
                 return sizes[rest[0]]
             return own[kind] if kind in own else getattr(structures[kind].levels[rest[0]], rest[1])
@@ -167,6 +180,18 @@ def _arguments(
         return values.reshape(_shape_of(written, name, stored.structure))
 
     return [of(name) for name in written.program.parameter_names]
+
+
+def evaluated(extent: Expr, size: Callable[[str], int]) -> int:
+    """The value of an expression of sizes."""
+    match extent:
+        case Const():
+            return int(extent.value)
+        case SizeOf():
+            return int(size(extent.size.name))
+        case Binary():
+            return int(BINARY[extent.op](evaluated(extent.a, size), evaluated(extent.b, size)))
+    raise AssertionError(extent)
 
 
 def _shape_of(written: Written, name: str, structure: Structure) -> tuple[int, ...]:

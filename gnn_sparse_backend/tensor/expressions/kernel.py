@@ -159,6 +159,8 @@ def _check(plan: Plan, operands: Mapping[str, Stored], sizes: Mapping[str, int])
                 f"operand {name} is {other}{_slots(given[name])}, and the kernel was compiled for {mine}"
                 f"{_slots(operand)}" + (f" of structure {operand.structure}" if mine == other else "")
             )
+    for promise in plan.promises:
+        promise.check(sizes, operands)
     for index, extent in plan.static.items():
         if sizes[index] != extent:
             raise ValueError(f"index {index!r} has {sizes[index]} values, and the kernel was compiled for {extent}")

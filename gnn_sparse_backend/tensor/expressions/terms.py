@@ -78,7 +78,12 @@ def terms_of(statement: Statement, operands: Mapping[str, Operand]) -> tuple[Ter
 
     Raises NotationError for what cannot be computed.
     """
-    return tuple(_with_sparse(term, statement, operands) for term in _products(statement.expression, statement))
+    return tuple(_with_sparse(term, statement, operands) for term in products_of(statement))
+
+
+def products_of(statement: Statement) -> tuple[Term, ...]:
+    """The products of a statement. Raises NotationError for what cannot be computed."""
+    return tuple(_products(statement.expression, statement))
 
 
 def _products(expression: Expression, statement: Statement) -> list[Term]:

@@ -66,6 +66,16 @@ def order_of(
     return found
 
 
+def preferred_order(terms: Sequence[Term], operands: Mapping[str, Operand], result: Sequence[str]) -> tuple[str, ...]:
+    """The order of `order_of` for the first operands that agree on one, where not all do."""
+    every = tuple(dict.fromkeys([*result, *(index for term in terms for index in term.indices)]))
+    kept: list[Chain] = []
+    for chain in _chains(terms, operands):
+        if _sorted([*kept, chain], every) is not None:
+            kept.append(chain)
+    return _sorted(kept, every) or every
+
+
 def assembled_order(
     statement: Statement, terms: Sequence[Term], operands: Mapping[str, Operand], modes: Sequence[int]
 ) -> Order:

@@ -1,0 +1,75 @@
+"""A schedule that says for each loop what it runs on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tvm import tirx
+
+from ..language.axes import StageIError
+from ..language.program import Program, walk_iterations
+from ..position.function import PositionFunction
+from .primitives.cuda.bind import bind_spatial
+from .primitives.shared.atomic import add_atomically
+from .primitives.shared.local_memory import locals_on_stack
+from .primitives.shared.loops import set_loop_kind
+from .primitives.shared.whole import KINDS, bind_part, whole_or_part
+
+TAGS = {"block": "blockIdx.x", "warp": "threadIdx.y", "thread": "threadIdx.x"}
+"""What units of a GPU are called there."""
+UNITS = ("threads", *KINDS, *TAGS)
+
+
+@dataclass(frozen=True)
+class LoopSchedule:
+    """Loops on units: what says the order of the loops is the program itself.
+
+    Attributes:
+        units: (iteration, unit) of iterations over one axis: "threads" of the CPU, "lanes" of a vector, "unrolled"; or
+            "block", "warp" and "thread" of a GPU, where all other loops then run in one thread. That different elements
+            do not write the same place, unless atomically, is for the writer of the program to see to.
+        atomic: buffers to which several threads add at once: a store X[i] = X[i] + term becomes an atomic addition.
+        fuse: all iterations share one outermost loop (`loops.horizontal`).
+    """
+
+    units: tuple[tuple[str, str], ...] = ()
+    atomic: tuple[str, ...] = ()
+    fuse: bool = False
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether a loop is on a unit of a GPU."""
+        return any(unit in TAGS for _, unit in self.units)
+
+    def prepare(self, program: Program) -> Program:
+        """What the schedule wants done in coordinate space: nothing. Raises StageIError for a unit that is none."""
+        for name, unit in self.units:
+            if unit not in UNITS:
+                raise StageIError(f"iteration {name!r}: unit {unit!r} is not one of {', '.join(UNITS)}")
+            if len(program.iteration(name).axes) != 1:
+                raise StageIError(f"iteration {name!r} on {unit} is over several axes; give each an iteration")
+        return program
+
+    def without_instructions(self) -> LoopSchedule:
+        """The same for loops that run one after the other, which need no atomic additions."""
+        return replace(self, atomic=())
+
+    def apply(self, stage2: PositionFunction) -> PositionFunction:
+        for name in self.atomic:
+            stage2 = add_atomically(stage2, name, self.on_gpu)
+        for name, unit in self.units:
+            iteration = stage2.program.iteration(name)
+            if unit == "threads":
+                stage2 = set_loop_kind(stage2, name, tirx.ForKind.PARALLEL)
+            elif unit in KINDS:
+                stage2 = whole_or_part(stage2, iteration, KINDS[unit])
+            else:
+                stage2 = bind_part(stage2, iteration, TAGS[unit])
+        if self.on_gpu:
+            bound = {name for name, unit in self.units if unit in TAGS}
+            for iteration in stage2.program.iterations:
+                if not bound & {it.name for it in walk_iterations((iteration,))}:
+                    stage2 = bind_spatial(stage2, iteration)
+        else:
+            stage2 = locals_on_stack(stage2)
+        return stage2.with_function(stage2.function.with_attr("global_symbol", stage2.name))

@@ -1,0 +1,107 @@
+"""Statements as loops: concrete index notation, in which a nest ends in an assignment or in the use of a workspace
+(Kjolstad et al., "Tensor Algebra Compilation with Workspaces", CGO 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from ..expressions.notation import Access, Expression, Number, Operation, written
+from ..expressions.terms import Term
+from .provenance import Graph
+
+
+@dataclass(frozen=True)
+class Loop:
+    """One loop. unit: what its elements run on, "" for one after the other. race: how they share what they write."""
+
+    name: str
+    unit: str = ""
+    race: str = "none"
+
+    def __str__(self) -> str:
+        race = f", {self.race}" if self.race != "none" else ""
+        return f"for {self.name}" + (f"  # {self.unit}{race}" if self.unit else "")
+
+
+@dataclass(frozen=True)
+class Assign:
+    """A product, added to an element of the result or of a workspace."""
+
+    target: Access
+    term: Term
+
+    def __str__(self) -> str:
+        return f"{self.target} += {written(expression_of(self.term))}"
+
+
+@dataclass(frozen=True)
+class Where:
+    """`producer` fills a workspace, `consumer` reads it. workspace: its name, and its indices in the consumer."""
+
+    consumer: Nest
+    producer: Nest
+    workspace: Access
+
+
+@dataclass(frozen=True)
+class Nest:
+    """Loops, outermost first, around what they do. graph: of all variables that are known in it."""
+
+    loops: tuple[Loop, ...]
+    body: Assign | Where
+    graph: Graph = ()
+
+    @property
+    def parts(self) -> tuple[Nest, ...]:
+        """The nests directly inside."""
+        return (self.body.producer, self.body.consumer) if isinstance(self.body, Where) else ()
+
+    def nests(self) -> Iterator[Nest]:
+        """This one and all inside, outer ones first."""
+        yield self
+        for part in self.parts:
+            yield from part.nests()
+
+    def assigns(self) -> Iterator[Assign]:
+        """Every assignment inside."""
+        yield from (nest.body for nest in self.nests() if isinstance(nest.body, Assign))
+
+    def holds(self, loop: str) -> bool:
+        """Whether it has a loop of this name itself."""
+        return any(each.name == loop for each in self.loops)
+
+    def changed(self, change: Callable[[Nest], Nest]) -> Nest:
+        """The nest with `change` applied to all inside, inner ones first."""
+        if isinstance(self.body, Where):
+            where = replace(
+                self.body, consumer=self.body.consumer.changed(change), producer=self.body.producer.changed(change)
+            )
+            return change(replace(self, body=where))
+        return change(self)
+
+    def text(self, indent: str = "") -> list[str]:
+        """Its lines."""
+        lines = []
+        for loop in self.loops:
+            lines.append(indent + str(loop))
+            indent += "    "
+        if isinstance(self.body, Assign):
+            return [*lines, indent + str(self.body)]
+        lines.append(f"{indent}{self.body.workspace.name}[...] = 0")
+        return [*lines, *self.body.producer.text(indent), *self.body.consumer.text(indent)]
+
+
+def expression_of(term: Term) -> Expression:
+    """A product as an expression."""
+    factors = [factor for factor in term.factors if not factor.inverse]
+    found: Expression | None = None
+    if term.coefficient != 1 or not factors:
+        found = Number(term.coefficient)
+    for factor in factors:
+        found = factor.of if found is None else Operation("*", found, factor.of)
+    assert found is not None
+    for factor in term.factors:
+        if factor.inverse:
+            found = Operation("/", found, factor.of)
+    return found

@@ -1,0 +1,67 @@
+"""What `bound` says of extents, checked at each call against the operands that are given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..expressions.notation import Access
+from ..storage.stored import Stored
+from .provenance import Bound, Coord, Divide, Fuse, Graph, Pos, Split, above, maker
+
+
+@dataclass(frozen=True)
+class Promise:
+    """One `bound`, with the graph in which its variable stands."""
+
+    bound: Bound
+    graph: Graph
+
+    def check(self, sizes: Mapping[str, int], operands: Mapping[str, Stored]) -> None:
+        """Raise ValueError where it is not true."""
+        found = _most(self.graph, self.bound.of, sizes, operands)
+        exact = self.bound.kind == "exact"
+        if found > self.bound.extent or (exact and found != self.bound.extent):
+            raise ValueError(
+                f"{self.bound}: {self.bound.of} has {found} values here, and the statement says "
+                f"{'that many exactly' if exact else 'that there are no more'}; give another bound, or none"
+            )
+
+
+def _most(graph: Graph, variable: str, sizes: Mapping[str, int], operands: Mapping[str, Stored]) -> int:
+    """The most values that a variable has."""
+
+    def of(name: str) -> int:
+        return _most(graph, name, sizes, operands)
+
+    match maker(graph, variable):
+        case None:
+            return sizes[variable]
+        case Split() as made:
+            return made.size if variable == made.inner else -(-of(made.of) // made.size)
+        case Divide() as made:
+            return made.parts if variable == made.outer else -(-of(made.of) // made.parts)
+        case Fuse() as made:
+            return of(made.outer) * of(made.inner)
+        case Pos() as made:
+            return _positions(made.access, set(above(graph, made.of)), operands[made.access.name])
+        case Coord() as made:
+            positions = maker(graph, made.of)
+            assert isinstance(positions, Pos)
+            return of(positions.of)
+        case Bound() as made:
+            return of(made.of)
+    raise AssertionError(variable)
+
+
+def _positions(access: Access, indices: set[str], operand: Stored) -> int:
+    """Of the last level of the indices: all elements of several, and of one the most under one element above."""
+    along = [access.indices[mode] for mode in operand.format.modes_in_order]
+    level = operand.structure.levels[max(along.index(index) for index in indices)]
+    if len(indices) > 1:
+        return level.positions
+    if level.offsets is None:
+        return level.width if level.kind == "slots" else 1
+    return int(np.max(np.diff(np.asarray(level.offsets)), initial=0))

@@ -1,0 +1,263 @@
+"""A scheduled statement as a program of stage I: each loop an iteration over one axis, with the bounds that follow from
+the loops around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ...compiler import LoopSchedule, number
+from ...compiler.language.expr import Expr
+from ..errors import ScheduleError
+from ..expressions.arithmetic import product
+from ..expressions.declared import Declared, Written
+from ..expressions.notation import Access, Statement
+from ..expressions.result import Kept
+from ..expressions.terms import Operand, Term
+from .extents import Extents, constant
+from .nest import Assign, Loop, Nest, Where
+from .places import Env, Places, Then
+from .steps import Steps
+
+LOCAL = 4096
+"""Elements up to which a workspace of a loop is on its stack."""
+
+
+class LoopWriter(Declared):
+    """The program of nests, and the units of its loops.
+
+    Args:
+        kept: the structure of the result; an ordinary array if None.
+        dtype: that is summed in.
+        static: indices whose extent is compiled in.
+    """
+
+    def __init__(
+        self,
+        statement: Statement,
+        operands: Mapping[str, Operand],
+        kept: Kept | None,
+        dtype: str,
+        static: Mapping[str, int],
+    ) -> None:
+        super().__init__("scheduled", statement, operands, dtype, static)
+        self.kept = kept
+        self.units: list[tuple[str, str]] = []
+        self.atomic: list[str] = []
+
+    def run(self, nests: Sequence[Nest], terms: Sequence[Term]) -> tuple[Written, LoopSchedule]:
+        """The program, and the schedule that puts its loops on their units."""
+        self.declare(tuple(terms), walked=True)
+        self.places = Places(self, terms)
+        result = self.statement.result
+        if self.kept is None:
+            where = tuple(self.index_axes[index] for index in result.indices)
+        else:
+            key = self.places.key(self.kept.access)
+            depth = len(self.places.axes[key].all) - len(self.places.axes[key].levels) + self.kept.levels
+            where = (*self.places.axes[key].all[:depth], *(self.index_axes[index] for index in self.kept.dense))
+        self.result = self.p.buffer(result.name, where, self.dtype)
+        on_gpu = any(loop.unit in ("block", "warp", "thread") for nest in nests for loop in nest.loops)
+        self.clear(self.result, where, "" if on_gpu else "threads")
+        for nest in nests:
+            self.alone(nest, on_gpu)
+        written = self.written({result.name: ""})
+        return written, LoopSchedule(tuple(self.units), tuple(dict.fromkeys(self.atomic)))
+
+    def clear(self, buffer: Any, where: Sequence[Any], unit: str = "") -> None:
+        """Zeros for a whole buffer."""
+        self.each(where or (self.one,), lambda at: buffer.__setitem__(at if where else (), self.constant(0)), unit)
+
+    def each(self, axes: Sequence[Any], inside: Callable[[tuple[Expr, ...]], None], unit: str = "") -> None:
+        """Loops over all elements of axes."""
+        if not axes:
+            inside(())
+            return
+        name = self.fresh("each")
+        with self.p.iterate(name, axes[:1], "S", (self.fresh("z"),)) as (var,):
+            if unit and not self.one_turn(axes[0]):
+                self.units.append((name, unit))
+                unit = ""
+            self.each(axes[1:], lambda at: inside((var, *at)), unit)
+
+    def one_turn(self, axis: Any) -> bool:
+        return bool(axis.parent is None and axis.length == 1)
+
+    # Nests.
+
+    def alone(self, nest: Nest, on_gpu: bool) -> None:
+        """A nest that adds to the result, through a copy for each element of a loop whose race this settles."""
+        parted = next((loop for loop in nest.loops if loop.race == "temporary"), None)
+        result = self.result
+        sinks: dict[str, Callable[[Env], tuple[Any, tuple[Expr, ...]]]] = {}
+        name = self.statement.result.name
+        if parted is None:
+            sinks[name] = lambda env: (result, self.place(env))
+            if any(loop.race == "atomics" for each in nest.nests() for loop in each.loops):
+                self.atomic.append(name)
+            self.loops(nest, nest.loops, Env(sinks=sinks))
+            return
+        axis = self.places.counter(self.extents(nest, Env()), parted.name)
+        copies = self.p.temporary(self.fresh("Copies"), (axis, *result.value.axes), self.dtype)
+        self.clear(copies, (axis, *result.value.axes), "threads")
+        sinks[name] = lambda env: (copies, (env.known[parted.name], *self.place(env)))
+        self.loops(nest, nest.loops, Env(sinks=sinks))
+        self.each(result.value.axes, lambda at: self.sum_of(copies, axis, result, at), "threads")
+
+    def sum_of(self, copies: Any, axis: Any, result: Any, at: tuple[Expr, ...]) -> None:
+        with self.p.iterate(self.fresh("copy"), (axis,), "R", (self.fresh("c"),)) as (c,):
+            result[at] = result[at] + copies[(c, *at)]
+
+    def place(self, env: Env) -> tuple[Expr, ...]:
+        """Where an element of the result lies."""
+        if self.kept is None:
+            return tuple(env.known[index] for index in self.statement.result.indices)
+        key = self.places.key(self.kept.access)
+        depth = len(self.result.value.axes) - len(self.kept.dense)
+        return (*env.visited[key][:depth], *(env.known[index] for index in self.kept.dense))
+
+    def extents(self, nest: Nest, env: Env) -> Extents:
+        return Extents(
+            nest.graph,
+            lambda index: number(self.index_axes[index].length),
+            lambda made: self.places.count(nest.graph, made, env),
+        )
+
+    def loops(self, nest: Nest, left: Sequence[Loop], env: Env) -> None:
+        """The loops that are left of a nest, and what is inside."""
+        if not left:
+            self.body(nest, env)
+            return
+        self.settled(nest, left, env, lambda inner: self.loop(nest, left, inner))
+
+    def loop(self, nest: Nest, left: Sequence[Loop], env: Env) -> None:
+        first, *others = left
+
+        def inside(inner: Env) -> None:
+            if first.race == "parallel_reduction" and first.unit == "threads":
+                inner = inner.replaced(settled=False)
+            self.loops(nest, others, inner)
+
+        keys = {self.places.key(a) for each in nest.assigns() for a in self.places.sparse(each.term)}
+        if self.kept is not None and any(each.target.name == self.statement.result.name for each in nest.assigns()):
+            keys.add(self.places.key(self.kept.access))
+        found = [key for key in self.places.axes if key in keys]
+        between = partial(self.settled, nest, left)
+        Steps(self.places, nest.graph, self.extents(nest, env), first, found, inside, between).run(env)
+
+    def body(self, nest: Nest, env: Env) -> None:
+        if isinstance(nest.body, Where):
+            self.where(nest, nest.body, env)
+            return
+        term = nest.body.term
+        self.add(nest.body.target.name, env, product(term, self.dtype, lambda access: self.element(access, env)))
+
+    def element(self, access: Access, env: Env) -> Expr:
+        """What an access reads."""
+        if access.name in env.workspaces:
+            read: Expr = env.workspaces[access.name][tuple(self.counted(env, index) for index in access.indices)]
+            return read
+        operand = self.operands[access.name]
+        if operand.is_sparse:
+            return self.places.element(access, env)
+        return self.buffers[access.name][tuple(env.known[access.indices[m]] for m in operand.format.modes_in_order)]
+
+    def add(self, target: str, env: Env, value: Expr) -> None:
+        buffer, at = env.sinks[target](env)
+        buffer[at] = buffer[at] + value
+
+    # Sums that are complete before they are added.
+
+    def settled(self, nest: Nest, left: Sequence[Loop], env: Env, then: Then) -> None:
+        """Sum in a register, or one for each lane or thread, where the place is known and loops are still to come."""
+        if env.settled or not isinstance(nest.body, Assign) or not self.is_placed(nest.body, env):
+            then(env)
+            return
+        first = next((loop for loop in left if loop.unit not in ("", "unrolled")), None)
+        shared = first if first is not None and first.race == "parallel_reduction" else None
+        if shared is None and first is not None:  # the sum is one of each of its elements
+            then(env)
+            return
+        if not env.inside:
+            with self.p.iterate(self.fresh("alone"), (self.one,), "S", (self.fresh("o"),)):
+                self.settled(nest, left, env.replaced(inside=True), then)
+            return
+        if shared is None:
+            self.in_register(nest.body.target.name, env, then)
+        else:
+            self.in_parts(nest, shared, nest.body.target.name, env, then)
+
+    def is_placed(self, assign: Assign, env: Env) -> bool:
+        """Whether it is known where an assignment adds to."""
+        if any(index not in env.known for index in assign.target.indices):
+            return False
+        if self.kept is None or assign.target.name != self.statement.result.name:
+            return True
+        depth = len(self.result.value.axes) - len(self.kept.dense)
+        return len(env.visited.get(self.places.key(self.kept.access), ())) >= depth
+
+    def in_register(self, target: str, env: Env, then: Then) -> None:
+        sum = self.p.local(self.fresh("Sum"), (self.one,), self.dtype)
+        sum[0] = self.constant(0)
+        then(env.replaced(settled=True, sinks={**env.sinks, target: lambda inner: (sum, (number(0),))}))
+        self.add(target, env, sum[0])
+
+    def in_parts(self, nest: Nest, loop: Loop, target: str, env: Env, then: Then) -> None:
+        extents = self.extents(nest, env)
+        most = extents.space(loop.name, env.known).most if loop.unit == "lanes" else None
+        axis = self.places.counter(extents, loop.name, most)
+        parts = self.p.local(self.fresh("Parts"), (axis,), self.dtype)
+        self.clear(parts, (axis,))
+        then(env.replaced(settled=True, sinks={**env.sinks, target: lambda inner: (parts, (inner.known[loop.name],))}))
+        sum = self.p.local(self.fresh("Sum"), (self.one,), self.dtype)
+        sum[0] = self.constant(0)
+        with self.p.iterate(self.fresh("part"), (axis,), "R", (self.fresh("c"),)) as (c,):
+            sum[0] = sum[0] + parts[c]
+        self.add(target, env, sum[0])
+
+    # Workspaces.
+
+    def where(self, nest: Nest, where: Where, env: Env) -> None:
+        """Clear a workspace, fill it, and use it."""
+        extents = self.extents(where.consumer, env)
+        name, indices = where.workspace.name, where.workspace.indices
+        axes = []
+        for index in indices:
+            static = constant(extents.of(index))
+            axes.append(self.places.counter(extents, index, static))
+        make = self.p.local if env.inside else self.p.temporary
+        buffer = make(self.fresh(name), tuple(axes) or (self.one,), self.dtype)
+        if axes:
+            self.clear(buffer, axes)
+        else:
+            self.single(buffer, env)
+        producer = next(where.producer.assigns()).target.indices
+        place = lambda inner: (buffer, tuple(self.counted(inner, i) for i in producer) or (number(0),))
+        self.loops(where.producer, where.producer.loops, env.replaced(settled=False, sinks={**env.sinks, name: place}))
+        scalar = _Scalar(buffer) if not axes else buffer
+        consumer = env.replaced(settled=False, workspaces={**env.workspaces, name: scalar})
+        self.loops(where.consumer, where.consumer.loops, consumer)
+
+    def counted(self, env: Env, index: str) -> Expr:
+        """The value of an index of a workspace."""
+        if index not in env.known:
+            raise ScheduleError(f"a workspace has an element for each value of {index}, which these loops do not count")
+        return env.known[index]
+
+    def single(self, buffer: Any, env: Env) -> None:
+        if env.inside:
+            buffer[0] = self.constant(0)
+            return
+        self.clear(buffer, (self.one,))
+
+
+class _Scalar:
+    """A workspace of one element, read without an index."""
+
+    def __init__(self, buffer: Any) -> None:
+        self.buffer = buffer
+
+    def __getitem__(self, at: tuple[Expr, ...]) -> Expr:
+        found: Expr = self.buffer[0]
+        return found

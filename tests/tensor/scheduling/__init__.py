@@ -1,0 +1,1 @@
+"""Scheduled statements of tensor algebra: by example, and at random."""

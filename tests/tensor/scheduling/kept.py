@@ -1,0 +1,40 @@
+"""Cases that were wrong once, made as small as they could be."""
+
+from __future__ import annotations
+
+from tests.tensor.scheduling.cases import Case
+
+KEPT = (
+    # positions of positions were taken for coordinates
+    Case(
+        "C[i,j] = A[i,j] * B[i,j]",
+        {"A": "csr", "B": "dcsr"},
+        {"i": 3, "j": 5},
+        (("pos", "j", "v0", "A[i,j]"), ("pos", "v0", "v1", "B[i,j]")),
+    ),
+    # a result on the structure of an operand that is read by the producer alone
+    Case(
+        "S[i,j] = A[i,j] * U[i,k] * V[j,k]",
+        {"A": "csr", "U": "dense", "V": "dense"},
+        {"i": 3, "j": 4, "k": 2},
+        (("precompute", "A[i,j]", ("i", "j"), ("p", "q"), "w"),),
+        wanted=None,
+    ),
+    # a workspace inside of a workspace, whose index is a part of what is summed
+    Case(
+        "S[i,j] = A[i,j] * U[i,k] * V[j,k]",
+        {"A": "csr", "U": "dense", "V": "csr"},
+        {"i": 3, "j": 4, "k": 2},
+        (
+            ("precompute", "U[i,k] * V[j,k]", ("j",), ("v",), "w"),
+            ("precompute", "U[i,k] * V[j,k]", ("k",), ("u",), "z"),
+        ),
+    ),
+    # the index of a workspace is cut into parts where it is filled
+    Case(
+        "y[i] = A[i,j] * B[j,k] * x[k]",
+        {"A": "csr", "B": "csc", "x": "dense"},
+        {"i": 9, "j": 7, "k": 7},
+        (("precompute", "A[i,j] * B[j,k] * x[k]", ("j",), ("v",), "w"), ("split", "v", "v0", "v1", 4)),
+    ),
+)
