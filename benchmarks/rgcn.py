@@ -241,6 +241,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="a contender whose call takes longer is left out at larger widths",
     )
     cli.add_append(parser)
+    cli.add_reuse_memory(parser)
     options = parser.parse_args(argv)
     options.graphs = options.graphs or (["aifb"] if options.quick else list(RECIPES))
     options.features = options.features or ([32] if options.quick else list(FEATURES))

@@ -307,6 +307,7 @@ def arguments(suite: Suite, argv: Sequence[str] | None = None, parents=()) -> ar
         help="graphs of at most so many edges are judged by microseconds per call, not by the ratio",
     )
     cli.add_append(parser)
+    cli.add_reuse_memory(parser)
     options = parser.parse_args(argv)
     options.graphs = graphs.chosen(options)
     options.widest = {} if options.features else graphs.WIDEST

@@ -50,15 +50,32 @@ def add_append(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_reuse_memory(parser: argparse.ArgumentParser) -> None:
+    """``--reuse-memory``, for benchmarks that compare libraries in one process."""
+    parser.add_argument(
+        "--reuse-memory",
+        action="store_true",
+        help="all contenders with gsb.reuse_memory, as while a framework is enabled: freed large tensors' memory serves "
+        "the next ones, theirs as ours",
+    )
+
+
 def start(options: argparse.Namespace) -> Console:
-    """Set the threads, hide the libraries' warnings, and give a console for the report. A signal to stop ends the
-    processes that
-    were started as well: one left behind would disturb whatever is measured next."""
+    """Set the threads and the allocator, hide the libraries' warnings, and give a console for the report. A signal to
+    stop ends the processes that were started as well: one left behind would disturb whatever is measured next.
+    """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _stop)
     set_threads(options.threads)
     quiet_libraries()
-    return Console()
+    console = Console()
+    if getattr(options, "reuse_memory", False):
+        # not before the threads are set, which the package's libraries read when they load
+        import gnn_sparse_backend as gsb
+
+        if not gsb.reuse_memory():
+            console.print("[yellow]--reuse-memory:[/] gsb.reuse_memory() cannot be done here; memory is given back")
+    return console
 
 
 def _stop(number: int, frame) -> None:

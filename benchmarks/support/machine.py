@@ -15,10 +15,14 @@ LIBRARIES = ("gnn-sparse-backend", "apache-tvm", "apache-tvm-ffi", "torch", "dgl
 
 
 def describe(threads: int) -> dict:
-    """The machine, the libraries' versions (None: not installed), the threads, and the date in UTC.
+    """The machine, the libraries' versions (None: not installed), the threads, whether freed memory is kept
+    (``gsb.reuse_memory``), and the date in UTC.
 
     Call it before measuring: the load average is then that of others, and ``busy`` says when it makes times worthless.
     """
+    # read here: the package is not to be imported before its threads are set
+    from gnn_sparse_backend.runtime import large_blocks
+
     return {
         "cpu": cpu_name(),
         "cores": psutil.cpu_count(logical=False),
@@ -30,6 +34,7 @@ def describe(threads: int) -> dict:
         "python": platform.python_version(),
         "libraries": {name: _version(name) for name in LIBRARIES},
         "threads": threads,
+        "reused_memory": large_blocks.in_use(),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }
 
@@ -65,7 +70,8 @@ def busy(description: dict) -> str | None:
 def one_line(description: dict) -> str:
     """The description as a line for the head of a table."""
     libraries = ", ".join(f"{name} {version}" for name, version in description["libraries"].items() if version)
-    return f"{description['cpu']}, {description['cores']} cores, {description['threads']} threads; {libraries}"
+    kept = ", freed memory kept for all" if description.get("reused_memory") else ""
+    return f"{description['cpu']}, {description['cores']} cores, {description['threads']} threads{kept}; {libraries}"
 
 
 def write_json(path: Path, report: dict) -> Path:

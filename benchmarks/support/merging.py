@@ -15,7 +15,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "growth": ("edges", "width"),
 }
 DICTS = ("contenders", "preparation", "per_call", "skipped")
-SAME = ("cpu", "cores", "threads")
+SAME = ("cpu", "cores", "threads", "reused_memory")
 
 
 def read(path: Path) -> dict | None:
@@ -32,10 +32,12 @@ def merge(before: Mapping | None, now: Mapping) -> dict:
     if before is None:
         return dict(now)
     for name in SAME:
-        if before["machine"][name] != now["machine"][name]:
+        # reports of former releases say nothing of an allocator, and had the system's
+        then, here = before["machine"].get(name, False), now["machine"].get(name, False)
+        if then != here:
             raise ValueError(
-                f"the earlier report was measured with {name} {before['machine'][name]!r}, and this one with "
-                f"{now['machine'][name]!r}: give another --out, or leave --append out"
+                f"the earlier report was measured with {name} {then!r}, and this one with {here!r}: give another "
+                "--out, or leave --append out"
             )
     merged = dict(now)
     for name, keys in KEYS.items():

@@ -88,9 +88,10 @@ def trials(problem: Problem) -> tuple[Plan, ...]:
         return tuple(found)
     first = next(iter(found))
     reduce, gathered, at_edges = operands_of_kind(problem.kind)
-    if problem.features <= NARROW and reduce != "map":
+    in_lanes = reduce != "map" and fits_lanes(problem.features, adds(reduce), at_edges > 0, problem.itemsize)
+    if in_lanes or (problem.features <= NARROW and reduce != "map"):
         others = {"sequential", first.reduction}
-        if fits_lanes(problem.features, adds(reduce), at_edges > 0):
+        if in_lanes:
             others.add("simd")
         for plan in list(found):
             for reduction in sorted(others - {plan.reduction}, reverse=True):

@@ -53,7 +53,8 @@ def reasons(problem: Problem, plan: Plan) -> Iterator[str]:
         yield _ahead(problem, plan, reduce)
     if plan.reduction != "sequential":
         long = f"{mean:.1f}" if mean < 10 else about(round(mean))
-        narrow = f"{problem.features} features are at most {NARROW}, and rows have about {long} non-zeros on average, "
+        few = f"are at most {NARROW}" if problem.features <= NARROW else "of a maximum are few chains of long steps"
+        narrow = f"{problem.features} features {few}, and rows have about {long} non-zeros on average, "
         if plan.reduction == "simd" and problem.typical:
             narrow = (
                 f"{problem.features} features are at most {NARROW}, "

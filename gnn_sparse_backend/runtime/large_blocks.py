@@ -25,8 +25,10 @@ import torch
 from ..compiler.codegen.cpu.launcher import load_text
 from .large_blocks_code import CODE
 
-LEAST = 16 << 20
-"""Bytes from which a tensor is a large one, as the code has it. Below, the C library keeps freed memory by itself."""
+LEAST = 4 << 20
+"""Bytes from which a tensor is a large one, as the code has it. Below, the C library keeps freed memory by itself, and
+the pages of a tensor are few enough for a processor to remember where they are.
+"""
 
 _ADDRESSES = (
     "allocate",

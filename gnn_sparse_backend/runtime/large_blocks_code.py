@@ -185,7 +185,7 @@ define internal void @allocate(ptr sret(%DataPtr) align 8 %out, ptr %this, i64 %
 entry:
   %limit.now = load atomic i64, ptr @limit monotonic, align 8
   %on = icmp ne i64 %limit.now, 0
-  %is.large = icmp uge i64 %n, 16777216
+  %is.large = icmp uge i64 %n, 4194304
   %ours = and i1 %on, %is.large
   br i1 %ours, label %large, label %original
 large:

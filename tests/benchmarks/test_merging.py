@@ -44,3 +44,11 @@ def test_another_machine_is_refused():
 
 def test_no_report_yet(tmp_path):
     assert merging.read(tmp_path / "none.json") is None
+
+
+def test_reports_of_another_allocator_are_refused():
+    kept = {**report([]), "machine": {**MACHINE, "reused_memory": True}}
+    with pytest.raises(ValueError, match="reused_memory False, and this one with True"):
+        merging.merge(report([]), kept)
+    assert merging.merge(report([]), {**report([]), "machine": {**MACHINE, "reused_memory": False}})["cells"] == []
+    assert merging.merge(kept, kept) == kept

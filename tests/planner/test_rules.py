@@ -189,14 +189,16 @@ def test_of_half_types_all_but_the_narrowest_rows_are_fetched_ahead(monkeypatch,
 
 
 def test_lanes_where_rows_are_long_and_narrow(cache):
-    def lanes(mean, **kind):
+    def lanes(mean, itemsize=4, **kind):
         plans = {
-            features: plan_spmm(10_000, 10_000, 10_000 * mean, features, 4, 2, **kind) for features in range(1, 17)
+            features: plan_spmm(10_000, 10_000, 10_000 * mean, features, itemsize, 2, **kind)
+            for features in range(1, 65)
         }
         return [features for features, plan in plans.items() if plan.reduction == "simd"]
 
     # in whole vectors; the neighbours of one feature are a vector themselves, and of two alone two halves of one
-    assert (lanes(24), lanes(24, edges=True), lanes(24, summed=False)) == ([1, 2, 4, 8], [1, 4, 8], [1, 4, 8])
+    assert (lanes(24), lanes(24, edges=True), lanes(24, summed=False)) == ([1, 2, 4, 8], [1, 4, 8], [1, 4, 8, 16, 32])
+    assert lanes(24, 2, summed=False) == [1, 4, 8]
     assert lanes(23) == lanes(23, edges=True) == lanes(23, summed=False) == []
     # what counts is the row of a typical non-zero, where it is known: a few long rows may have most of them
     assert (lanes(7, typical=24), lanes(7, typical=23), lanes(30, typical=23)) == ([1, 2, 4, 8], [], [])

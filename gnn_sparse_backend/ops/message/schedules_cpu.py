@@ -44,10 +44,9 @@ def aggregate_kernel(
     its parameters are (num_groups, m, n, [num_edges], nnz, group_ptr, indptr, indices, [D], X0, ..., C, ..., [E]).
     """
     target = host_target()
-    # a choice is kept beside the value
     halves = 2 if spec.bf16x2 else 1
     width = spec.features // halves
-    itemsize = _BYTES[ACCUMULATOR[spec.dtype]] * halves + _BYTES[spec.index_dtype] * len(spec.keep)
+    itemsize = _accumulated(spec)
     gathered = (
         [f"X{number}" for number, x in enumerate(spec.operands) if x.at == "column" and x.width == spec.features]
         if prefetch
@@ -108,7 +107,7 @@ def supports(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> str | None:
             return "reduction in lanes does not go with weights of heads, which are kept in registers"
         if (reason := refuses_lanes(spec)) is not None:
             return reason
-        if row_lanes(spec.features, _BYTES[ACCUMULATOR[spec.dtype]], host_target()) < 2:
+        if row_lanes(spec.features, _accumulated(spec), host_target()) < 2:
             return f"{spec.features} features are chains enough without lanes"
     if plan.sliced:
         if several or plan.reduction != "sequential":
@@ -147,6 +146,11 @@ def supported(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> Plan:
     if kept.get("reduction") == "scattered" and (kept.get("longest_part") or kept.get("partitions", 1) > 1):
         kept["reduction"] = "sequential"
     return replace(plain, **kept)
+
+
+def _accumulated(spec: AggregateSpec) -> int:
+    """Bytes of what a row accumulates of a feature, or of a word of two: a choice is kept beside the value."""
+    return _BYTES[ACCUMULATOR[spec.dtype]] * (2 if spec.bf16x2 else 1) + _BYTES[spec.index_dtype] * len(spec.keep)
 
 
 def _run(spec: AggregateSpec) -> int:

@@ -12,7 +12,8 @@ Rules, each with a page in docs/decisions/ that has the measurement behind it:
   too. Half types take more instructions for as many bytes, which leaves fewer rows under way: of these all are fetched
   ahead but the narrowest.
 - Lanes where features are few, in whole vectors, and most non-zeros stand in rows of some tens of them. Short rows are
-  independent chains of additions already: the processor has several of them under way.
+  independent chains of additions already: the processor has several of them under way. A step of a maximum waits longer
+  than one of a sum, so that there lanes pay with more features.
 - Scattered sums where features are few and rows have a handful of non-zeros, where the end of each row is mispredicted.
   A long row is one chain of additions in memory, twice as slow as in a register: not where such rows have a good part
   of the non-zeros.
@@ -53,11 +54,11 @@ LINE, BYTES_AHEAD = 64, 16 << 10
 # take one of so many parts of it.
 SHORTEST_SUMMED, SHORTEST_CHOSEN, SHORTEST_HALF = 3 * LINE, 2 * LINE, LINE // 2
 HELD_PARTS = 5
-# Widest row of features that is narrow. Widths that are cut into lanes, and those of sums without an operand at the
-# edges: code for vectors of other widths takes up to twice as long. The non-zeros of the row of a typical non-zero, or
-# of its piece in a partition, from which that pays.
+# Widest row of features that is narrow. Widths that are cut into lanes, and those of sums and of maxima without an
+# operand at the edges: code for vectors of other widths takes up to twice as long. The non-zeros of the row of a typical
+# non-zero, or of its piece in a partition, from which that pays.
 NARROW = 8
-IN_LANES, SUMMED_IN_LANES = (1, 4, 8), (1, 2, 4, 8)
+IN_LANES, SUMMED_IN_LANES, CHOSEN_IN_LANES = (1, 4, 8), (1, 2, 4, 8), (1, 4, 8, 16, 32)
 LANES_PAY = 24
 # Most non-zeros of a mean row whose sums are scattered, and fewest of a graph: the row of each non-zero is kept for it.
 SCATTERED_PAYS = 6
@@ -99,7 +100,10 @@ def plan_spmm(problem: Problem) -> Plan:
     reduction = "sequential"
     if summed and features <= NARROW and problem.itemsize >= 4 and one_pass and pays_scattered(rows, nnz, longest):
         reduction = "scattered"
-    elif fits_lanes(features, summed, edges) and (problem.typical or nnz // max(rows, 1)) >= LANES_PAY * partitions:
+    elif (
+        fits_lanes(features, summed, edges, problem.itemsize)
+        and (problem.typical or nnz // max(rows, 1)) >= LANES_PAY * partitions
+    ):
         reduction = "simd"
     ahead = 0
     if not slices_stay(problem.table_bytes, partitions):
@@ -115,11 +119,13 @@ def sliced_plan(problem: Problem, width: int) -> Plan:
     return Plan(groups, distance(SLICE_ROW, BYTES_AHEAD), sliced=width)
 
 
-def fits_lanes(features: int, summed: bool, edges: bool) -> bool:
+def fits_lanes(features: int, summed: bool, edges: bool, itemsize: int = 4) -> bool:
     """Whether rows of so many features may be taken in lanes. summed: it is a sum or a mean. edges: there is an operand
-    at the edges, which partitions do not read in order.
+    at the edges, which partitions do not read in order. itemsize: bytes of a feature.
     """
-    return features in (SUMMED_IN_LANES if summed and not edges else IN_LANES)
+    if edges or (itemsize < 4 and features > NARROW):  # half types are taken two features at a time then
+        return features in IN_LANES
+    return features in (SUMMED_IN_LANES if summed else CHOSEN_IN_LANES)
 
 
 def prefetch_distance(row: int, table: int, shortest: int) -> int:
