@@ -93,7 +93,7 @@ def _two(op: str, first: Recipe, second: Recipe):
     if not (first.plain and second.plain):
         return NotImplemented
     inner, dtype = _broadcast(first.inner, second.inner), _promote(first.dtype, second.dtype)
-    if inner is None or any(one.dtype is not dtype and not one.bare for one in (first, second)):
+    if inner is None or any(one.dtype is not dtype and one.term is not BARE for one in (first, second)):
         return NotImplemented
     return _merged(op, first, second, inner, dtype, False)
 
@@ -112,10 +112,15 @@ def _binary(op: str, recipe: Recipe, other, flipped: bool):
     operand = _operand(recipe, other)
     if operand is None:
         return NotImplemented
-    if operand.dtype is not recipe.dtype and not recipe.bare:
+    wider = operand.dtype is not recipe.dtype
+    if wider and recipe.term is not BARE:
         return NotImplemented  # what is computed already would have been rounded to its own type
     inner = _broadcast(recipe.inner, operand.inner)
-    return NotImplemented if inner is None else _merged(op, recipe, operand, inner, operand.dtype, flipped)
+    if inner is None:
+        return NotImplemented
+    if wider and not recipe.of_edges:  # the first operand has the type of the result: the other is read as it is
+        return _merged(op, operand, recipe, inner, operand.dtype, not flipped)
+    return _merged(op, recipe, operand, inner, operand.dtype, flipped)
 
 
 def _pointwise(recipe: Recipe) -> Pointwise | Tensor:

@@ -1,8 +1,9 @@
-"""A sum or mean over edges that waits for what becomes of it: a linear map of it may be cheaper before it.
+"""Linear maps of what is lazy: the order of product and sum, and of product and scaling, that costs less.
 
 Inside ``watched`` a layer's sum of neighbours is lazy where its message is the features of the other end, alone or
 weighted. If the layer multiplies it by a matrix first, the two products go in the order that costs less
-(`ops.message.linear_order`); whatever else it does computes the sum.
+(`ops.message.linear_order`); whatever else it does computes the sum. Rows that were scaled are mapped first where the
+map leaves fewer features to scale.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable
 
 import torch
 from torch import SymInt, Tensor, is_autocast_enabled
+from torch.nn import functional
 
 from ...ops.message.linear_order import maps_first
 from .ends import End
@@ -105,8 +107,36 @@ def waiting(lazy: LazyTensor, rows: End, reduce: str, framework: Callable[[Tenso
     return lazy_tensor(Reduced(message, rows, reduce, framework))
 
 
+def _mapped_first(recipe: Pointwise, weight: Tensor, bias: Tensor | None):
+    """A linear map of rows that were only multiplied by a number each, scaled behind it if that has fewer features."""
+    wide = [number for number, dims in enumerate(recipe.dims) if dims == recipe.inner]
+    if recipe.of_edges or not recipe.pending() or not recipe.plain or len(recipe.inner) != 1 or len(wide) != 1:
+        return NotImplemented
+    # as many products as there are operands but one: it has each of them once
+    once = recipe.term.steps == ("mul",) * (len(recipe.operands) - 1)
+    if not once or any(dims not in ((), (1,), recipe.inner) for dims in recipe.dims):
+        return NotImplemented
+    (at,) = wide
+    x = recipe.operands[at]
+    if type(weight) not in PLAIN or weight.dim() != 2 or not weight.shape[0] < weight.shape[1] == x.shape[1]:
+        return NotImplemented
+    if not x.dtype is weight.dtype is recipe.dtype or (bias is not None and type(bias) not in PLAIN):
+        return NotImplemented
+    recipe.check_unmodified()
+    mapped = functional.linear(x, weight)
+    operands, dims = list(recipe.operands), list(recipe.dims)
+    operands[at], dims[at] = mapped, tuple(mapped.shape[1:])
+    scaled = recipe.viewed(mapped.shape, tuple(dims)).on(tuple(operands))
+    recipe.used = True
+    # under autocast the map gives another type, to which its scaled rows are rounded
+    out = lazy_tensor(scaled) if mapped.dtype is recipe.dtype else scaled.reference().to(mapped.dtype)
+    return out if bias is None else torch.add(out, bias.to(out.dtype))
+
+
 def _linear(lazy, weight, bias=None):
     recipe = lazy._recipe if type(lazy) is LazyTensor else None
+    if type(recipe) is Pointwise:
+        return _mapped_first(recipe, weight, bias)
     if type(recipe) is not Reduced or not recipe.pending() or type(weight) not in PLAIN:
         return NotImplemented
     if weight.dim() != 2 or weight.shape[1:] != recipe.shape[1:] or weight.dtype is not recipe.dtype:

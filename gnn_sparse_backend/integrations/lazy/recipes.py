@@ -13,6 +13,7 @@ from ...compiler.cache.bounded import kept
 from ...ops.message.message_op import message_op
 from ...ops.message.operators import aggregate, edge_map
 from ...runtime import devices
+from ...structures.checks import FLOATING
 from ..core.refusal import Refusal
 from .ends import End, Host, loops
 from .modes import COMPUTING, mode, restored
@@ -192,13 +193,17 @@ class Pointwise(Recipe):
         return tuple(found)
 
     def arguments(self) -> list[Tensor]:
-        """The operands as kernels take them: of one type (numbers keep theirs), and in their shapes."""
+        """The operands as kernels take them: of one type (numbers keep theirs), and in their shapes.
+
+        Of rows, where the first has the type of the result, others keep theirs: a pass that casts them costs as much.
+        """
         dtype, arguments = self.dtype, []
+        as_they_are = FLOATING if not self.of_edges and self.operands[0].dtype is dtype else ()
         for x, place, dims in zip(self.operands, self.places, self.dims):
             if place is SCALAR:
                 arguments.append(x)
                 continue
-            if x.dtype is not dtype:
+            if x.dtype is not dtype and x.dtype not in as_they_are:
                 x = x.to(dtype)
             if place is ALL:
                 arguments.append(x if x.shape == dims else x.reshape(dims))

@@ -4,6 +4,7 @@
 module        what it holds
 ============  ==========================================================================================
 ``random``    dropouts and ``bernoulli``, with the same bits: which calls are ours
+``rectified`` a rectified linear unit and the dropout behind it, one pass on the way back
 ``products``  ``F.linear`` and products of matrices in half types, where the CPU has no instruction for them
 ============  ==========================================================================================
 
@@ -26,6 +27,7 @@ from ..core.patch import Patches
 from ..traced import install, uninstall
 from . import products
 from .random import HOST, bernoulli, bernoulli_, dropout_run, native_dropout
+from .rectified import relu
 
 _patches = Patches()
 _DROPOUTS = {
@@ -44,6 +46,7 @@ _DRAWN = (
     (torch, "bernoulli", bernoulli),
     (Tensor, "bernoulli_", bernoulli_),
 )
+_UNITS = ((torch, "relu", relu), (Tensor, "relu", relu))
 
 
 def _asking(replaced):
@@ -51,7 +54,7 @@ def _asking(replaced):
 
 
 # made once, and kept: TorchScript knows them by where they lie in memory
-_DRAWS, _MULTIPLIES = _asking(_DRAWN), _asking(_PRODUCTS)
+_DRAWS, _MULTIPLIES = _asking(_DRAWN + _UNITS), _asking(_PRODUCTS)
 
 
 def activate() -> None:

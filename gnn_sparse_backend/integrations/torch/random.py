@@ -15,6 +15,7 @@ from ...ops.random.draws import torch_draws_so
 from ...structures.checks import FLOATING
 from ..core.refusal import PASS, Boundary, Refusal
 from ..lazy import transformed
+from .rectified import dropout_of_unit, follows_unit
 
 LEAST = 4096
 """Numbers below which PyTorch draws as fast: to take a generator's state and put it back costs what 1000 do."""
@@ -41,7 +42,7 @@ def dropout_run(name: str):
         if not train or not 0 < p < 1:
             return PASS
         if not (alpha or feature or inplace):
-            return dropout.dropout(input, p), name
+            return (dropout_of_unit if follows_unit(input) else dropout.dropout)(input, p), name
         if feature and (input.dim() < 2 or input.shape[0] * input.shape[1] < LEAST):
             return PASS
         return dropout.dropout_by_noise(input, p, alpha, feature, inplace), name

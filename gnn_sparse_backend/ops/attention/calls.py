@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import torch
@@ -13,13 +13,15 @@ from ...compiler.cache.bounded import KernelCache, kept, shared
 from ...planner.plan import Plan
 from ...runtime.memory import empty
 from ...runtime.type_names import type_name
+from ...structures.derived import fact
+from ...structures.graph import Graph
 from ..core.executable import build, kept_by_plan
 from ..core.plans import new_plan
-from ..message.calls import broadcast_features, call_key, feature_shapes, flat
+from ..message.calls import broadcast_features, call_key, feature_shapes, flat, run_edge_map
 from ..message.message_op import MessageOp, message_op
 from ..message.programs.message import arg, renumber
 from ..message.programs.operands import Operand, collapse
-from .executables import GradientSpec
+from .executables import ColumnsSpec, GradientSpec
 from .programs.attention import AttentionSpec, Attribute
 from .programs.sums import Output
 from .schedules_cpu import plan_attention
@@ -108,7 +110,7 @@ def run_attention(of: AttentionForm, graph, operands, call: Call | None = None) 
     if graph.num_edges == 0 or out.numel() == 0:
         out.zero_()
     else:
-        plan = _plan(graph, call)
+        plan = attention_plan(graph, call)
         executable = call.kernels.get(plan)
         if executable is None:
             executable = call.kernels.keep(plan, build(call.spec, plan))
@@ -136,7 +138,7 @@ def run_attention_gradient(of: AttentionForm, graph, operands, results, grad: Te
         for x in (weights, scores, *sums):
             x.zero_()
     else:
-        plan = _plan(graph, call)
+        plan = attention_plan(graph, call)
         key = outputs, plan
         executable = call.kernels.get(key)
         if executable is None:
@@ -145,7 +147,56 @@ def run_attention_gradient(of: AttentionForm, graph, operands, results, grad: Te
     return weights.view(edges, *call.heads), scores.view(edges, *call.heads), sums
 
 
-def _plan(graph, call: Call) -> Plan:
+def run_columns_gradient(of: AttentionForm, graph, operands, results, grad: Tensor, outputs: tuple[Output, ...]):
+    """(scores, sums): the cotangents of the scores, and the gradients at the columns that ``outputs`` describes, one
+    (columns, features) each. The rest is as in `run_attention_gradient`; for a CPU.
+    """
+    call = call_of(of, graph, operands, graph.edge_ids is not None)
+    edges, columns = graph.num_edges, graph.shape[1]
+    scores = empty(results[1], edges, call.spec.scores)
+    sums = [empty(results[1], columns, o.features, dtype=getattr(torch, o.dtype)) for o in outputs]
+    if edges == 0 or call.spec.features == 0:
+        for x in (scores, *sums):
+            x.zero_()
+    else:
+        transpose = graph.transpose()
+        plan = attention_plan(transpose, call)
+        key = "columns", outputs, transpose.edge_ids is not None, plan
+        executable = call.kernels.get(key)
+        if executable is None:
+            executable = call.kernels.keep(key, build(_columns_spec(call.spec, outputs, key[2]), plan))
+        executable(transpose, (*operands, *results[1:], _delta(graph, call, results[0], grad), grad), [scores, *sums])
+    return scores.view(edges, *call.heads), sums
+
+
+_SWAPPED = {"row": "column", "column": "row"}
+_PRODUCT = message_op("mul(x0, x1)", ("edge", "edge"))
+
+
+def _columns_spec(spec: AttentionSpec, outputs: tuple[Output, ...], numbered: bool) -> ColumnsSpec:
+    score, value = (
+        replace(each, operands=tuple(replace(x, at=_SWAPPED.get(x.at, x.at)) for x in each.operands))
+        for each in (spec.score, spec.value)
+    )
+    return ColumnsSpec(replace(spec, score=score, value=value, numbered=numbered), outputs)
+
+
+def _delta(graph, call: Call, result: Tensor, grad: Tensor) -> Tensor:
+    """(rows, heads): the sum over each head of result * grad, in the accumulation type."""
+    rank = len(call.dims)
+    heads = (1,) * (rank - len(call.heads)) + call.heads
+    over = tuple(own == 1 and extent > 1 for own, extent in zip(heads, call.dims))
+    wide = grad if grad.dtype in (torch.float32, torch.float64) else grad.float()
+    return run_edge_map(_PRODUCT, loops_of_rows(graph), [wide, result], over if any(over) else ())
+
+
+@fact
+def loops_of_rows(graph) -> Graph:
+    """A loop at each row of a graph: what arithmetic on rows alone runs on."""
+    return Graph._of_loops(graph.shape[0], graph.device)
+
+
+def attention_plan(graph, call: Call) -> Plan:
     """The plan, kept with the graph."""
     key = call, torch.get_num_threads()
     plan = graph.plans.get(key)

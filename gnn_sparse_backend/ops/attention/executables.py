@@ -53,6 +53,30 @@ class GradientSpec:
         return self.attention.index_dtype
 
 
+@dataclass(frozen=True)
+class ColumnsSpec:
+    """The gradients of operands of an attention at its columns, the rows of the transpose.
+
+    attention: with its operands where they stand in the transpose. outputs: the gradients.
+    """
+
+    attention: AttentionSpec
+    outputs: tuple[Output, ...]
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """Those of the attention, what is kept of the softmax, and what each head of the cotangent and the result
+        multiply to, then the cotangent.
+        """
+        spec = self.attention
+        heads = [Operand("column", (spec.scores,), ACCUMULATOR[spec.dtype])] * 3
+        return (*spec.operands, *heads, Operand("column", (spec.features,), spec.dtype))
+
+    @property
+    def numbered(self) -> bool:
+        return self.attention.numbered
+
+
 class _Rows:
     """A kernel over rows, or over parts of them."""
 
@@ -132,7 +156,8 @@ class SumsInParts(_Rows):
 @builds(AttentionSpec, Plan)
 @builds(GradientSpec, Plan)
 @builds(SumsSpec, Plan)
-def on_cpu(spec: AttentionSpec | GradientSpec | SumsSpec, plan: Plan) -> Executable:
+@builds(ColumnsSpec, Plan)
+def on_cpu(spec: AttentionSpec | GradientSpec | SumsSpec | ColumnsSpec, plan: Plan) -> Executable:
     return _Rows(plan, spec.operands, spec.numbered, _kernel(schedules_cpu, spec, plan.groups > 1, plan.prefetch))
 
 
@@ -145,8 +170,10 @@ def on_gpu(spec: AttentionSpec | GradientSpec | SumsSpec, plan: CudaPlan) -> Exe
     return _Rows(plan, spec.operands, spec.numbered, _kernel(schedules_cuda, spec, plan))
 
 
-def _kernel(schedules, spec: AttentionSpec | GradientSpec | SumsSpec, *how) -> Kernel:
+def _kernel(schedules, spec: AttentionSpec | GradientSpec | SumsSpec | ColumnsSpec, *how) -> Kernel:
     """By the schedules of a device."""
+    if isinstance(spec, ColumnsSpec):
+        return schedules.columns_gradient_kernel(spec.attention, spec.outputs, *how)
     if isinstance(spec, GradientSpec):
         return schedules.attention_gradient_kernel(spec.attention, spec.outputs, *how)
     return (schedules.attention_kernel if isinstance(spec, AttentionSpec) else schedules.sums_kernel)(spec, *how)

@@ -3,6 +3,9 @@
 One pass over the rows stores the weights of edges and the cotangents of their scores, and sums up the gradients of
 the score's operands at the rows. One over the transpose sums up the gradients of all operands at the columns. What is
 left, as gradients of edge operands, are edge maps and aggregations of their own.
+
+Where the gradients at the rows want less of the columns than scores and values are, the pass over the transpose is the
+only one over wide features: it computes the weights again, and stores the cotangents of the scores alone.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ...compiler.cache.bounded import KernelCache
+from ...planner.plan import Plan
 from ...runtime.memory import empty
 from ...runtime.type_names import type_name
 from ..core.executable import build, kept_by_plan
@@ -21,8 +25,8 @@ from ..core.plans import new_plan
 from ..message.calls import broadcast_features, feature_shapes, run_aggregate, run_edge_map
 from ..message.gradients import NO_GRADIENT, GradientPlan, fit_gradient, gradient_plan
 from ..message.programs.operands import Operand, collapse
-from .calls import AttentionForm, call_of, run_attention_gradient
-from .programs.attention_gradient import COTANGENT
+from .calls import AttentionForm, attention_plan, call_of, run_attention_gradient, run_columns_gradient
+from .programs.attention_gradient import COTANGENT, GRADIENT, WEIGHTS
 from .programs.sums import Output, SumsSpec
 from .schedules_cpu import plan_sums
 
@@ -49,13 +53,16 @@ class _Task:
 
 @dataclass(slots=True)
 class _Plan:
-    """Tasks by how they run. none: operands whose gradient is zero. together: on the transpose, in one pass."""
+    """Tasks by how they run. none: operands whose gradient is zero. together: on the transpose, in one pass; which is
+    also that of the scores where ``once``.
+    """
 
     none: list[int]
     rows: list[_Task]
     together: list[_Task]
     apart: list[_Task]
     outputs: tuple[Output, ...]
+    once: bool
     spec: SumsSpec | None
     shared: list
     kernels: KernelCache
@@ -66,12 +73,18 @@ def attention_gradients(of: AttentionForm, graph, operands, results, grad: Tenso
     call = call_of(of, graph, operands, graph.edge_ids is not None)
     columns = any(wanted and place == "column" for wanted, place in zip(needed, of.places))
     numbered = columns and graph.transpose().edge_ids is not None
-    key = ("gradients", needed, numbered)
+    alike = tuple([x.data_ptr() for x in operands].index(x.data_ptr()) for x in operands)
+    on_cpu = graph.num_edges > 0 and type(attention_plan(graph, call)) is Plan
+    key = ("gradients", needed, numbered, alike, on_cpu)
     plan = call.kernels.get(key)
     if plan is None:
         index_dtype = type_name(graph.indices.dtype)
-        plan = call.kernels.keep(key, _prepare(of, operands, call.heads, needed, index_dtype, numbered))
-    weights, scores, sums = run_attention_gradient(of, graph, operands, results, grad, plan.outputs)
+        plan = call.kernels.keep(key, _prepare(of, operands, call.heads, *key[1:], index_dtype))
+    if plan.once:
+        scores, sums = run_columns_gradient(of, graph, operands, results, grad, plan.outputs)
+        weights = None
+    else:
+        weights, scores, sums = run_attention_gradient(of, graph, operands, results, grad, plan.outputs)
     found: list[Tensor | None] = [None] * len(operands)
     for number in plan.none:
         found[number] = torch.zeros_like(operands[number])
@@ -84,9 +97,9 @@ def attention_gradients(of: AttentionForm, graph, operands, results, grad: Tenso
         x = operands[task.number]
         found[task.number] = fit_gradient(task.plan, out, task.place, x.shape).to(x.dtype)
 
-    for task, out in zip(plan.rows, sums):
+    for task, out in zip(plan.together if plan.once else plan.rows, sums):
         keep(task, out.view(out.shape[0], *task.dims))
-    if plan.together:
+    if plan.together and not plan.once:
         for task, out in zip(plan.together, _run_sums(plan, graph.transpose(), [source(s) for s in plan.shared])):
             keep(task, out.view(out.shape[0], *task.dims))
     for task in plan.apart:
@@ -123,10 +136,12 @@ def _run_sums(plan: _Plan, graph, operands: list[Tensor]) -> list[Tensor]:
     return out
 
 
-def _prepare(of: AttentionForm, operands, heads: tuple[int, ...], needed, index_dtype: str, numbered: bool) -> _Plan:
-    """numbered: of the transpose."""
+def _prepare(
+    of: AttentionForm, operands, heads: tuple[int, ...], needed, numbered, alike, on_cpu: bool, index_dtype: str
+) -> _Plan:
+    """numbered: of the transpose. alike: for each operand the first that is the same tensor."""
     score, value = of.take_apart(operands)
-    found = _Plan([], [], [], [], (), None, [], kept_by_plan())
+    found = _Plan([], [], [], [], (), False, None, [], kept_by_plan())
     dims = broadcast_features([heads, *feature_shapes(of.value, value)])
     shapes = {"weights": heads, "scores": heads, "grad": dims}
     shapes |= dict(enumerate(feature_shapes(of.score, score) + feature_shapes(of.value, value)))
@@ -151,6 +166,12 @@ def _prepare(of: AttentionForm, operands, heads: tuple[int, ...], needed, index_
             found.together.append(task)
         else:
             found.apart.append(task)
+    found.once = on_cpu and _gathers_less(of, found, operands, shapes, alike)
+    if found.once:
+        names = {"scores": COTANGENT, "weights": WEIGHTS, "grad": GRADIENT}
+        found.outputs = tuple(_sourced(task, [names.get(s, s) for s in task.sources]) for task in found.together)
+        found.apart += found.rows
+        return found
     if len(found.together) < 2 or sum(task.output.features for task in found.together) > TOGETHER:
         found.apart += found.together
         found.together = []
@@ -160,6 +181,21 @@ def _prepare(of: AttentionForm, operands, heads: tuple[int, ...], needed, index_
     if found.together:
         _share(found, operands, value[0].dtype, shapes, index_dtype, numbered)
     return found
+
+
+def _gathers_less(of: AttentionForm, found: _Plan, operands, shapes: dict, alike: tuple[int, ...]) -> bool:
+    """Whether the pass over the transpose is to be the only one over wide features."""
+    if not found.together or sum(task.output.features for task in found.together) > TOGETHER:
+        return False
+    if any("weights" in task.sources for task in found.apart):
+        return False
+
+    def features(numbers) -> int:
+        return sum(prod(shapes[n]) for n in {alike[n] for n in numbers if of.places[n] == "column"})
+
+    # for each gradient of the score at the rows, what it reads of the columns beside the cotangents
+    apart = sum(features(s for s in task.sources if type(s) is int) + prod(shapes["scores"]) for task in found.rows)
+    return apart < features(range(len(operands)))
 
 
 def _task(number: int, plan: GradientPlan, place: str, sources: tuple, shapes: dict, dtype: torch.dtype) -> _Task:

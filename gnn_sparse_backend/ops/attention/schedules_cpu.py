@@ -16,7 +16,7 @@ from ...planner.cpu.tiling import REGISTERS_PER_CHUNK, chunks_of_runs, register_
 from ...planner.plan import Plan
 from ..message.programs.operands import ACCUMULATOR, Operand
 from .programs.attention import AttentionSpec, attention
-from .programs.attention_gradient import attention_gradient
+from .programs.attention_gradient import attention_gradient, attention_gradient_of_columns
 from .programs.edge_softmax import EdgeSoftmaxSpec, edge_softmax, edge_softmax_gradient
 from .programs.sums import Output, SumsSpec, sums
 
@@ -71,6 +71,21 @@ def attention_gradient_kernel(
     program = _sums_in_lanes(attention_gradient(spec, outputs), terms, itemsize, target)
     program = _cut_outputs(_cut(program, spec, itemsize, target), outputs, itemsize, target)
     return compile_program(program, CpuSchedule(parallel=parallel, prefetch=_ahead(spec, prefetch)), target)
+
+
+@kept
+def columns_gradient_kernel(
+    spec: AttentionSpec, outputs: tuple[Output, ...], parallel: bool, prefetch: int = 0
+) -> Kernel:
+    """The kernel of the gradients of operands at the columns, in one pass over the transpose."""
+    target = host_target()
+    itemsize = _BYTES[ACCUMULATOR[spec.dtype]]
+    terms = {"dot": spec.terms, "weight": spec.features // spec.scores}
+    program = _sums_in_lanes(attention_gradient_of_columns(spec, outputs), terms, itemsize, target)
+    program = _cut_outputs(_cut(program, spec, itemsize, target), outputs, itemsize, target)
+    gathered = {"M": spec.scores, "R": spec.scores, "Delta": spec.scores, "dC": spec.features} if prefetch else {}
+    ahead = tuple(Prefetch("edges", name, 0, width, prefetch) for name, width in gathered.items())
+    return compile_program(program, CpuSchedule(parallel=parallel, prefetch=_ahead(spec, prefetch) + ahead), target)
 
 
 @kept

@@ -4,7 +4,8 @@
 
 An infinity that is dropped is NaN, and a negative number -0, as in the product with a tensor of scales and zeros.
 
-With a rectified linear unit before it, of which the mask knows where it gave 0 (from ``DEAD`` on):
+With a rectified linear unit before it, of which the mask knows where it gave 0 (from ``DEAD`` on); what it gave may be
+at hand, and is then x:
 
     y[i] = max(x[i], 0) * (mask[i] ? scale : 0), mask[i] += x[i] <= 0 ? DEAD : 0      forward
     y[i] = mask[i] >= DEAD ? 0 : x[i] * (mask[i] ? scale : 0)                         on the way back
@@ -31,8 +32,8 @@ from ..core.ran import Launch, in_threads
 LANES = 32
 """Elements that are multiplied at once."""
 DEAD = 2
-AFTER, BEHIND = "after", "behind"
-"""Of a rectified linear unit: the product after it, and its gradient."""
+AFTER, OF_RESULT, BEHIND = "after", "of its result", "behind"
+"""Of a rectified linear unit: the product after it, with the unit and without, and its gradient."""
 
 
 def masked_product(dtype: str, unit: str = "") -> Program:
@@ -40,7 +41,7 @@ def masked_product(dtype: str, unit: str = "") -> Program:
     (blocks, `LANES`), and the elements behind them, (rest,); masks of uint8; Scale of (1,). The product is rounded
     once.
 
-    unit: ``AFTER`` or ``BEHIND``, where a rectified linear unit is meant, "" otherwise.
+    unit: ``AFTER``, ``OF_RESULT`` or ``BEHIND``, where a rectified linear unit is meant, "" otherwise.
     """
     p = ProgramBuilder("masked_product")
     wide = "float64" if dtype == "float64" else "float32"
@@ -58,7 +59,7 @@ def masked_product(dtype: str, unit: str = "") -> Program:
         if unit == BEHIND:
             Y[at] = cast(dtype, select(Mask[at] >= DEAD, zero, x * factor))
             return
-        Y[at] = cast(dtype, (select(x <= zero, zero, x) if unit else x) * factor)
+        Y[at] = cast(dtype, (select(x <= zero, zero, x) if unit == AFTER else x) * factor)
         if unit:
             Mask[at] = Mask[at] + select(x <= zero, as_expr(DEAD), as_expr(0))
 
@@ -92,9 +93,11 @@ def _check(structure: None, operands, attributes) -> list[Tensor]:
     return [x, mask]
 
 
-def rectified(x: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """``masked`` of max(x, 0), which marks the mask in place where x is not above 0. No autograd."""
-    return _product(x, mask, scale, AFTER)
+def rectified(x: Tensor, mask: Tensor, scale: float, unit: str = AFTER) -> Tensor:
+    """``masked`` of max(x, 0), or of x that is that (``OF_RESULT``), which marks the mask in place where x is not above
+    0. No autograd.
+    """
+    return _product(x, mask, scale, unit)
 
 
 def _run(structure: None, operands, attributes) -> Tensor:

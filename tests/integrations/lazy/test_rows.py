@@ -185,6 +185,62 @@ class TestDgl:
         assert found.dtype is expected.dtype
         torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
 
+    @pytest.mark.parametrize("narrow", [torch.bfloat16, torch.float16, torch.float32])
+    @pytest.mark.parametrize("flipped", [False, True])
+    def test_an_operand_of_a_narrower_type_is_read_as_it_is(self, graph, narrow, flipped):
+        """Its numbers are those of the wider type, and its gradient is rounded once."""
+        wide = torch.float64 if narrow is torch.float32 else torch.float32
+        s, b = scale(graph, wide), features(1, wide)
+        layer = OfScope(graph, lambda g, x: (s - x if flipped else x - s) * s + b)
+        x = features(dtype=narrow).requires_grad_()
+        expected = layer(x)
+        (wanted,) = torch.autograd.grad(expected, x, features(dtype=wide))
+        gsb.integrations.reset_status()
+        with gsb.enabled("dgl"):
+            found = layer(x)
+        assert gsb.status().to_dict()["calls"]["dgl"]["rows"]["ours"] == 1
+        torch.testing.assert_close(found, expected)
+        (grad,) = torch.autograd.grad(found, x, features(dtype=wide))
+        torch.testing.assert_close(grad, wanted, rtol=torch.finfo(narrow).eps, atol=0)
+
+    @pytest.mark.parametrize("bias", [False, True])
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+    def test_a_narrowing_map_goes_before_a_scale(self, graph, bias, dtype):
+        """Three features are scaled in the place of six, at the edges."""
+        seen = []
+
+        def layer(g, x, w, b):
+            mapped = nn.functional.linear(x * 2.0 * scale(g, dtype), w, b if bias else None)
+            seen.append(type(mapped))
+            return summed(g, mapped)
+
+        given = [features(w, dtype, n) for w, n in ((6, NODES), (6, 3))], torch.randn(3, dtype=dtype)
+        agree(OfScope(graph, layer), *given[0], given[1])
+        assert LazyTensor in seen
+
+    @pytest.mark.parametrize(
+        "layer",
+        [
+            lambda x, s, w: (x * s) @ w.t(),
+            lambda x, s, w: (s / (x + 2)) @ w[:3].t(),
+            lambda x, s, w: (x * s * x) @ w[:3].t(),
+            lambda x, s, w: (x * s * w[:1]) @ w[:3].t(),
+        ],
+        ids=["no narrower", "not linear", "a square", "a scale for each feature"],
+    )
+    def test_other_maps_go_last(self, graph, layer):
+        agree(OfScope(graph, lambda g, x, w: layer(x.square(), scale(g), w)), features(), features(6, nodes=6))
+
+    def test_a_narrowing_map_under_autocast(self, graph):
+        layer = GraphConv(6, 3, allow_zero_in_degree=True)
+        x = features(dtype=torch.float32)
+        with torch.autocast("cpu", torch.bfloat16):
+            expected = layer(graph, x)
+            with gsb.enabled("dgl"):
+                found = layer(graph, x)
+        assert found.dtype is expected.dtype
+        torch.testing.assert_close(found, expected, rtol=3e-2, atol=3e-2)
+
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
     def test_half_types_are_rounded_once(self, graph, dtype):
         x = features(dtype=dtype)

@@ -104,6 +104,10 @@ class AttentionWriter:
         """A feature of an operand of the score, in the type to compute in."""
         return self.edges.load(self.X[which], self.spec.score.operands[which], i, j, feature, self.accumulator)
 
+    def value_operand(self, which: int, i: Expr, j: Expr, feature: Expr) -> Expr:
+        """The same of the value."""
+        return self.edges.load(self.V[which], self.spec.value.operands[which], i, j, feature, self.accumulator)
+
     def scores(self, S: BufferHandle, i: Expr, j: Expr) -> None:
         """Store the scores of an edge."""
         spec = self.spec

@@ -1,0 +1,173 @@
+"""A rectified linear unit with a dropout behind it: what is seen of either is what PyTorch's own give, bit for bit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
+
+import gnn_sparse_backend as gsb
+from gnn_sparse_backend.integrations.lazy import LazyTensor
+from gnn_sparse_backend.integrations.torch import rectified
+from gnn_sparse_backend.ops.random.draws import torch_draws_so
+
+from .drawing import TYPES, bits, numbers, same, seeded
+
+pytestmark = [
+    pytest.mark.skipif(not torch_draws_so(), reason="PyTorch draws by MKL here"),
+    pytest.mark.usefixtures("all_draws_ours"),
+]
+
+
+@pytest.fixture(autouse=True)
+def every_size(monkeypatch):
+    monkeypatch.setattr(rectified, "LEAST", 1)
+
+
+@pytest.fixture
+def joined(monkeypatch):
+    """One entry for each pass over a gradient that was that of both."""
+    found, behind_unit = [], rectified._Dropped.behind_unit
+    monkeypatch.setattr(rectified._Dropped, "behind_unit", lambda recipe: found.append(1) or behind_unit(recipe))
+    return found
+
+
+def cotangent(x):
+    return torch.linspace(-2, 3, x.numel()).view(x.shape).to(x.dtype)
+
+
+def step(loss, dtype=torch.float32, size=700):
+    """A loss of numbers with signs, zeros and what is not finite among them, and their gradient."""
+
+    def run():
+        x = numbers(dtype, size).requires_grad_()
+        y = loss(x * 1)
+        y.backward(cotangent(y))
+        return y.detach(), x.grad
+
+    return run
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(
+    "unit",
+    [lambda x: torch.relu(x), F.relu, lambda x: x.relu(), torch.nn.ReLU()],
+    ids=["relu", "F.relu", "Tensor.relu", "ReLU"],
+)
+def test_both_are_one_pass_on_the_way_back(joined, unit, dtype):
+    same(step(lambda x: F.dropout(unit(x), 0.3), dtype), 0, "dropout")
+    assert joined == [1]
+
+
+def test_a_transposed_operand(joined):
+    def run():
+        x = numbers(torch.float32, 40, 30).requires_grad_()
+        y = F.dropout(torch.relu((x * 1).t()))
+        y.backward(cotangent(y))
+        return y.detach(), x.grad
+
+    same(run)
+    assert joined == [1]
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda x: F.dropout(unit := torch.relu(x)) + unit,
+        lambda x: (unit := torch.relu(x)) * 3 + F.dropout(unit),
+        lambda x: F.dropout(torch.relu(x)[3:]),
+        lambda x: F.dropout(torch.relu(x), training=False),
+        lambda x: torch.relu(x) * 2,
+    ],
+    ids=["a use after", "a use before", "a part", "no training", "no dropout"],
+)
+def test_where_the_dropout_is_not_all(loss):
+    same(step(loss))
+
+
+def test_twice_the_same_unit(joined):
+    same(step(lambda x: F.dropout(unit := torch.relu(x)) + F.dropout(unit)))
+    assert joined == []
+
+
+def test_the_gradient_between_them_is_seen():
+    def run():
+        seen = []
+        x = numbers(torch.float32, 700).requires_grad_()
+        kept, hooked = torch.relu(x * 1), torch.relu(x * 2)
+        kept.retain_grad()
+        hooked.register_hook(lambda grad: seen.append(grad.clone()) or grad * 2)
+        total = F.dropout(kept) + F.dropout(hooked)
+        total.backward(cotangent(total))
+        unit = torch.relu(x * 3)
+        y = F.dropout(unit)
+        return *seen, kept.grad, x.grad, *torch.autograd.grad(y, (unit, x), cotangent(y))
+
+    same(run)
+
+
+def test_who_asks_for_it_may_go_on_with_it():
+    x = torch.randn(700, requires_grad=True)
+    with gsb.enabled("some"):
+        unit = torch.relu(x * 1)
+        y = F.dropout(unit)
+        (grad,) = torch.autograd.grad(y, unit, cotangent(y))
+        assert type(grad) is LazyTensor
+        F.dropout(x).backward(grad)
+    assert type(grad * 2) is torch.Tensor and x.grad.count_nonzero() > 0
+
+
+def test_checkpoints():
+    same(step(lambda x: checkpoint(lambda y: F.dropout(torch.relu(y * 2)), x, use_reentrant=False)))
+
+
+def test_second_gradients_and_batches():
+    def run():
+        x = torch.randn(700, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        y = F.dropout(torch.relu(x * x)) ** 3
+        (grad,) = torch.autograd.grad(y, x, cotangent(y), create_graph=True)
+        (second,) = torch.autograd.grad(grad.square().sum(), x)
+        y = F.dropout(torch.relu(x * x))
+        batch = torch.stack([cotangent(y), -cotangent(y)])
+        return grad.detach(), second, *torch.autograd.grad(y, x, batch, is_grads_batched=True)
+
+    same(run)
+
+
+def test_a_result_that_is_written_to_is_an_error():
+    def run():
+        x = torch.randn(700, requires_grad=True)
+        unit = torch.relu(x * 1)
+        y = F.dropout(unit)
+        with torch.no_grad():
+            unit.zero_()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+        return y.detach()
+
+    same(run)
+
+
+def test_compiled_programs_hold_pytorchs_own():
+    def loss(x):
+        return F.dropout(torch.relu(x), 0.5)
+
+    def run():
+        x = torch.randn(5000, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        torch._dynamo.reset()
+        y = torch.compile(loss, backend="aot_eager", fullgraph=True)(x)
+        y.backward(cotangent(y))
+        return y.detach(), x.grad
+
+    with gsb.enabled("some"):
+        found, _ = seeded(run)
+        eager, _ = seeded(lambda: step(loss)())
+    assert all(x.isfinite().all() for x in found) and eager[0].shape == (700,)
+
+
+@pytest.mark.parametrize("x", [torch.ones(9), torch.ones(9, dtype=torch.int64), torch.ones(9).to_sparse()])
+def test_the_rest_is_pytorchs(x):
+    with gsb.enabled("some"):
+        found = torch.relu(x)
+    assert found.grad_fn is None and bits(found.to_dense()) == bits(torch.relu(x).to_dense())
