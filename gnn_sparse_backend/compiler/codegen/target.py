@@ -67,6 +67,11 @@ class Target:
         return "avx512bf16" in self.features
 
     @property
+    def has_amx_bf16(self) -> bool:
+        """Whether the CPU multiplies tiles of bfloat16 into float32 (``tdpbf16ps``), and this process may."""
+        return {"amx-bf16", "amx-tile"}.issubset(self.features)
+
+    @property
     def is_cuda(self) -> bool:
         return self.kind == "cuda"
 

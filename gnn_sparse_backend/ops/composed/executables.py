@@ -27,6 +27,7 @@ from .arguments import formats_of, named_pieces, of_one_piece, structure_of, val
 from .programs.rules import ComposedSpec, name_of
 from .programs.sddmm import by_terms
 from .programs.sliced import STRETCH
+from .programs.tiled import TOKENS, TiledSpec
 from .schedules_cpu import (
     NamedKernel,
     column_tile,
@@ -38,7 +39,9 @@ from .schedules_cpu import (
     sliced_kernel,
     spmm_kernel,
     takes_blocks,
+    takes_tiles,
     task_tokens,
+    tiled_kernel,
 )
 
 TASKS_OF_A_THREAD = 4
@@ -141,6 +144,8 @@ def run_linear(parts: Decomposition, packed: Tensor, x: Tensor, bias: Tensor | N
     work = parts.num_slots * tokens
     parallel = work >= PARALLEL and torch.get_num_threads() > 1
     threads = torch.get_num_threads() if parallel else 1
+    if takes_tiles(spec, tokens):
+        return _run_tiled(parts, packed, x, bias, parallel)
     by_blocks = takes_blocks(spec) and tokens > 0 and not masked
     if not by_blocks or in_short_blocks(spec):
         sliced = replace(spec, tile=slice_tokens(types[0]), result=types[0])
@@ -210,6 +215,36 @@ def _run_sliced(
     structure = structure_of(parts, 0, spec.masked)
     _launch(sliced_kernel, spec, threads > 1).run(given, structure, _values(parts, packed))
     return y if rows == parts.shape[0] else y[:, : parts.shape[0]].contiguous()
+
+
+def _run_tiled(parts: Decomposition, packed: Tensor, x: Tensor, bias: Tensor | None, parallel: bool) -> Tensor:
+    tokens, (rows, columns), index = x.shape[0], parts.padded_shape, parts.indptr.dtype
+    (piece,) = formats_of(parts)
+    spec = TiledSpec(piece, type_name(index), bias is not None)
+    x = compact(padded_rows(x, columns, 1))
+    y = empty(x, tokens, rows)
+    first = _first_tokens(tokens, TOKENS, index)
+    a = _values(parts, packed)[f"A_{name_of(0)}"]
+    given = {name.removesuffix(f"_{name_of(0)}"): each for name, each in structure_of(parts, 0, False).items()}
+    height, depth = piece.block
+    given |= {
+        "stretches": first.numel(),
+        "m": rows,
+        "n": columns,
+        "tokens": tokens,
+        "First": first,
+        "A": a,
+        "X": x,
+        "W": empty(x, a.shape[0], height // spec.width, depth // 2, 2 * spec.width),
+        "Y": y,
+    }
+    _tiled_launch(spec, parallel).run(given, {} if bias is None else {"B": compact(padded_rows(bias, rows, 0))})
+    return y if rows == parts.shape[0] else y[:, : parts.shape[0]].contiguous()
+
+
+@kept
+def _tiled_launch(spec: TiledSpec, parallel: bool) -> Named:
+    return Named(*tiled_kernel(spec, parallel), f"{spec.piece}, AMX tiles, {in_threads(parallel)}, by rules")
 
 
 def run_sddmm(parts: Decomposition, u: Tensor, v: Tensor, tokens: bool) -> Tensor:

@@ -19,6 +19,7 @@ from .programs.rules import BLOCKS, ComposedSpec, name_of
 from .programs.sddmm import by_terms, sddmm
 from .programs.sliced import sliced
 from .programs.spmm import spmm
+from .programs.tiled import NARROW, TOKENS, TiledSpec, tiled
 
 NamedKernel: TypeAlias = tuple[Kernel, tuple[str, ...]]
 """A kernel, and the names of its parameters."""
@@ -138,6 +139,30 @@ def scheduled_sliced(spec: ComposedSpec, parallel: bool, target: Target) -> tupl
         elif piece.block[0] > 1 and not spec.masked:
             together.append((f"rows_{name}", rows_together(target, piece.block[0])))
     return program, CpuSchedule(parallel=parallel, together=tuple(together), lanes=tuple(lanes))
+
+
+@kept
+def tiled_kernel(spec: TiledSpec, parallel: bool) -> NamedKernel:
+    """The kernel of `programs.tiled`."""
+    return _compiled(*scheduled_tiled(spec, parallel))
+
+
+def scheduled_tiled(spec: TiledSpec, parallel: bool) -> tuple[Program, CpuSchedule]:
+    """The program and its schedule: sums in tile registers."""
+    return tiled(spec), CpuSchedule(parallel=parallel, tiles=("C",))
+
+
+def takes_tiles(spec: ComposedSpec, tokens: int, target: Target | None = None) -> bool:
+    """Whether `programs.tiled` has this product: bfloat16 blocks that tiles divide, by themselves."""
+    return (
+        (target or host_target()).has_amx_bf16
+        and spec.dtype == spec.result == "bfloat16"
+        and tokens >= TOKENS
+        and not spec.masked
+        and len(spec.pieces) == 1
+        and spec.pieces[0].kind in BLOCKS
+        and all(side % NARROW == 0 for side in spec.pieces[0].block)
+    )
 
 
 @kept
