@@ -8,10 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from ...compiler.cache.bounded import kept
-from ...compiler.cache.kernel import Kernel
 from ...formats.composed.decomposition import Decomposition
 from ...formats.composed.spec import FormatSpec
 from ...runtime.layout import compact
@@ -19,15 +17,16 @@ from ...runtime.memory import empty
 from ...runtime.type_names import type_name
 from ...structures.derived import fact
 from ...structures.graph import Graph
-from ..core.ran import Launch, in_threads
+from ..core.ran import in_threads
 from ..core.signatures import ready_call
 from ..message.message_op import message_op
 from ..message.ready import ReadyAggregate
 from .arguments import formats_of, named_pieces, of_one_piece, structure_of, values_of
+from .executables_tiles import tiled_linear
+from .launches import Named, first_tokens, padded_rows
 from .programs.rules import ComposedSpec, name_of
 from .programs.sddmm import by_terms
 from .programs.sliced import STRETCH
-from .programs.tiled import TOKENS, TiledSpec
 from .schedules_cpu import (
     NamedKernel,
     column_tile,
@@ -39,9 +38,7 @@ from .schedules_cpu import (
     sliced_kernel,
     spmm_kernel,
     takes_blocks,
-    takes_tiles,
     task_tokens,
-    tiled_kernel,
 )
 
 TASKS_OF_A_THREAD = 4
@@ -56,20 +53,6 @@ WEIGHTED_SUM = message_op("mul(x1, x0)", ("column", "edge"), "sum")
 LISTED = ("dbsr", "bucket")
 """Formats whose rows are listed for tasks of rows, where they are not the first."""
 WIDE = {"float16": torch.float32, "bfloat16": torch.float32}
-
-
-class Named(Launch):
-    """A kernel that is called with parameters by name."""
-
-    __slots__ = ("_names",)
-
-    def __init__(self, kernel: Kernel, names: tuple[str, ...], plan: str) -> None:
-        super().__init__(kernel, plan)
-        self._names = names
-
-    def run(self, *given: Mapping[str, Any]) -> None:
-        known = {name: x for each in given for name, x in each.items()}
-        self(*(known[name] for name in self._names))
 
 
 @kept
@@ -136,6 +119,10 @@ def rows_of(parts: Decomposition) -> Graph:
 
 def run_linear(parts: Decomposition, packed: Tensor, x: Tensor, bias: Tensor | None = None) -> Tensor:
     """(num_slots,) and (tokens, n) to (tokens, m). bias: (m,), which is added to every token."""
+    if x.dtype is torch.bfloat16:
+        tiled = tiled_linear(parts, x.shape[0], bias is not None, torch.get_num_threads() > 1)
+        if tiled.takes and not _masked(parts, x):
+            return tiled(packed, x, bias, parts.shape[0])
     tokens, (rows, columns) = x.shape[0], parts.padded_shape
     result = result_type(parts, x)
     types = type_name(x.dtype), type_name(result), type_name(parts.indptr.dtype)
@@ -144,8 +131,6 @@ def run_linear(parts: Decomposition, packed: Tensor, x: Tensor, bias: Tensor | N
     work = parts.num_slots * tokens
     parallel = work >= PARALLEL and torch.get_num_threads() > 1
     threads = torch.get_num_threads() if parallel else 1
-    if takes_tiles(spec, tokens):
-        return _run_tiled(parts, packed, x, bias, parallel)
     by_blocks = takes_blocks(spec) and tokens > 0 and not masked
     if not by_blocks or in_short_blocks(spec):
         sliced = replace(spec, tile=slice_tokens(types[0]), result=types[0])
@@ -205,7 +190,7 @@ def _run_sliced(
         "row_stretches": -(-rows // STRETCH),
         "column_stretches": -(-columns // STRETCH),
         "slice_ptr": _shares(slices, threads, index),
-        "First": _first_tokens(tokens, spec.tile, index),
+        "First": first_tokens(tokens, spec.tile, index),
         "X": x,
         "P": empty(x, threads, columns, spec.tile, dtype=wide),
         "R": empty(x, threads, rows, spec.tile, dtype=wide),
@@ -215,36 +200,6 @@ def _run_sliced(
     structure = structure_of(parts, 0, spec.masked)
     _launch(sliced_kernel, spec, threads > 1).run(given, structure, _values(parts, packed))
     return y if rows == parts.shape[0] else y[:, : parts.shape[0]].contiguous()
-
-
-def _run_tiled(parts: Decomposition, packed: Tensor, x: Tensor, bias: Tensor | None, parallel: bool) -> Tensor:
-    tokens, (rows, columns), index = x.shape[0], parts.padded_shape, parts.indptr.dtype
-    (piece,) = formats_of(parts)
-    spec = TiledSpec(piece, type_name(index), bias is not None)
-    x = compact(padded_rows(x, columns, 1))
-    y = empty(x, tokens, rows)
-    first = _first_tokens(tokens, TOKENS, index)
-    a = _values(parts, packed)[f"A_{name_of(0)}"]
-    given = {name.removesuffix(f"_{name_of(0)}"): each for name, each in structure_of(parts, 0, False).items()}
-    height, depth = piece.block
-    given |= {
-        "stretches": first.numel(),
-        "m": rows,
-        "n": columns,
-        "tokens": tokens,
-        "First": first,
-        "A": a,
-        "X": x,
-        "W": empty(x, a.shape[0], height // spec.width, depth // 2, 2 * spec.width),
-        "Y": y,
-    }
-    _tiled_launch(spec, parallel).run(given, {} if bias is None else {"B": compact(padded_rows(bias, rows, 0))})
-    return y if rows == parts.shape[0] else y[:, : parts.shape[0]].contiguous()
-
-
-@kept
-def _tiled_launch(spec: TiledSpec, parallel: bool) -> Named:
-    return Named(*tiled_kernel(spec, parallel), f"{spec.piece}, AMX tiles, {in_threads(parallel)}, by rules")
 
 
 def run_sddmm(parts: Decomposition, u: Tensor, v: Tensor, tokens: bool) -> Tensor:
@@ -320,12 +275,6 @@ def _one_piece(
         values.copy_(into)
 
 
-def padded_rows(x: Tensor, length: int, dim: int) -> Tensor:
-    """x with zeros up to that length in a dimension."""
-    missing = length - x.shape[dim]
-    return pad(x, (0, 0) * (x.dim() - 1 - dim) + (0, missing)) if missing else x
-
-
 def _values(parts: Decomposition, packed: Tensor) -> dict[str, Tensor]:
     """The values of all pieces as kernels read them."""
     return {name: compact(x) for name, x in values_of(parts, compact(packed), "A").items()}
@@ -352,12 +301,6 @@ def result_type(parts: Decomposition, x: Tensor) -> torch.dtype:
     """What kernels store: what several pieces add up in a half type would be rounded after each."""
     wide = WIDE.get(type_name(x.dtype))
     return x.dtype if wide is None or len(formats_of(parts)) == 1 else wide
-
-
-@kept
-def _first_tokens(tokens: int, tile: int, dtype: torch.dtype) -> Tensor:
-    """The first token of each slice. The last one ends with the tokens, and has some in common with the one before."""
-    return torch.arange(0, tokens, tile).clamp(max=tokens - tile).to(dtype)
 
 
 def _masked(parts: Decomposition, x: Tensor) -> bool:

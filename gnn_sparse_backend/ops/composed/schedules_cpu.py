@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from ...compiler.cache.bounded import kept
@@ -11,6 +12,7 @@ from ...compiler.compile import compile_program
 from ...compiler.language.program import Program
 from ...compiler.schedules.cpu import CpuSchedule
 from ...compiler.transforms.dense_axes.tile import tile_axis
+from ...formats.composed.spec import FormatSpec
 from ...planner.cpu.tiling import register_tiles
 from ...planner.machine import private_cache_bytes
 from ..message.programs.operands import ACCUMULATOR
@@ -152,16 +154,14 @@ def scheduled_tiled(spec: TiledSpec, parallel: bool) -> tuple[Program, CpuSchedu
     return tiled(spec), CpuSchedule(parallel=parallel, tiles=("C",))
 
 
-def takes_tiles(spec: ComposedSpec, tokens: int, target: Target | None = None) -> bool:
-    """Whether `programs.tiled` has this product: bfloat16 blocks that tiles divide, by themselves."""
+def takes_tiles(pieces: Sequence[FormatSpec], tokens: int, target: Target | None = None) -> bool:
+    """Whether `programs.tiled` has this product in bfloat16: of one piece of blocks that tiles divide."""
     return (
         (target or host_target()).has_amx_bf16
-        and spec.dtype == spec.result == "bfloat16"
         and tokens >= TOKENS
-        and not spec.masked
-        and len(spec.pieces) == 1
-        and spec.pieces[0].kind in BLOCKS
-        and all(side % NARROW == 0 for side in spec.pieces[0].block)
+        and len(pieces) == 1
+        and pieces[0].kind in BLOCKS
+        and all(side % NARROW == 0 for side in pieces[0].block)
     )
 
 

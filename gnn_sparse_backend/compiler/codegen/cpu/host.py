@@ -65,7 +65,7 @@ _ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA = 158, 0x1023, 18
 
 @functools.cache
 def may_use_tiles() -> bool:
-    """Whether this process may use the tile registers of AMX. Linux saves them for processes that have asked: this asks.
+    """Whether this process may use the tile registers of AMX. Linux has them for processes that ask, which this does.
 
     Threads and forks of the process may use them then, too.
     """

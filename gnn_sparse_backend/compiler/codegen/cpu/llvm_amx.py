@@ -85,7 +85,11 @@ def _function(name: str, declared: set[str]) -> str:
             intrinsic, types, given = "tdpbf16ps", "i8, i8, i8", ", ".join(f"i8 {each}" for each in registers)
         case "load" | "store", [register]:
             intrinsic = "tileloadd64" if what == "load" else "tilestored64"
-            parameters, types, given = "ptr %first, ptr %second", "i8, ptr, i64", f"i8 {register}, ptr %first, i64 %step"
+            parameters, types, given = (
+                "ptr %first, ptr %second",
+                "i8, ptr, i64",
+                f"i8 {register}, ptr %first, i64 %step",
+            )
         case _:
             raise ValueError(f"there is no tile function {name!r}")
     declared.add(f"declare void @llvm.x86.{intrinsic}({types})\n")
@@ -97,7 +101,7 @@ def _function(name: str, declared: set[str]) -> str:
 
 
 def _table(sums: int, left: int, right: int, terms: int) -> str:
-    """Palette 1, no row to go on from, 14 reserved bytes, bytes of the rows of 16 registers, and how many rows each has."""
+    """Palette 1, no row to go on from, 14 reserved bytes, bytes of a row of 16 registers, and rows of each."""
     shapes = [(ROWS, 4 * LANES)] * sums + [(ROWS, 2 * terms)] * left + [(terms // 2, 4 * LANES)] * right
     shapes += [(0, 0)] * (16 - len(shapes))
     content = [1, *[0] * 15, *(byte for _, width in shapes for byte in (width & 255, width >> 8))]
