@@ -68,8 +68,8 @@ class Target:
 
     @property
     def has_amx_bf16(self) -> bool:
-        """Whether the CPU multiplies tiles of bfloat16 into float32 (``tdpbf16ps``), and this process may."""
-        return {"amx-bf16", "amx-tile"}.issubset(self.features)
+        """Whether this process may multiply tiles of bfloat16 (``tdpbf16ps``), and the CPU rounds vectors to it."""
+        return {"amx-bf16", "amx-tile", "avx512bf16"}.issubset(self.features)
 
     @property
     def is_cuda(self) -> bool:

@@ -151,7 +151,7 @@ def tiled_kernel(spec: TiledSpec, parallel: bool) -> NamedKernel:
 
 def scheduled_tiled(spec: TiledSpec, parallel: bool) -> tuple[Program, CpuSchedule]:
     """The program and its schedule: sums in tile registers."""
-    return tiled(spec), CpuSchedule(parallel=parallel, tiles=("C",))
+    return tiled(spec), CpuSchedule(parallel=parallel, tiles=("C",), interleaved=("pairs",))
 
 
 def takes_tiles(pieces: Sequence[FormatSpec], tokens: int, target: Target | None = None) -> bool:

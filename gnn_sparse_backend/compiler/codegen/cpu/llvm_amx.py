@@ -22,42 +22,37 @@ FEATURES = ("amx-bf16", "amx-tile")
 """What the processor must have, in LLVM's spelling; that the operating system lets this process use it is checked where
 the processor is looked at.
 """
-_PREFIX = "gsb_amx_"
+PREFIX = "gsb_amx_"
 
 
 def begin_name(sums: int, left: int, right: int, terms: int) -> str:
     """Of a function () that sets up registers: those of sums come first, then those of left and right operands."""
-    return f"{_PREFIX}begin_{sums}_{left}_{right}_{terms}"
+    return f"{PREFIX}begin_{sums}_{left}_{right}_{terms}"
 
 
 def end_name() -> str:
     """Of a function () that gives the registers back."""
-    return f"{_PREFIX}end"
+    return f"{PREFIX}end"
 
 
 def zero_name(register: int) -> str:
     """Of a function () that makes a tile of zeros."""
-    return f"{_PREFIX}zero_{register}"
+    return f"{PREFIX}zero_{register}"
 
 
 def load_name(register: int) -> str:
     """Of a function (first row, second row), whose distance is that of all rows."""
-    return f"{_PREFIX}load_{register}"
+    return f"{PREFIX}load_{register}"
 
 
 def store_name(register: int) -> str:
     """Of a function (first row, second row)."""
-    return f"{_PREFIX}store_{register}"
+    return f"{PREFIX}store_{register}"
 
 
 def product_name(sums: int, left: int, right: int) -> str:
     """Of a function () that adds a product."""
-    return f"{_PREFIX}product_{sums}_{left}_{right}"
-
-
-def is_tile_function(name: str) -> bool:
-    """Whether a function is one of these."""
-    return name.startswith(_PREFIX)
+    return f"{PREFIX}product_{sums}_{left}_{right}"
 
 
 def llvm_text(names: Collection[str]) -> str:
@@ -71,7 +66,7 @@ _STEP = "  %a = ptrtoint ptr %first to i64\n  %b = ptrtoint ptr %second to i64\n
 
 
 def _function(name: str, declared: set[str]) -> str:
-    what, *numbers = name.removeprefix(_PREFIX).split("_")
+    what, *numbers = name.removeprefix(PREFIX).split("_")
     before = parameters = types = given = ""
     match what, list(map(int, numbers)):
         case "begin", [sums, left, right, terms]:

@@ -16,7 +16,8 @@ from ....language.axes import StageIError
 from ....language.expr import Binary, Cast, Const, Load
 from ....language.program import Iteration, Store, loads_in, walk_iterations
 from ....position.function import PositionFunction
-from ..shared.loops import rewrite_block, rewrite_loop
+from ..shared.loops import rewrite_block
+from .addresses import NotSo, address, call, check_rows, rewrite
 
 
 def amx_tiles(stage2: PositionFunction, names: tuple[str, ...]) -> PositionFunction:
@@ -53,21 +54,15 @@ def amx_tiles(stage2: PositionFunction, names: tuple[str, ...]) -> PositionFunct
     if sums + down + across > amx.REGISTERS:
         raise StageIError(f"amx_tiles: {sums} tiles of sums with {down} and {across} of operands want more registers")
     registers = _Registers(sums, down, across, terms)
-    problems: list[str] = []
     for use in uses:
 
         def change(loop: tirx.For, use: _Use = use) -> tirx.Stmt:
             block = blocks(loop)[-1]
             (store,) = nodes(block.body, tirx.BufferStore)
-            try:
-                return sequence(registers.instructions(use, store, [v.var for v in block.iter_vars]))
-            except _NotTiles as problem:
-                problems.append(f"{use.iteration.name!r}: {problem}")
-                return loop
+            return sequence(registers.instructions(use, store, [v.var for v in block.iter_vars]))
 
-        stage2 = rewrite_loop(stage2, use.iteration.name, len(use.extents) - 1, change)
-    if problems:  # raised here: an exception would lose its class on its way through TVM's visitor
-        raise StageIError(f"amx_tiles: iteration {problems[0]}")
+        where = f"amx_tiles: iteration {use.iteration.name!r}"
+        stage2 = rewrite(stage2, use.iteration, len(use.extents) - 1, change, where)
     for it in stage2.program.iterations:
         if any(use.iteration in list(walk_iterations((it,))) for use in uses):
             stage2 = rewrite_block(stage2, it.name, registers.around)
@@ -86,10 +81,6 @@ class _Use:
     @property
     def tiles(self) -> tuple[int, int]:
         return self.extents[0] // amx.ROWS, self.extents[1] // amx.LANES
-
-
-class _NotTiles(Exception):
-    """An operand that does not lie as tiles want it."""
 
 
 def _use_of(it: Iteration, names: tuple[str, ...]) -> _Use | None:
@@ -168,90 +159,61 @@ class _Registers:
 
     def around(self, realize: s_tir.SBlockRealize) -> tirx.Stmt:
         block = realize.block
-        begin = _call(amx.begin_name(self.sums, self.left, self.right, self.terms))
-        body = tirx.SeqStmt([begin, block.body, _call(amx.end_name())])
+        begin = call(amx.begin_name(self.sums, self.left, self.right, self.terms))
+        body = tirx.SeqStmt([begin, block.body, call(amx.end_name())])
         return s_tir.SBlockRealize(realize.iter_values, realize.predicate, with_parts(block, body=body))
 
     def instructions(self, use: _Use, store: tirx.BufferStore, at: list[tirx.Var]) -> list[tirx.Stmt]:
-        down, across = use.tiles
+        (down, across), (m, n, *_) = use.tiles, at
         grid = [(i, j, i * across + j) for i in range(down) for j in range(across)]
         if use.what == "zero":
-            return [_call(amx.zero_name(number)) for _, _, number in grid]
+            return [call(amx.zero_name(number)) for _, _, number in grid]
         if use.what == "product":
             return self._product(use, store, at)
         name = amx.load_name if use.what == "fill" else amx.store_name
         other = store.value if use.what == "fill" else store.buffer[tuple(store.indices)]
-        _check_steps(other, at, f"{other}")
+        check_rows(other, m, n, 1)
         found = []
         for i, j, number in grid:
-            first, second = (_address(other, at, (amx.ROWS * i + row, amx.LANES * j)) for row in (0, 1))
-            found.append(_call(name(number), first, second))
+            rows = (address(other, {m: amx.ROWS * i + row, n: amx.LANES * j}) for row in (0, 1))
+            found.append(call(name(number), *rows))
         return found
 
     def _product(self, use: _Use, store: tirx.BufferStore, at: list[tirx.Var]) -> list[tirx.Stmt]:
         (down, across), (m, n, k) = use.tiles, at
         left, right = store.value.b.a.value, store.value.b.b.value
-        _check_steps(left, [m, k], f"{left}", free=n)
-        _check_pairs(right, [k, n], f"{right}", free=m)
+        check_rows(left, m, k, 1)
+        _check_pairs(right, k, n)
+        _check_free(left, n)
+        _check_free(right, m)
         found = []
         for first in range(0, use.extents[2], self.terms):
             for j in range(across):
-                rows = (_address(right, [n, k], (amx.LANES * j, first + 2 * row)) for row in (0, 1))
-                found.append(_call(amx.load_name(self.sums + self.left + j), *rows))
+                rows = (address(right, {n: amx.LANES * j, k: first + 2 * row}) for row in (0, 1))
+                found.append(call(amx.load_name(self.sums + self.left + j), *rows))
             for i in range(down):
-                rows = (_address(left, [m, k], (amx.ROWS * i + row, first)) for row in (0, 1))
-                found.append(_call(amx.load_name(self.sums + i), *rows))
+                rows = (address(left, {m: amx.ROWS * i + row, k: first}) for row in (0, 1))
+                found.append(call(amx.load_name(self.sums + i), *rows))
                 for j in range(across):
                     operands = self.sums + i, self.sums + self.left + j
-                    found.append(_call(amx.product_name(i * across + j, *operands)))
+                    found.append(call(amx.product_name(i * across + j, *operands)))
         return found
 
 
-def _call(name: str, *addresses: tirx.Expr) -> tirx.Stmt:
-    return tirx.Evaluate(tirx.call_extern("void", name, *addresses))
-
-
-def _address(load: tvm.ir.TensorLoad, at: list[tirx.Var], values: tuple[int, ...]) -> tirx.Expr:
-    given = dict(zip(at, map(int64, values)))
-    return tirx.address_of(load.source[tuple(substitute(index, given) for index in load.indices)])
-
-
-def _check_steps(load: tvm.ir.TensorLoad, at: list[tirx.Var], what: str, free: tirx.Var | None = None) -> None:
-    """Raise _NotTiles unless all rows are as far from each other, and elements of a row are neighbours."""
-    row, column = at
-    _check_rows(load, row, column, 1, what)
-    _check_free(load, free, what)
-
-
-def _check_pairs(load: tvm.ir.TensorLoad, at: list[tirx.Var], what: str, free: tirx.Var | None = None) -> None:
-    """The same of pairs of rows, each with two numbers for each column side by side."""
-    term, column = at
+def _check_pairs(load: tvm.ir.TensorLoad, term: tirx.Var, column: tirx.Var) -> None:
+    """Raise NotSo unless pairs of terms are rows, with two numbers for each column side by side."""
     row, second = tirx.Var("row", "int64"), tirx.Var("second", "int64")
     analyzer = Analyzer()
     analyzer.bind(second, tvm.ir.Range.from_min_extent(int64(0), int64(2)))
     pairs = {term: row * int64(2) + second}
-    indices = [analyzer.simplify(substitute(index, pairs)) for index in load.indices]
-    of_pairs = load.source[tuple(indices)]
-    _check_rows(of_pairs, row, column, 2, what)
-    _check_rows(of_pairs, row, second, 1, what)
-    _check_free(load, free, what)
+    indices = tuple(analyzer.simplify(substitute(index, pairs)) for index in load.indices)
+    check_rows(load.source[indices], row, column, 2)
+    check_rows(load.source[indices], row, second, 1)
 
 
-def _check_rows(load: tvm.ir.TensorLoad, row: tirx.Var, column: tirx.Var, step: int, what: str) -> None:
-    analyzer, zero = Analyzer(), int64(0)
-    for number, index in enumerate(load.indices):
-        first = substitute(index, {row: zero, column: zero})
-        across = int64(step if number == len(load.indices) - 1 else 0)
-        along = substitute(index, {row: int64(1), column: zero}) - first
-        there = substitute(index, {row: row, column: column})
-        own = analyzer.simplify(there - first - row * along - column * across)
-        if not isinstance(own, tirx.IntImm) or own.value != 0:
-            raise _NotTiles(f"{what} does not lie as a tile does")
-
-
-def _check_free(load: tvm.ir.TensorLoad, free: tirx.Var | None, what: str) -> None:
-    if free is not None and any(var.same_as(free) for index in load.indices for var in nodes(index, tirx.Var)):
-        raise _NotTiles(f"{what} differs from one column, or row, of the sums to the next")
+def _check_free(load: tvm.ir.TensorLoad, free: tirx.Var) -> None:
+    if any(var.same_as(free) for index in load.indices for var in nodes(index, tirx.Var)):
+        raise NotSo(f"{load} differs from one row, or column, of the sums to the next")
 
 
 def _without(stage2: PositionFunction, names: tuple[str, ...]) -> PositionFunction:
