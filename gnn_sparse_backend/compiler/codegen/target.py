@@ -67,6 +67,11 @@ class Target:
         return "avx512bf16" in self.features
 
     @property
+    def has_amx_bf16(self) -> bool:
+        """Whether this process may multiply tiles of bfloat16 (``tdpbf16ps``), and the CPU rounds vectors to it."""
+        return {"amx-bf16", "amx-tile", "avx512bf16"}.issubset(self.features)
+
+    @property
     def is_cuda(self) -> bool:
         return self.kind == "cuda"
 

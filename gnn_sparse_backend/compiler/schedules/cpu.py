@@ -11,8 +11,10 @@ from ..language.program import Program, walk_iterations
 from ..lowering.nest import block_name, plan_nest
 from ..position.function import PositionFunction
 from .primitives.cpu import parallelize, vectorize
+from .primitives.cpu.amx_tiles import amx_tiles
 from .primitives.cpu.bf16_pair_dot import bf16_pair_dot
 from .primitives.cpu.lanes import fold_in_lanes
+from .primitives.cpu.pairs import interleave, transpose_pairs
 from .primitives.cpu.prefetch import prefetch_gather
 from .primitives.cpu.unroll_and_jam import jam
 from .primitives.shared.local_memory import locals_on_stack
@@ -42,6 +44,8 @@ class CpuSchedule:
         bf16_pair_dots: reductions that end in one over two terms, to be multiplied together
             (`primitives.cpu.bf16_pair_dot`).
         together: (iteration, count): so many of its elements are visited at a time (`primitives.cpu.unroll_and_jam`).
+        tiles: local buffers that stay in tile registers (`primitives.cpu.amx_tiles`).
+        interleaved, transposed: iterations that put rows in pairs, and that transpose pairs (`primitives.cpu.pairs`).
     """
 
     parallel: bool = True
@@ -51,6 +55,9 @@ class CpuSchedule:
     lanes: tuple[tuple[str, int], ...] = ()
     bf16_pair_dots: tuple[str, ...] = ()
     together: tuple[tuple[str, int], ...] = ()
+    tiles: tuple[str, ...] = ()
+    interleaved: tuple[str, ...] = ()
+    transposed: tuple[str, ...] = ()
 
     def prepare(self, program: Program) -> Program:
         """What the schedule wants done in coordinate space: nothing."""
@@ -76,6 +83,12 @@ class CpuSchedule:
             stage2 = bf16_pair_dot(stage2, stage2.program.iteration(name))
         for name, count in self.together:
             stage2 = jam(stage2, stage2.program.iteration(name), count)
+        for name in self.interleaved:
+            stage2 = interleave(stage2, stage2.program.iteration(name))
+        for name in self.transposed:
+            stage2 = transpose_pairs(stage2, stage2.program.iteration(name))
+        if self.tiles:
+            stage2 = amx_tiles(stage2, self.tiles)
         stage2 = locals_on_stack(stage2)
         return stage2.with_function(stage2.function.with_attr("global_symbol", stage2.name))
 

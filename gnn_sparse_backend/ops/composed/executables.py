@@ -8,10 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from ...compiler.cache.bounded import kept
-from ...compiler.cache.kernel import Kernel
 from ...formats.composed.decomposition import Decomposition
 from ...formats.composed.spec import FormatSpec
 from ...runtime.layout import compact
@@ -19,11 +17,13 @@ from ...runtime.memory import empty
 from ...runtime.type_names import type_name
 from ...structures.derived import fact
 from ...structures.graph import Graph
-from ..core.ran import Launch, in_threads
+from ..core.ran import in_threads
 from ..core.signatures import ready_call
 from ..message.message_op import message_op
 from ..message.ready import ReadyAggregate
 from .arguments import formats_of, named_pieces, of_one_piece, structure_of, values_of
+from .executables_tiles import tiled_linear
+from .launches import Named, first_tokens, padded_rows
 from .programs.rules import ComposedSpec, name_of
 from .programs.sddmm import by_terms
 from .programs.sliced import STRETCH
@@ -53,20 +53,6 @@ WEIGHTED_SUM = message_op("mul(x1, x0)", ("column", "edge"), "sum")
 LISTED = ("dbsr", "bucket")
 """Formats whose rows are listed for tasks of rows, where they are not the first."""
 WIDE = {"float16": torch.float32, "bfloat16": torch.float32}
-
-
-class Named(Launch):
-    """A kernel that is called with parameters by name."""
-
-    __slots__ = ("_names",)
-
-    def __init__(self, kernel: Kernel, names: tuple[str, ...], plan: str) -> None:
-        super().__init__(kernel, plan)
-        self._names = names
-
-    def run(self, *given: Mapping[str, Any]) -> None:
-        known = {name: x for each in given for name, x in each.items()}
-        self(*(known[name] for name in self._names))
 
 
 @kept
@@ -133,6 +119,10 @@ def rows_of(parts: Decomposition) -> Graph:
 
 def run_linear(parts: Decomposition, packed: Tensor, x: Tensor, bias: Tensor | None = None) -> Tensor:
     """(num_slots,) and (tokens, n) to (tokens, m). bias: (m,), which is added to every token."""
+    if x.dtype is torch.bfloat16:
+        tiled = tiled_linear(parts, x.shape[0], bias is not None, torch.get_num_threads() > 1)
+        if tiled.takes and not _masked(parts, x):
+            return tiled(packed, x, bias, parts.shape[0])
     tokens, (rows, columns) = x.shape[0], parts.padded_shape
     result = result_type(parts, x)
     types = type_name(x.dtype), type_name(result), type_name(parts.indptr.dtype)
@@ -200,7 +190,7 @@ def _run_sliced(
         "row_stretches": -(-rows // STRETCH),
         "column_stretches": -(-columns // STRETCH),
         "slice_ptr": _shares(slices, threads, index),
-        "First": _first_tokens(tokens, spec.tile, index),
+        "First": first_tokens(tokens, spec.tile, index),
         "X": x,
         "P": empty(x, threads, columns, spec.tile, dtype=wide),
         "R": empty(x, threads, rows, spec.tile, dtype=wide),
@@ -285,12 +275,6 @@ def _one_piece(
         values.copy_(into)
 
 
-def padded_rows(x: Tensor, length: int, dim: int) -> Tensor:
-    """x with zeros up to that length in a dimension."""
-    missing = length - x.shape[dim]
-    return pad(x, (0, 0) * (x.dim() - 1 - dim) + (0, missing)) if missing else x
-
-
 def _values(parts: Decomposition, packed: Tensor) -> dict[str, Tensor]:
     """The values of all pieces as kernels read them."""
     return {name: compact(x) for name, x in values_of(parts, compact(packed), "A").items()}
@@ -317,12 +301,6 @@ def result_type(parts: Decomposition, x: Tensor) -> torch.dtype:
     """What kernels store: what several pieces add up in a half type would be rounded after each."""
     wide = WIDE.get(type_name(x.dtype))
     return x.dtype if wide is None or len(formats_of(parts)) == 1 else wide
-
-
-@kept
-def _first_tokens(tokens: int, tile: int, dtype: torch.dtype) -> Tensor:
-    """The first token of each slice. The last one ends with the tokens, and has some in common with the one before."""
-    return torch.arange(0, tokens, tile).clamp(max=tokens - tile).to(dtype)
 
 
 def _masked(parts: Decomposition, x: Tensor) -> bool:

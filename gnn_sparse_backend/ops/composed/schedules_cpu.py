@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from ...compiler.cache.bounded import kept
@@ -11,6 +12,7 @@ from ...compiler.compile import compile_program
 from ...compiler.language.program import Program
 from ...compiler.schedules.cpu import CpuSchedule
 from ...compiler.transforms.dense_axes.tile import tile_axis
+from ...formats.composed.spec import FormatSpec
 from ...planner.cpu.tiling import register_tiles
 from ...planner.machine import private_cache_bytes
 from ..message.programs.operands import ACCUMULATOR
@@ -19,6 +21,7 @@ from .programs.rules import BLOCKS, ComposedSpec, name_of
 from .programs.sddmm import by_terms, sddmm
 from .programs.sliced import sliced
 from .programs.spmm import spmm
+from .programs.tiled import NARROW, TOKENS, TiledSpec, tiled
 
 NamedKernel: TypeAlias = tuple[Kernel, tuple[str, ...]]
 """A kernel, and the names of its parameters."""
@@ -138,6 +141,28 @@ def scheduled_sliced(spec: ComposedSpec, parallel: bool, target: Target) -> tupl
         elif piece.block[0] > 1 and not spec.masked:
             together.append((f"rows_{name}", rows_together(target, piece.block[0])))
     return program, CpuSchedule(parallel=parallel, together=tuple(together), lanes=tuple(lanes))
+
+
+@kept
+def tiled_kernel(spec: TiledSpec, parallel: bool) -> NamedKernel:
+    """The kernel of `programs.tiled`."""
+    return _compiled(*scheduled_tiled(spec, parallel))
+
+
+def scheduled_tiled(spec: TiledSpec, parallel: bool) -> tuple[Program, CpuSchedule]:
+    """The program and its schedule: sums in tile registers."""
+    return tiled(spec), CpuSchedule(parallel=parallel, tiles=("C",), interleaved=("pairs",))
+
+
+def takes_tiles(pieces: Sequence[FormatSpec], tokens: int, target: Target | None = None) -> bool:
+    """Whether `programs.tiled` has this product in bfloat16: of one piece of blocks that tiles divide."""
+    return (
+        (target or host_target()).has_amx_bf16
+        and tokens >= TOKENS
+        and len(pieces) == 1
+        and pieces[0].kind in BLOCKS
+        and all(side % NARROW == 0 for side in pieces[0].block)
+    )
 
 
 @kept

@@ -16,7 +16,7 @@ from ..core.ran import Launch, in_threads
 from .arrays import narrowed, tasks_of, tile_columns, value_order
 from .dropout import least_word
 from .programs.spec import MaskedSpec
-from .schedules_cpu import masked_kernel, spec_of
+from .schedules_cpu import WORKSPACES, masked_kernel, spec_of
 
 LARGEST = 128
 """Side of the largest blocks that attention goes by; larger ones are cut."""
@@ -70,6 +70,8 @@ class Problem:
         tensors = tuple(x for x in rest if isinstance(x, Tensor))
         strides = tuple(n for x, own in zip(operands, flat) for n in (own.numel(), *own_strides(x)))
         arrays = tasks.task_ptr, tasks.block_ptr, tasks.first_item, tasks.first, mask.indices, mask.tile, columns, some
+        if spec.tiles and make in WORKSPACES:
+            tensors = *tensors, empty(operands[0], tasks.count, WORKSPACES[make](spec))
         parallel = count > 1 and tasks.count > 1
         launch = Launch(masked_kernel(make, spec, parallel), f"{make}, {in_threads(parallel)}")
         launch(*sizes, *strides, *numbers, *arrays, *extra, *flat, *tensors)

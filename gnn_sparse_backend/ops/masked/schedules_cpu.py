@@ -8,22 +8,25 @@ from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
-from ...compiler.language.program import Program
+from ...compiler.language.program import Program, walk_iterations
 from ...compiler.schedules.cpu import CpuSchedule
 from ..message.programs.operands import ACCUMULATOR
 from .programs.backward import backward
 from .programs.forward import forward
 from .programs.pairs import masked_dots, masked_sums
-from .programs.spec import MaskedSpec
+from .programs.spec import SIDE, MaskedSpec
+from .programs.tile_forward import INTERLEAVED, TILES, TRANSPOSED, tile_forward, workspace
 
 BYTES = {"float64": 8, "float32": 4}
 PROGRAMS: dict[str, Callable[[MaskedSpec], Program]] = {
-    "forward": forward,
+    "forward": lambda spec: tile_forward(spec) if spec.tiles else forward(spec),
     "backward": backward,
     "dots": masked_dots,
     "sums": lambda spec: masked_sums(spec, False),
     "sums_transposed": lambda spec: masked_sums(spec, True),
 }
+WORKSPACES: dict[str, Callable[[MaskedSpec], int]] = {"forward": workspace}
+"""Numbers that each task of a program on tiles has for itself."""
 # Rows and vectors of a tile of sums: with a vector of the right and a number of the left for each they fill the 16
 # registers of AVX2.
 TILE = 6, 2
@@ -39,11 +42,27 @@ def spec_of(
     target: Target | None = None,
 ) -> MaskedSpec:
     """The spec of a program on this CPU by default."""
-    lanes = max(1, (target or host_target()).vector_bytes // BYTES[ACCUMULATOR[dtype]])
-    return MaskedSpec(block, width, value_width, dtype, *TILE, lanes, padding, dropout)
+    target = target or host_target()
+    lanes = max(1, target.vector_bytes // BYTES[ACCUMULATOR[dtype]])
+    divided = all(side % SIDE == 0 for side in (block, width, value_width))
+    tiles = target.has_amx_bf16 and dtype == "bfloat16" and divided
+    return MaskedSpec(block, width, value_width, dtype, *TILE, lanes, padding, dropout, tiles)
 
 
 @kept
 def masked_kernel(make: str, spec: MaskedSpec, parallel: bool) -> Kernel:
     """The kernel of a program of `PROGRAMS`."""
-    return compile_program(PROGRAMS[make](spec), CpuSchedule(parallel=parallel), host_target())
+    return compile_program(*scheduled(make, spec, parallel), host_target())
+
+
+def scheduled(make: str, spec: MaskedSpec, parallel: bool) -> tuple[Program, CpuSchedule]:
+    """A program of `PROGRAMS` and its schedule."""
+    program = PROGRAMS[make](spec)
+    if not spec.tiles or make not in WORKSPACES:
+        return program, CpuSchedule(parallel=parallel)
+    iterations = list(walk_iterations(program.iterations))
+    tiles = tuple(buffer.name for it in iterations for buffer in it.locals if buffer.name.startswith(TILES))
+    interleaved, transposed = (
+        tuple(it.name for it in iterations if it.name.startswith(word)) for word in (INTERLEAVED, TRANSPOSED)
+    )
+    return program, CpuSchedule(parallel=parallel, tiles=tiles, interleaved=interleaved, transposed=transposed)

@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from types import ModuleType
 
 import tvm
 import tvm_ffi
 from tvm import tirx
 
 from ..nodes import importing
+from . import llvm_amx, llvm_pairs
 from .formulas import FUNCTIONS, TYPES, llvm_function
 from .llvm_vdpbf16 import function_name, lanes_of, llvm_text
 
 
 def call_vector_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """A lowered function in which exp, log, tanh and sigmoid are calls of functions whose text it carries; it carries
-    that of the functions of `bf16_pair_dot` as well.
+    that of the functions of `bf16_pair_dot`, `amx_tiles` and `pairs` as well.
 
         y[T.ramp(0, 1, 64)] = T.exp(x[T.ramp(0, 1, 64)])
         ->  y[T.ramp(0, 1, 64)] = T.call_pure_extern("float32x64", "gsb_exp_float32x64", x[T.ramp(0, 1, 64)])
     """
     texts: dict[str, str] = {}
+    instructions: dict[ModuleType, set[str]] = {llvm_amx: set(), llvm_pairs: set()}
     features = _features(function)
 
     def visit(call: tvm.ir.Call, mutator: tvm_ffi.StructuralMutator) -> tirx.Expr:
@@ -35,9 +38,17 @@ def call_vector_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:
             lanes = lanes_of(str(call.args[0].value))
             if lanes is not None:
                 texts[function_name(lanes)] = llvm_text(lanes, features())
+        elif name == "call_extern":
+            named = str(call.args[0].value)
+            for module, names in instructions.items():
+                if named.startswith(module.PREFIX):
+                    if not features().issuperset(module.FEATURES):
+                        raise TypeError(f"{named} is for processors with {' and '.join(module.FEATURES)}")
+                    names.add(named)
         return _call(name, call.args[0], texts) if name in FUNCTIONS else call
 
     body = tvm_ffi.structural_mutate(function.body, [(tvm.ir.Call, visit)])
+    texts |= {module.PREFIX: module.llvm_text(names) for module, names in instructions.items() if names}
     if not texts:
         return function
     return importing(function, body, "\n".join(texts.values()))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import platform
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,9 +52,26 @@ def host_target() -> Target:
         str(tvm.get_global_func("target.llvm_get_system_cpu")()),
         str(tvm.get_global_func("target.llvm_get_system_triple")()),
     )
-    hidden, unexpected = feature_differences(_features(named), _cpuinfo_flags())
+    flags = _cpuinfo_flags()
+    if "amx_tile" in flags and not may_use_tiles():
+        flags -= {flag for flag in flags if flag.startswith("amx_")}
+    hidden, unexpected = feature_differences(_features(named), flags)
     corrected = replace(named, disabled=hidden, enabled=unexpected)
     return replace(corrected, features=_features(corrected))
+
+
+_ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA = 158, 0x1023, 18
+
+
+@functools.cache
+def may_use_tiles() -> bool:
+    """Whether this process may use the tile registers of AMX. Linux has them for processes that ask, which this does.
+
+    Threads and forks of the process may use them then, too.
+    """
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return False
+    return ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA) == 0
 
 
 def feature_differences(assumed: tuple[str, ...], flags: frozenset[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

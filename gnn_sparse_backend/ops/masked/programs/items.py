@@ -20,7 +20,7 @@ SIZES = "num_tasks num_items num_item_blocks num_blocks num_tiles lines block_ro
 
 @dataclass(frozen=True)
 class Item:
-    """row, rows: first of the block, and how many there are. plane: which head of which sequence."""
+    """row, rows: first of the block, and how many there are. plane: which head of which sequence. task: who has it."""
 
     first: Expr
     row: Expr
@@ -28,6 +28,7 @@ class Item:
     plane: Expr
     batch: Expr
     head: Expr
+    task: Expr
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ class Items:
                     plane,
                     plane // size["heads"],
                     plane % size["heads"],
+                    t,
                 )
 
     @contextmanager
@@ -135,14 +137,14 @@ class Items:
         block: Block,
         step: int | None = None,
     ) -> None:
-        """The rows of an operand that the columns of a block stand for, in the accumulation type, a ``step`` apart."""
-        b = self.blocks
+        """The rows of an operand that the columns of a block stand for, in the type of the target, a ``step`` apart."""
+        b, dtype = self.blocks, target.value.dtype
         with b.each(f"copy_{name}", self.spec.block) as j:
             first = self.at(name, item, self.column(block, j))
             b.row(
                 f"copy_{name}_row",
                 width,
-                lambda d: target.__setitem__(j * (step or width) + d, cast(self.spec.accumulator, source[first + d])),
+                lambda d: target.__setitem__(j * (step or width) + d, cast(dtype, source[first + d])),
             )
 
     def clean(self, target: BufferHandle, width: int, item: Item, block: Block) -> None:

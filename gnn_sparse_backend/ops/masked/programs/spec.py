@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from ....compiler.language.axes import StageIError
 from ...message.programs.operands import ACCUMULATOR
 
+SIDE = 32
+"""Of what is multiplied at a time on tile registers."""
+
 
 @dataclass(frozen=True)
 class MaskedSpec:
@@ -15,7 +18,8 @@ class MaskedSpec:
     block: side of a block. width: of queries and keys. value_width: of values.
     dtype: of operands and result; all is computed in its accumulation type.
     rows, vectors: a tile of sums has so many rows of so many vectors of ``lanes``, which are registers.
-    padding: keys are taken away sequence by sequence. dropout: weights are.
+    padding: keys are taken away sequence by sequence. dropout: weights are. tiles: products are those of tile
+    registers, of rows of bfloat16.
     """
 
     block: int
@@ -27,10 +31,14 @@ class MaskedSpec:
     lanes: int = 8
     padding: bool = False
     dropout: bool = False
+    tiles: bool = False
 
     def __post_init__(self) -> None:
         if min(self.block, self.width, self.value_width, self.rows, self.vectors, self.lanes) < 1:
             raise StageIError(f"masked: a block, a width and a tile want one element at least, got {self}")
+        divided = not any(side % SIDE for side in (self.block, self.width, self.value_width))
+        if self.tiles and not (self.dtype == "bfloat16" and divided):
+            raise StageIError(f"masked: tiles are of bfloat16 and do not divide {self}")
 
     @property
     def accumulator(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ....compiler.language.builder import BufferHandle
 from ....compiler.language.expr import Expr, cast, equal, exp, log, maximum, number, select
 from ....compiler.language.program import Program
-from .forward import LOWEST
+from .softmax import LOWEST
 from .teams import Chance, Features, Row, Teams, TeamSpec
 
 
