@@ -55,8 +55,8 @@ def add_reuse_memory(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reuse-memory",
         action="store_true",
-        help="all contenders with gsb.reuse_memory, as while a framework is enabled: freed large tensors' memory serves "
-        "the next ones, theirs as ours",
+        help="all contenders with gsb.reuse_memory, as while a framework is enabled: the memory of freed large tensors "
+        "serves the next ones, theirs as ours",
     )
 
 

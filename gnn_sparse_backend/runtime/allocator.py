@@ -23,7 +23,7 @@ def reuse_memory(enable: bool = True) -> bool:
     By default every CPU tensor above 32 MB is fresh memory from the system, given back when it is freed, and each
     of its 4 KiB pages costs a fault at the first touch. In a full-graph training step most intermediate tensors are of
     that size, and the faults can take a third of the step, in the framework's own operators too. With this an
-    allocator of ours, of huge pages, serves tensors from 16 MiB on, and hands the memory of those that were freed out
+    allocator of ours, of huge pages, serves tensors from 4 MiB on, and hands the memory of those that were freed out
     again. No result changes. What is alive and what is kept are together at most nine eighths of the most that was
     alive at a time, and at most ``GSB_POOL_BYTES`` are kept; ``gsb.empty_cache()`` gives them back.
 

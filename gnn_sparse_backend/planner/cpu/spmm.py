@@ -55,8 +55,8 @@ LINE, BYTES_AHEAD = 64, 16 << 10
 SHORTEST_SUMMED, SHORTEST_CHOSEN, SHORTEST_HALF = 3 * LINE, 2 * LINE, LINE // 2
 HELD_PARTS = 5
 # Widest row of features that is narrow. Widths that are cut into lanes, and those of sums and of maxima without an
-# operand at the edges: code for vectors of other widths takes up to twice as long. The non-zeros of the row of a typical
-# non-zero, or of its piece in a partition, from which that pays.
+# operand at the edges: code for vectors of other widths takes up to twice as long. The non-zeros of the row of a
+# typical non-zero, or of its piece in a partition, from which that pays.
 NARROW = 8
 IN_LANES, SUMMED_IN_LANES, CHOSEN_IN_LANES = (1, 4, 8), (1, 2, 4, 8), (1, 4, 8, 16, 32)
 LANES_PAY = 24
