@@ -31,6 +31,7 @@ def partition(
     labels: Any = None,
     bipartite: bool | None = None,
     seed: int = 0,
+    sample: float = 1.0,
     progress: bool = True,
 ) -> Report:
     """Share out the nodes of a graph among ``parts`` processes, and write what each needs into ``folder``.
@@ -45,7 +46,9 @@ def partition(
         features: (n_src, ...) array or tensor, memory-mapped ones too: rows of sources.
         labels: (n_dst, ...) array or tensor: rows of destinations.
         bipartite: destinations and sources are different nodes; by default, where their numbers differ.
-        seed: of ``"random"``.
+        seed: of ``"random"``, and of ``sample``.
+        sample: the share of the edges, drawn at random, that METIS is shown: its memory and time are theirs. The report
+            counts all edges.
         progress: show a bar on a terminal.
 
     Returns:
@@ -61,7 +64,7 @@ def partition(
         raise ValueError(f"partition: a graph of shape {graph.shape} is bipartite, got bipartite=False")
     row, col, relation = _edges(graph)
     extra = {"features": _rows("features", features, graph.shape[1]), "labels": _rows("labels", labels, graph.shape[0])}
-    of_row, of_col = owners(method, row, col, graph.shape, parts, square, seed)
+    of_row, of_col = owners(method, row, col, graph.shape, parts, square, seed, sample)
     rows, row_place = _places(of_row, parts)
     columns, col_place = (rows, row_place) if square else _places(of_col, parts)
     edges, _ = _had(of_row[row], parts)
@@ -103,6 +106,7 @@ def partition(
         "square": square,
         "method": method,
         "seed": seed,
+        "sample": sample,
         "parts": told,
         "report": report.as_dict(),
     }
