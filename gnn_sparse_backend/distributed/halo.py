@@ -158,8 +158,9 @@ class Travelling:
     posted: Any = None
 
     def wait(self) -> Tensor:
-        """(halo, ...) rows of other processes."""
-        return _Wait.apply(self.packed, self)
+        """(halo, ...) rows of other processes; once."""
+        packed, self.packed, self.own = self.packed, None, None  # whose history holds this: a circle of large tensors
+        return _Wait.apply(packed, self)
 
     def post(self, x: Tensor, back: bool) -> int:
         """Send rows, or gradients; how many bytes that are. What is waited for is that, or is a step older."""
