@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ..ops.core.partitioned import check_part
 from .shared import SharedMemory
 
 
@@ -227,4 +228,5 @@ def halo_exchange(graph, x: Tensor, layer: str = "halo_exchange") -> Tensor:
         (halo, ...) in the order of ``graph.halo_ids``. Gradients go back to the processes that own the rows, and are
         added there; derivatives of a second order are refused.
     """
+    check_part("halo_exchange", graph)
     return graph.start(x, layer).wait()

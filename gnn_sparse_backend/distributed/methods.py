@@ -19,10 +19,12 @@ def owners(
     sample: float = 1.0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The part of every destination and of every source; of a square graph they are the same nodes."""
-    if method not in METHODS:
-        raise ValueError(f"partition: method must be one of {METHODS}, got {method!r}")
-    if not 0 < sample <= 1:
-        raise ValueError(f"partition: sample must be more than 0 and at most 1, got {sample!r}")
+    if not isinstance(method, str) or method not in METHODS:
+        raise ValueError(f"partition: method must be one of {METHODS}, got {method!r:.80}")
+    if not isinstance(sample, (int, float)) or not 0 < sample <= 1:
+        raise ValueError(f"partition: sample must be more than 0 and at most 1, got {sample!r:.80}")
+    if not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"partition: seed must be a number from 0 on, got {seed!r:.80}")
     if method == "metis" and parts > 1:
         return _metis(row, col, shape, parts, square, seed, sample)
     random = np.random.default_rng(seed) if method == "random" else None
