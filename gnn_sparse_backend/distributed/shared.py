@@ -76,6 +76,8 @@ class SharedMemory:
             told[process] = torch.tensor([buffer.file, begin, begin + nbytes])
             buffer.block[process] = nbytes > 0
             begin += nbytes
+        if not prod(shape):
+            return torch.empty(shape, dtype=dtype), told
         rows = torch.frombuffer(buffer.block, dtype=dtype, count=prod(shape), offset=self._begin)
         return rows.view(shape), told
 
