@@ -1,9 +1,10 @@
 """Epochs of processes that share a graph: ``python -m benchmarks.distributed``.
 
-Parts: ``epoch`` sets two processes with one thread each beside one with two, also with halos of the epoch before;
-``scaling`` takes 1 to 4 processes on the same graph, and on one that grows with them; ``predict`` says from the rates
-of this machine what 8 to 256 of them would take for a graph of a billion edges; ``cut`` measures what cutting a graph
-of ``--cut-edges`` takes. Whole epochs of GraphSAGE: forward, loss, backward, sum of gradients, Adam.
+Parts: ``epoch`` sets two processes with one thread each beside one with two, also over the loopback as between
+machines, and with halos of the epoch before; ``scaling`` takes 1 to 4 processes on the same graph, and on one that
+grows with them; ``predict`` says from the rates of this machine what 8 to 256 of them would take for a graph of a
+billion edges; ``cut`` measures what cutting a graph of ``--cut-edges`` takes. Whole epochs of GraphSAGE: forward,
+loss, backward, sum of gradients, Adam.
 """
 
 from __future__ import annotations
@@ -23,6 +24,13 @@ from benchmarks.support import cli, machine, memory, report
 
 PARTS = ("epoch", "scaling", "predict", "cut")
 DEGREE = 25
+# processes, threads of each, with halos of the epoch before, in shared memory
+CONTENDERS = {
+    "1 x 2": (1, 2),
+    "2 x 1": (2, 1),
+    "2 x 1, loopback": (2, 1, False, False),
+    "2 x 1, loopback, delayed": (2, 1, True, False),
+}
 ROUNDS = 3
 """How often the contenders of ``epoch`` take turns."""
 BILLION = {"nodes": 1e9 / DEGREE, "edges": 1e9}
@@ -36,9 +44,8 @@ def epoch(problem: Problem) -> dict:
     """One process with two threads, two with one: in turns."""
     with tempfile.TemporaryDirectory() as folder:
         cut = processes.cut(problem, [1, 2], Path(folder))
-        contenders = {"1 x 2": (1, 2), "2 x 1": (2, 1), "2 x 1, delayed": (2, 1, True)}
-        found: dict[str, list[dict]] = {name: [] for name in contenders}
-        for _, (name, given) in itertools.product(range(ROUNDS), contenders.items()):
+        found: dict[str, list[dict]] = {name: [] for name in CONTENDERS}
+        for _, (name, given) in itertools.product(range(ROUNDS), CONTENDERS.items()):
             found[name].append(processes.measure(problem, Path(folder), *given))
     cells = {name: _middle(turns) for name, turns in found.items()}
     ratio = cells["2 x 1"]["epoch"] / cells["1 x 2"]["epoch"]
@@ -83,7 +90,7 @@ def predict(problem: Problem, checked: dict | None) -> dict:
         found["cells"].append(cell)
     if checked:
         one = calibration.rates(*given, 1, problem.seed, message["latency"])
-        cell = checked["cells"]["2 x 1"]
+        cell = checked["cells"]["2 x 1, loopback"]
         halo, inner = statistics.mean(checked["cut"]["halo"]) * 2 / problem.nodes, cell["inner"][0] / cell["edges"][0]
         shape = prediction.Shape(problem.nodes, problem.edges, problem.width, problem.layers, halo, inner)
         counted = prediction.halo_of(problem.nodes, problem.edges, 2)[0]
@@ -108,7 +115,7 @@ def run(options: argparse.Namespace) -> dict:
     if "predict" in options.parts:
         found["predict"] = predict(problem, found.get("epoch"))
     if "cut" in options.parts:
-        given = (options.cut_edges // DEGREE, DEGREE, 2, options.method, options.seed)
+        given = (options.cut_edges // DEGREE, DEGREE, 2, options.method, options.seed, options.sample)
         found["cut"] = memory.in_child(of_partition, *given) | {"method": options.method}
     return found
 
@@ -156,7 +163,7 @@ def show(results: dict, console) -> None:
         console.print(
             f"cutting {told['edges']:,} edges into 2 parts by {told['method']}: {told['seconds']:.0f} s, "
             f"{told['peak'] / 2**30:.2f} GiB at its peak beside the graph of {told['graph'] / 2**30:.2f} GiB, "
-            f"{told['peak'] / told['edges']:.0f} bytes an edge"
+            f"{told['peak'] / told['edges']:.0f} bytes an edge, {told['edge_cut']:.1%} of the edges cut"
         )
 
 
@@ -185,7 +192,8 @@ def _show_prediction(found: dict, console) -> None:
     if "checked" in found:
         told = found["checked"]
         console.print(
-            f"two processes here: {told['epoch'] * 1e3:.0f} ms by the formula, {told['measured'] * 1e3:.0f} measured; "
+            f"two processes here over the loopback: {told['epoch'] * 1e3:.0f} ms by the formula, "
+            f"{told['measured'] * 1e3:.0f} measured; "
             f"halo over own rows {told['halo counted']:.3f} counted, {told['halo']:.3f} cut"
         )
 
@@ -200,6 +208,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--layers", type=cli.positive_int, default=3)
     parser.add_argument("--epochs", type=cli.positive_int, default=5, help="that are timed, of every process")
     parser.add_argument("--method", choices=("metis", "range", "random"), default="range")
+    parser.add_argument("--sample", type=float, default=1.0, help="of the edges, by which METIS cuts in cut")
     parser.add_argument("--reuse-memory", action="store_true", help="with gsb.reuse_memory, as under a framework")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     options = parser.parse_args(argv)

@@ -15,7 +15,7 @@ from benchmarks.support import memory
 _ROWS = 1 << 16
 
 
-def of_partition(nodes: int, degree: int, parts: int, method: str, seed: int) -> dict:
+def of_partition(nodes: int, degree: int, parts: int, method: str, seed: int, sample: float) -> dict:
     """graph: bytes of the graph itself. peak: of the process while it is cut, above what was resident before with the
     graph in it. Meant for a process of its own.
     """
@@ -25,7 +25,7 @@ def of_partition(nodes: int, degree: int, parts: int, method: str, seed: int) ->
     memory.reset_peak()
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        report = gsb.distributed.partition(graph, parts, folder, method, seed=seed, progress=False)
+        report = gsb.distributed.partition(graph, parts, folder, method, seed=seed, sample=sample, progress=False)
         seconds = time.perf_counter() - start
     held = sum(each.numel() * each.element_size() for each in (graph.indptr, graph.indices))
     return {

@@ -41,14 +41,16 @@ def cut(problem: Problem, counts: list[int], folder: Path) -> dict[int, dict]:
     return found
 
 
-def measure(problem: Problem, folder: Path, count: int, threads: int, delayed: bool = False) -> dict:
+def measure(
+    problem: Problem, folder: Path, count: int, threads: int, delayed: bool = False, shared: bool = True
+) -> dict:
     """Epochs of ``count`` processes with so many threads each, as plain values: medians in seconds."""
     parts = folder / str(count)
     with tempfile.TemporaryDirectory() as once:
         for each in parts.iterdir():  # the store of the processes is made anew
             (Path(once) / each.name).symlink_to(each)
-        given = (once, count, threads, problem.layers, problem.width, problem.epochs, delayed, problem.reuse)
-        mp.start_processes(worker.run, given, nprocs=count, start_method="spawn")
+        given = (once, count, threads, problem.layers, problem.width, problem.epochs, delayed, shared)
+        mp.start_processes(worker.run, (*given, problem.reuse), nprocs=count, start_method="spawn")
         told = [json.loads((Path(once) / f"told{rank}.json").read_text()) for rank in range(count)]
     return summary(told, threads)
 

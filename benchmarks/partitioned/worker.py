@@ -36,11 +36,21 @@ class Layer(nn.Module):
 
 
 def run(
-    rank: int, folder: str, count: int, threads: int, layers: int, hidden: int, epochs: int, delayed: bool, reuse: bool
+    rank: int,
+    folder: str,
+    count: int,
+    threads: int,
+    layers: int,
+    hidden: int,
+    epochs: int,
+    delayed: bool,
+    shared: bool,
+    reuse: bool,
 ) -> None:
     """Write what was measured as ``told<rank>.json`` into the folder of the parts.
 
-    delayed: with halos of the epoch before. reuse: with ``gsb.reuse_memory``, as while a framework is enabled.
+    delayed: with halos of the epoch before. shared: in memory that processes share, not over the loopback. reuse: with
+    ``gsb.reuse_memory``, as while a framework is enabled.
     """
     torch.set_num_threads(threads)
     if reuse:
@@ -49,7 +59,7 @@ def run(
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         store, wait = f"file://{folder}/store", timedelta(seconds=TIMEOUT)
         dist.init_process_group("gloo", init_method=store, rank=rank, world_size=count, timeout=wait)
-    part = DistGraph.load(folder, verify=False, timeout=TIMEOUT)
+    part = DistGraph.load(folder, verify=False, timeout=TIMEOUT, shared_memory=shared)
     graph = part if count > 1 else part.local  # one process needs no parts
     x, labels = part.features(), part.labels()
     torch.manual_seed(0)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _WORD = 1 << 64
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 class Dropout(nn.Module):
@@ -26,9 +27,13 @@ class Dropout(nn.Module):
 
     def __init__(self, rows: Tensor, p: float = 0.5, seed: int = 0) -> None:
         super().__init__()
-        if not 0 <= p < 1:
-            raise ValueError(f"Dropout: p must be in [0, 1), got {p!r}")
-        if rows.dim() != 1 or rows.dtype.is_floating_point:
+        if not isinstance(p, (int, float)) or not 0 <= p < 1:
+            raise ValueError(f"Dropout: p must be in [0, 1), got {p!r:.80}")
+        if not isinstance(seed, int):
+            raise TypeError(f"Dropout: seed must be a number, got {seed!r:.80}")
+        if not isinstance(rows, Tensor):
+            raise TypeError(f"Dropout: rows must be a tensor of integers, got {type(rows).__name__}")
+        if rows.dim() != 1 or rows.dtype not in _INTEGERS or rows.layout is not torch.strided:
             raise ValueError(f"Dropout: rows must be (n,) integers, got {rows.dtype} of shape {tuple(rows.shape)}")
         self.rows, self.p, self.seed = rows.long(), p, seed  # rows are no buffer: processes have others
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))

@@ -21,6 +21,7 @@ from ..structures.relational.graph import RelGraph
 from . import files, operators
 from .halo import Delayed, Exchange, Traffic, Travelling
 from .partition import MANIFEST, VERSION
+from .shared import SharedMemory
 
 _set = object.__setattr__
 
@@ -51,6 +52,7 @@ class DistGraph(Immutable, Partitioned):
         wire: torch.dtype | None = None,
         timeout: float = 120,
         verify: bool = True,
+        shared_memory: bool = True,
     ) -> DistGraph:
         """The part of this process: part r of rank r of ``torch.distributed``, all of it in a process alone.
 
@@ -60,6 +62,8 @@ class DistGraph(Immutable, Partitioned):
             timeout: seconds after which a process that waits for another one raises an error. One that has ended is
                 noticed at once.
             verify: compare the files with the hashes of the manifest.
+            shared_memory: hand halos over in memory where all processes are on one machine (Linux); otherwise they go
+                through gloo as they do between machines.
         """
         folder = Path(folder)
         if not (folder / MANIFEST).is_file():
@@ -78,7 +82,8 @@ class DistGraph(Immutable, Partitioned):
         held = {name: files.mapped(of_part, name, about, verify) for name, about in told["files"].items()}
         group = dist.new_group(timeout=timedelta(seconds=timeout)) if parts > 1 else None
         self = object.__new__(cls)
-        exchange = Exchange(held["send"], told["sends"], told["receives"], group, wire)
+        shared = SharedMemory.of(group) if group is not None and shared_memory else None
+        exchange = Exchange(held["send"], told["sends"], told["receives"], group, wire, shared)
         for name, value in (
             ("part", part),
             ("parts", parts),

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from ..ops.core.partitioned import check_part
+from .shared import SharedMemory
 
 
 @dataclass
@@ -29,6 +33,7 @@ class Exchange:
         sends, receives: how many to and from each process.
         group: the processes; None for one alone.
         wire: type that rows have while they travel; None for their own.
+        shared: memory that all processes map, where they are on one machine.
         traffic: what was sent, by layer.
         delayed: what the steps of ``DistGraph.delayed`` leave to the next one; None outside of them.
     """
@@ -38,6 +43,7 @@ class Exchange:
     receives: list[int]
     group: Any = None
     wire: torch.dtype | None = None
+    shared: SharedMemory | None = None
     traffic: dict[str, Traffic] = field(default_factory=dict)
     delayed: Delayed | None = None
 
@@ -46,46 +52,77 @@ class Exchange:
         travelling = Travelling(self, self.traffic.setdefault(layer, Traffic()), x.shape[0], self.delayed)
         if self.delayed is not None:
             travelling.number, self.delayed.count = self.delayed.count, self.delayed.count + 1
-        travelling.packed = _Start.apply(x, travelling)
+        travelling.packed, travelling.own = _Start.apply(x, travelling)
         return travelling
 
-    def post(self, rows: Tensor, back: bool) -> Posted:
-        """Send rows, or gradients of rows; nobody waits yet."""
+    def post(self, x: Tensor, back: bool) -> Posted:
+        """Send the rows of ``x`` that others need, or back gradients of theirs; nobody waits yet."""
         sends, receives = (self.receives, self.sends) if back else (self.sends, self.receives)
-        sent = rows.to(self.wire or rows.dtype).contiguous()
-        received = sent.new_empty((sum(receives), *rows.shape[1:]))
-        work = None
-        if self.group is not None:
-            work = dist.all_to_all_single(received, sent, receives, sends, group=self.group, async_op=True)
-        return Posted(work, sent, received, rows.dtype)
+        shape, dtype = (sum(sends), *x.shape[1:]), self.wire or x.dtype
+        posted = Posted(self, receives, (sum(receives), *x.shape[1:]), dtype, x.dtype)
+        posted.nbytes = prod(shape) * dtype.itemsize
+        near = self.shared is not None and x.is_cpu
+        rows, told = self.shared.write(shape, dtype, sends) if near else (x.new_empty(shape, dtype=dtype), None)
+        if not back and dtype == x.dtype:
+            torch.index_select(x, 0, self.send, out=rows)
+        else:
+            rows.copy_(x if back else x.index_select(0, self.send))
+        if near:
+            posted.told, posted.sent = torch.empty_like(told), told
+            posted.work = dist.all_to_all_single(posted.told, told, group=self.group, async_op=True)
+        else:
+            posted.rows, posted.sent = rows.new_empty(posted.shape), rows
+            if self.group is not None:
+                posted.work = dist.all_to_all_single(
+                    posted.rows, rows, receives, sends, group=self.group, async_op=True
+                )
+        return posted
 
 
 @dataclass
 class Posted:
-    """Rows on their way; ``sent`` is held until they have arrived."""
+    """Rows on their way: ``receives`` of each process.
 
-    work: Any
-    sent: Tensor
-    received: Tensor
+    sent: what has to be held until it has arrived. told: where rows lie in memory that is shared. rows: what arrives by
+    itself.
+    """
+
+    exchange: Exchange
+    receives: list[int]
+    shape: tuple[int, ...]
+    wire: torch.dtype
     dtype: torch.dtype
+    nbytes: int = 0
+    work: Any = None
+    sent: Tensor | None = None
+    told: Tensor | None = None
+    rows: Tensor | None = None
 
     def wait(self, traffic: Traffic) -> Tensor:
+        """The rows; what is delayed may be waited for again."""
         start = time.perf_counter()
-        if self.work is not None:
-            try:
+        try:
+            if self.work is not None:
                 self.work.wait()
-            except RuntimeError as error:
-                raise RuntimeError(
-                    f"halo exchange of process {dist.get_rank()}: another process has ended or hangs; look for its "
-                    f"error first, and start all of them again from the last checkpoint ({error})"
-                ) from error
-            self.work = None  # what is delayed may be waited for again
+            if self.rows is None:
+                self.rows = self._read()
+        except (RuntimeError, OSError) as error:
+            raise RuntimeError(
+                f"halo exchange of process {dist.get_rank()}: another process has ended or hangs; look for its "
+                f"error first, and start all of them again from the last checkpoint ({error})"
+            ) from error
+        self.work = self.sent = None
         traffic.waited += time.perf_counter() - start
-        return self.received.to(self.dtype)
+        return self.rows.to(self.dtype)
 
-    @property
-    def nbytes(self) -> int:
-        return self.sent.numel() * self.sent.element_size()
+    def _read(self) -> Tensor:
+        """Rows that others have written into memory that is shared: as they lie, if they are of one process."""
+        found = [
+            self.exchange.shared.read(process, told, (count, *self.shape[1:]), self.wire)
+            for process, (count, told) in enumerate(zip(self.receives, self.told.tolist()))
+            if count and prod(self.shape)
+        ]
+        return found[0] if len(found) == 1 else torch.cat([torch.empty((0, *self.shape[1:]), dtype=self.wire), *found])
 
 
 @dataclass
@@ -100,10 +137,10 @@ class Delayed:
         """What was sent in the step before, for what is sent now; in the first step that itself."""
         kept = self.grads if back else self.rows
         before, kept[number] = kept.get(number, posted), posted
-        if before.received.shape != posted.received.shape:
+        if before.shape != posted.shape:
             raise ValueError(
-                f"DistGraph.delayed: exchange {number} of this step sends {tuple(posted.received.shape)}, but sent "
-                f"{tuple(before.received.shape)} in the step before; call the same operators in the same order"
+                f"DistGraph.delayed: exchange {number} of this step sends {posted.shape}, but sent "
+                f"{before.shape} in the step before; call the same operators in the same order"
             )
         return before
 
@@ -118,36 +155,43 @@ class Travelling:
     delayed: Delayed | None = None
     number: int = 0
     packed: Any = None
+    own: Any = None
     posted: Any = None
 
     def wait(self) -> Tensor:
-        """(halo, ...) rows of other processes."""
-        return _Wait.apply(self.packed, self)
+        """(halo, ...) rows of other processes; once."""
+        packed, self.packed, self.own = self.packed, None, None  # whose history holds this: a circle of large tensors
+        return _Wait.apply(packed, self)
 
-    def post(self, rows: Tensor, back: bool) -> int:
+    def post(self, x: Tensor, back: bool) -> int:
         """Send rows, or gradients; how many bytes that are. What is waited for is that, or is a step older."""
-        posted = self.exchange.post(rows, back)
+        posted = self.exchange.post(x, back)
         self.posted = posted if self.delayed is None else self.delayed.swap(self.number, posted, back)
         return posted.nbytes
 
 
 class _Start(torch.autograd.Function):
-    """Its forward sends rows; its backward receives their gradients. Between it and `_Wait` there may be work."""
+    """Its forward sends rows; its backward receives their gradients. Between it and `_Wait` there may be work.
+
+    The second result is ``x`` itself, for an operator of own rows whose gradient is a tensor that nobody else has:
+    what is received is added to that.
+    """
 
     @staticmethod
-    def forward(ctx, x: Tensor, travelling: Travelling) -> Tensor:
-        ctx.travelling = travelling
-        packed = x.index_select(0, travelling.exchange.send)
-        travelling.traffic.forward += travelling.post(packed, back=False)
-        return packed
+    def forward(ctx, x: Tensor, travelling: Travelling) -> tuple[Tensor, Tensor]:
+        ctx.travelling, ctx.shape = travelling, (travelling.exchange.send.numel(), *x.shape[1:])
+        ctx.set_materialize_grads(False)
+        travelling.traffic.forward += travelling.post(x, back=False)
+        return x.new_zeros(()).expand(ctx.shape), x
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, _: Tensor):
+    def backward(ctx, _: Tensor, grad: Tensor | None):
         travelling = ctx.travelling
         received = travelling.posted.wait(travelling.traffic)
         travelling.posted = None
-        grad = received.new_zeros((travelling.rows, *received.shape[1:]))
+        if grad is None:
+            grad = received.new_zeros((travelling.rows, *received.shape[1:]))
         return grad.index_add_(0, travelling.exchange.send, received), None
 
 
@@ -184,4 +228,5 @@ def halo_exchange(graph, x: Tensor, layer: str = "halo_exchange") -> Tensor:
         (halo, ...) in the order of ``graph.halo_ids``. Gradients go back to the processes that own the rows, and are
         added there; derivatives of a second order are refused.
     """
+    check_part("halo_exchange", graph)
     return graph.start(x, layer).wait()

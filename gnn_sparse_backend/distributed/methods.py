@@ -9,13 +9,24 @@ METHODS = ("metis", "random", "range")
 
 
 def owners(
-    method: str, row: np.ndarray, col: np.ndarray, shape: tuple[int, int], parts: int, square: bool, seed: int
+    method: str,
+    row: np.ndarray,
+    col: np.ndarray,
+    shape: tuple[int, int],
+    parts: int,
+    square: bool,
+    seed: int,
+    sample: float = 1.0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The part of every destination and of every source; of a square graph they are the same nodes."""
-    if method not in METHODS:
-        raise ValueError(f"partition: method must be one of {METHODS}, got {method!r}")
+    if not isinstance(method, str) or method not in METHODS:
+        raise ValueError(f"partition: method must be one of {METHODS}, got {method!r:.80}")
+    if not isinstance(sample, (int, float)) or not 0 < sample <= 1:
+        raise ValueError(f"partition: sample must be more than 0 and at most 1, got {sample!r:.80}")
+    if not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"partition: seed must be a number from 0 on, got {seed!r:.80}")
     if method == "metis" and parts > 1:
-        return _metis(row, col, shape, parts, square)
+        return _metis(row, col, shape, parts, square, seed, sample)
     random = np.random.default_rng(seed) if method == "random" else None
     of_rows = _evenly(shape[0], parts, random)
     return of_rows, of_rows if square else _evenly(shape[1], parts, random)
@@ -27,7 +38,7 @@ def _evenly(nodes: int, parts: int, random: np.random.Generator | None) -> np.nd
     return part if random is None else random.permutation(part)
 
 
-def _metis(row, col, shape, parts, square) -> tuple[np.ndarray, np.ndarray]:
+def _metis(row, col, shape, parts, square, seed, sample) -> tuple[np.ndarray, np.ndarray]:
     try:
         import pymetis
     except ImportError as error:
@@ -38,15 +49,30 @@ def _metis(row, col, shape, parts, square) -> tuple[np.ndarray, np.ndarray]:
     nodes = shape[0] if square else sum(shape)
     if nodes == 0:
         return np.zeros(shape[0], np.int32), np.zeros(shape[1], np.int32)
-    source = col if square else col.astype(np.int64) + shape[0]
-    edges = np.ones(row.size, np.int8)
-    matrix = scipy.sparse.csr_array((edges, (row, source)), shape=(nodes, nodes))
-    matrix = (matrix + matrix.T).tocsr()  # METIS cuts undirected graphs
-    matrix.setdiag(0)
-    matrix.data[:] = matrix.data != 0
-    matrix.eliminate_zeros()
-    if matrix.nnz == 0:  # nothing to cut, and METIS puts all nodes into one part
+    starts, others = _undirected(row, col, shape, square, seed, sample)
+    if others.size == 0:  # nothing to cut, and METIS puts all nodes into one part
         part = _evenly(nodes, parts, None)
     else:
-        part = np.asarray(pymetis.part_graph(parts, pymetis.CSRAdjacency(matrix.indptr, matrix.indices))[1], np.int32)
+        width = pymetis.zero_copy_dtype()  # of another one METIS gets a copy
+        adjacency = pymetis.CSRAdjacency(starts.astype(width), others.astype(width))
+        del starts, others
+        part = np.asarray(pymetis.part_graph(parts, adjacency)[1], np.int32)
     return (part, part) if square else (part[: shape[0]], part[shape[0] :])
+
+
+def _undirected(row, col, shape, square: bool, seed: int, sample: float) -> tuple[np.ndarray, np.ndarray]:
+    """(starts, neighbours) of each node by either direction, once; without loops. sample: the share of the edges that
+    are taken.
+    """
+    nodes = shape[0] if square else sum(shape)
+    if square:
+        taken = row != col
+    else:
+        taken, col = np.ones(row.size, bool), col.astype(np.int64) + shape[0]
+    if sample < 1:
+        taken &= np.random.default_rng(seed).random(row.size, np.float32) < sample
+    ends = row[taken], col[taken]
+    matrix = scipy.sparse.coo_array((np.ones(ends[0].size, bool), ends), shape=(nodes, nodes)).tocsr()
+    del taken, ends
+    matrix = matrix + matrix.T.tocsr()
+    return matrix.indptr, matrix.indices

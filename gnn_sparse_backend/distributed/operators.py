@@ -49,12 +49,13 @@ def _added(graph, operator: Callable, given: dict[str, Any]) -> Tensor:
     started = {key: graph.start(x, name) for key, x in columns.items()}
     inner_edges = {key: e.index_select(0, graph.inner_edges) for key, e in edges.items()}
     outer_edges = {key: e.index_select(0, graph.outer_edges) for key, e in edges.items()}
-    out = operator(graph.inner, **_put(given, columns | inner_edges))
+    own = {key: travelling.own for key, travelling in started.items()}
+    out = operator(graph.inner, **_put(given, own | inner_edges))
     halo = {key: travelling.wait() for key, travelling in started.items()}
-    out = out + operator(graph.outer, **_put(given, halo | outer_edges))
+    out += operator(graph.outer, **_put(given, halo | outer_edges))
     if divides:
         degrees = graph.local.in_degrees.clamp(min=1).to(out.dtype)
-        out = out / degrees.view(-1, *(1,) * (out.dim() - 1))
+        out /= degrees.view(-1, *(1,) * (out.dim() - 1))
     return out
 
 

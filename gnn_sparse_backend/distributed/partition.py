@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from rich.console import Console
 from rich.progress import track
 
+from ..runtime.memory import check_written_out
 from ..structures.build import csr_to_coo
 from ..structures.graph import Graph
 from ..structures.relational.graph import RelGraph
@@ -31,6 +33,7 @@ def partition(
     labels: Any = None,
     bipartite: bool | None = None,
     seed: int = 0,
+    sample: float = 1.0,
     progress: bool = True,
 ) -> Report:
     """Share out the nodes of a graph among ``parts`` processes, and write what each needs into ``folder``.
@@ -45,7 +48,9 @@ def partition(
         features: (n_src, ...) array or tensor, memory-mapped ones too: rows of sources.
         labels: (n_dst, ...) array or tensor: rows of destinations.
         bipartite: destinations and sources are different nodes; by default, where their numbers differ.
-        seed: of ``"random"``.
+        seed: of ``"random"``, and of ``sample``.
+        sample: the share of the edges, drawn at random, that METIS is shown: its memory and time are theirs. The report
+            counts all edges.
         progress: show a bar on a terminal.
 
     Returns:
@@ -55,13 +60,17 @@ def partition(
     if not isinstance(graph, (Graph, RelGraph)):
         raise TypeError(f"partition: graph must be a gsb.Graph or gsb.RelGraph, got {type(graph).__name__}")
     if not isinstance(parts, int) or isinstance(parts, bool) or not 1 <= parts <= 1 << 15:
-        raise ValueError(f"partition: parts must be a number from 1 to {1 << 15}, got {parts!r}")
+        raise ValueError(f"partition: parts must be a number from 1 to {1 << 15}, got {parts!r:.80}")
+    if graph.device.type == "meta":
+        raise ValueError("partition: graph must have its edges, got one on the device meta")
+    if not isinstance(folder, (str, Path)) or not str(folder):
+        raise TypeError(f"partition: folder must be a path, got {folder!r:.80}")
     square = graph.shape[0] == graph.shape[1] if bipartite is None else not bipartite
     if square and graph.shape[0] != graph.shape[1]:
         raise ValueError(f"partition: a graph of shape {graph.shape} is bipartite, got bipartite=False")
     row, col, relation = _edges(graph)
     extra = {"features": _rows("features", features, graph.shape[1]), "labels": _rows("labels", labels, graph.shape[0])}
-    of_row, of_col = owners(method, row, col, graph.shape, parts, square, seed)
+    of_row, of_col = owners(method, row, col, graph.shape, parts, square, seed, sample)
     rows, row_place = _places(of_row, parts)
     columns, col_place = (rows, row_place) if square else _places(of_col, parts)
     edges, _ = _had(of_row[row], parts)
@@ -103,6 +112,7 @@ def partition(
         "square": square,
         "method": method,
         "seed": seed,
+        "sample": sample,
         "parts": told,
         "report": report.as_dict(),
     }
@@ -122,10 +132,19 @@ def _edges(graph: Graph | RelGraph) -> tuple[np.ndarray, np.ndarray, np.ndarray 
 def _rows(name: str, given: Any, count: int) -> np.ndarray | None:
     if given is None:
         return None
-    array = given.detach().cpu().numpy() if hasattr(given, "detach") else np.asanyarray(given)
-    if array.ndim == 0 or array.shape[0] != count:
-        raise ValueError(f"partition: {name} must have {count} rows, got shape {array.shape}")
-    return array
+    if not isinstance(given, (torch.Tensor, np.ndarray)):
+        raise TypeError(f"partition: {name} must be a tensor or an array, got {type(given).__name__}")
+    if given.ndim == 0 or given.shape[0] != count:
+        raise ValueError(f"partition: {name} must have {count} rows, got shape {tuple(given.shape)}")
+    if isinstance(given, np.ndarray):
+        return given
+    if given.layout is not torch.strided or given.is_meta or given.is_quantized or given.dtype == torch.bfloat16:
+        raise TypeError(
+            f"partition: {name} must be a dense tensor of a type that NumPy has, got {given.dtype}, {given.layout}, on "
+            f"{given.device}"
+        )
+    check_written_out(f"partition: {name}", given)
+    return given.detach().cpu().resolve_neg().resolve_conj().numpy()
 
 
 def _places(part: np.ndarray, parts: int) -> tuple[list[np.ndarray], np.ndarray]:

@@ -6,6 +6,8 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ..ops.core.partitioned import check_part
+
 _PYG, _DGL = "torch_geometric.nn.conv", "dgl.nn.pytorch.conv"
 
 
@@ -24,6 +26,9 @@ def wrap(model: nn.Module, graph) -> nn.Module:
     Raises:
         ValueError: the model has no such layer, or the graph is bipartite.
     """
+    check_part("wrap", graph)
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"wrap: model must be an nn.Module, got {type(model).__name__}")
     if not graph.manifest["square"]:
         raise ValueError(f"wrap: layers work on nodes of one kind, but {graph!r} is bipartite; use gsb.spmm and others")
     framework = {}

@@ -9,7 +9,7 @@ import pytest
 import gnn_sparse_backend as gsb
 
 from . import cases, ends
-from .processes import together
+from .processes import TIMEOUT, together
 
 
 @pytest.mark.slow
@@ -33,12 +33,10 @@ def test_each_kernel_is_compiled_once(tmp_path, monkeypatch):
 def _fails(rank: int) -> None:
     if rank == 1:
         raise ValueError("process 1 does not want to")
-    time.sleep(60)
+    time.sleep(10 * TIMEOUT)
 
 
 @pytest.mark.slow
 def test_an_error_of_one_ends_all(tmp_path):
-    start = time.monotonic()
-    with pytest.raises(Exception, match="process 1 does not want to"):
+    with pytest.raises(Exception, match="process 1 does not want to"):  # and no TimeoutError
         together(2, _fails, tmp_path)
-    assert time.monotonic() - start < 50

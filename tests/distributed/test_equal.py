@@ -23,7 +23,7 @@ _HERE = [method for method in METHODS if method != "metis" or importlib.util.fin
 def test_operators_are_those_of_one_process(parts, tmp_path):
     folders = {}
     for kind in cases.KINDS:
-        for method in _HERE:
+        for method in _HERE if parts > 1 else ["range"]:  # one part is the same by all
             folders[kind, method] = tmp_path / f"{kind} {method}"
             gsb.distributed.partition(cases.whole(kind), parts, folders[kind, method], method)
     if parts == 1:

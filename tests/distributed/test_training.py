@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,22 @@ def test_halos_of_the_step_before(tmp_path):
 
 def test_a_process_alone_has_nothing_to_delay(tmp_path):
     training.delayed_halos(0, _parts(tmp_path, 1))
+
+
+def test_a_step_leaves_nothing_behind(tmp_path):
+    """No circle of references holds features until the collector runs."""
+    part = gsb.distributed.DistGraph.load(_parts(tmp_path, 1))
+    gc.collect()
+    gc.disable()
+    try:
+        x = torch.ones(23, 2, requires_grad=True) * 2
+        left = weakref.ref(x)
+        gsb.spmm(part, x).sum().backward()
+        gsb.spmm(part, x, reduce="max").sum().backward()
+        del x
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Random right calls of every function of ``gsb.__all__`` and ``gsb.masks`` that takes operands."""
+"""Random right calls of the functions of ``gsb.__all__``, ``gsb.masks`` and ``gsb.distributed`` that take operands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 import gnn_sparse_backend as gsb
 
-from . import masks, oracles
+from . import masks, oracles, parts
 
 WIDTHS, HEADS = (3, 3, 1, 0), (2, 2, 1)
 # (destinations, sources, edges)
@@ -369,6 +369,7 @@ FUNCTIONS: dict[str, tuple[Callable, Callable, Callable | None]] = {
         for make in makes
     },
     **{f"masks.{make.__name__}": (make, getattr(gsb.masks, make.__name__), oracle) for make, oracle in masks.MAKERS},
+    **parts.FUNCTIONS,
     "explain": (explain, gsb.explain, None),
     "precompile": (precompile, gsb.precompile, None),
     "sample_neighbors": (sample_neighbors, gsb.sample_neighbors, None),

@@ -15,3 +15,9 @@ class Partitioned:
 
     def call(self, operator: Callable[..., Any], **arguments: Any) -> Any:
         raise NotImplementedError
+
+
+def check_part(name: str, graph: object) -> None:
+    """Raise TypeError for what is no such structure. name: who was given it."""
+    if not isinstance(graph, Partitioned):
+        raise TypeError(f"{name}: graph must be a gsb.distributed.DistGraph, got {type(graph).__name__}")
