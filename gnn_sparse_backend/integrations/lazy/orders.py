@@ -17,7 +17,7 @@ from torch.nn import functional
 from ...ops.message.linear_order import maps_first
 from .ends import End
 from .handlers import keep
-from .recipes import PLAIN, Pointwise, Recipe, version
+from .recipes import PLAIN, Pointwise, Recipe
 from .reductions import total
 from .rows import watching
 from .tensor import LazyTensor, lazy_tensor
@@ -124,16 +124,12 @@ def _mapped_first(recipe: Pointwise, weight: Tensor, bias: Tensor | None):
         return NotImplemented
     recipe.check_unmodified()
     mapped = functional.linear(x, weight)
-    # a product has its factors in any order: the map first, whose type is that of the result
-    order = [at, *(number for number in range(len(recipe.operands)) if number != at)]
-    operands = (mapped, *(recipe.operands[number] for number in order[1:]))
-    dims = (tuple(mapped.shape[1:]), *(recipe.dims[number] for number in order[1:]))
-    places = tuple(recipe.places[number] for number in order)
-    versions = tuple(map(version, operands))
-    scaled = Pointwise(recipe.host, mapped.shape, mapped.dtype, operands, versions, recipe.term, places, dims, dims[0])
+    operands, dims = list(recipe.operands), list(recipe.dims)
+    operands[at], dims[at] = mapped, tuple(mapped.shape[1:])
+    scaled = recipe.viewed(mapped.shape, tuple(dims)).on(tuple(operands))
     recipe.used = True
-    # under autocast the map gives another type: its rows are scaled now, by numbers in theirs
-    out = lazy_tensor(scaled) if mapped.dtype is recipe.dtype else scaled.mapped((), mapped.shape)[0]
+    # under autocast the map gives another type, to which its scaled rows are rounded
+    out = lazy_tensor(scaled) if mapped.dtype is recipe.dtype else scaled.reference().to(mapped.dtype)
     return out if bias is None else torch.add(out, bias.to(out.dtype))
 
 
