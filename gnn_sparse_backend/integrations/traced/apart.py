@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import ModuleType
+from typing import Any
 
 import torch
 from torch._C._dynamo import eval_frame
@@ -42,7 +43,7 @@ def apart(ours: Callable) -> Callable:
     return asking
 
 
-def run_alone(*functions: FunctionType, as_they_are: bool = True) -> None:
+def run_alone(*functions: Any, as_they_are: bool = True) -> None:
     """Have each of these functions, with all that it calls, run as in eager programs where it would be a program of its
     own; where a program calls it, it is traced as before. as_they_are: False takes that back. Nothing where PyTorch
     cannot be told.
