@@ -25,6 +25,7 @@ from torch.jit import _builtins
 
 from ..core.patch import Patches
 from ..traced import install, uninstall
+from ..traced.apart import run_alone
 from . import products
 from .random import HOST, bernoulli, bernoulli_, dropout_run, native_dropout
 from .rectified import relu
@@ -57,6 +58,16 @@ def _asking(replaced):
 _DRAWS, _MULTIPLIES = _asking(_DRAWN + _UNITS), _asking(_PRODUCTS)
 
 
+# Behind a break between layers a unit and a dropout would be compiled each by itself, where neither knows the other.
+_BETWEEN_LAYERS = (
+    torch.nn.Dropout.forward,
+    torch.nn.ReLU.forward,
+    torch.nn.functional.dropout,
+    torch.nn.functional.relu,
+    *(asking for _, name, asking in _DRAWS if name == "relu"),
+)
+
+
 def activate() -> None:
     """Put our draws, and products where they gain, under PyTorch. Nothing if they are there already."""
     if len(_patches):
@@ -68,9 +79,11 @@ def activate() -> None:
     for owner, name, asking in replaced:
         _patches.set(owner, name, asking)
     install()
+    run_alone(*_BETWEEN_LAYERS)
 
 
 def deactivate() -> None:
     """Put PyTorch's own back."""
+    run_alone(*_BETWEEN_LAYERS, as_they_are=False)
     _patches.undo()
     uninstall()

@@ -11,8 +11,10 @@ import functools
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
+from torch._C._dynamo import eval_frame
 from torch._dynamo import trace_rules
 
 
@@ -39,6 +41,19 @@ def apart(ours: Callable) -> Callable:
         return (disabled if torch.compiler.is_compiling() else ours)(*args, **kwargs)
 
     return asking
+
+
+def run_alone(*functions: Any, as_they_are: bool = True) -> None:
+    """Have each of these functions, with all that it calls, run as in eager programs where it would be a program of its
+    own; where a program calls it, it is traced as before. as_they_are: False takes that back. Nothing where PyTorch
+    cannot be told.
+    """
+    strategy, action = (getattr(eval_frame, name, None) for name in ("_FrameExecStrategy", "_FrameAction"))
+    if strategy is None or action is None or not hasattr(eval_frame, "set_code_exec_strategy"):
+        return
+    wanted = action.SKIP if as_they_are else action.DEFAULT
+    for function in functions:
+        eval_frame.set_code_exec_strategy(function.__code__, strategy(wanted, wanted))
 
 
 def _folder(package: ModuleType) -> str:

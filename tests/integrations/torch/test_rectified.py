@@ -166,6 +166,33 @@ def test_compiled_programs_hold_pytorchs_own():
     assert all(x.isfinite().all() for x in found) and eager[0].shape == (700,)
 
 
+class BetweenLayers(torch.nn.Module):
+    """As a framework's layers that end a program, in a loop that PyTorch does not trace."""
+
+    def __init__(self):
+        super().__init__()
+        self.dropout, self.unit = torch.nn.Dropout(0.5), torch.nn.ReLU()
+
+    def forward(self, x):
+        for layer in range(2):
+            torch._dynamo.graph_break()
+            x = self.dropout(torch.relu(x * 2) if layer else self.unit(x))
+        return x
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_between_layers_of_a_compiled_model_they_are_as_in_eager_programs(joined, again):
+    x = torch.randn(700, requires_grad=True)
+    for _ in range(2 if again else 1):
+        with gsb.enabled("some"):
+            torch.compile(BetweenLayers(), backend="aot_eager")(x).sum().backward()
+            assert len(joined) == 2
+            traced = torch.compile(lambda x: torch.nn.Dropout()(torch.relu(x)), backend="aot_eager", fullgraph=True)
+            traced(x).sum().backward()
+            assert len(joined) == 2  # one program, as before
+        joined.clear()
+
+
 @pytest.mark.parametrize("x", [torch.ones(9), torch.ones(9, dtype=torch.int64), torch.ones(9).to_sparse()])
 def test_the_rest_is_pytorchs(x):
     with gsb.enabled("some"):
