@@ -9,6 +9,10 @@ from .items import Items
 LOWEST = -3.4e38
 """Stands for a maximum before there is any: minus infinity less itself would not be a number."""
 
+LEAST = {"float32": -87.0, "float64": -708.0}
+"""Scores that are so much below the largest one weigh nothing: exponentials of less are below the smallest normal
+number, which processors compute in a hundred times the time, and hidden scores are minus infinity."""
+
 
 class OnlineSoftmax:
     """Maxima and sums of the lanes, and Shrink: what all that was summed up before a block is multiplied by."""
@@ -17,6 +21,7 @@ class OnlineSoftmax:
         self.p, self.b, self.spec = items.p, items.blocks, items.spec
         self.max, self.sum, self.shrink = (self.b.local(name, self.spec.line) for name in ("Max", "Sum", "Shrink"))
         self.zero = number(0.0, self.spec.accumulator)
+        self.least = number(LEAST[self.spec.accumulator], self.spec.accumulator)
 
     def begin(self) -> None:
         self.b.vectors("no_sum", self.spec.line, self._start)
@@ -38,10 +43,17 @@ class OnlineSoftmax:
                 self.shrink[lane] = exp(self.max[lane] - New[c])
                 self.max[lane] = New[c]
                 Total[c] = self.sum[lane] * self.shrink[lane]
-            with b.each("weigh", spec.block, "R") as j, b.lanes("weight") as c:
-                at = j * spec.line + (vector * lanes + c)
-                scores[at] = exp(scores[at] - New[c])
-                Total[c] = Total[c] + scores[at]
+            with b.each("weigh", spec.block, "R") as j:
+                Less, Power = (p.local(name, (b.C,), spec.accumulator) for name in ("Less", "Power"))
+                at = j * spec.line
+                with b.lanes("less") as c:
+                    Less[c] = scores[at + (vector * lanes + c)] - New[c]
+                with b.lanes("power") as c:
+                    Power[c] = exp(select(Less[c] < self.least, self.least, Less[c]))
+                with b.lanes("weight") as c:
+                    weight = at + (vector * lanes + c)
+                    scores[weight] = select(Less[c] < self.least, self.zero, Power[c])
+                    Total[c] = Total[c] + scores[weight]
             with b.lanes("total") as c:
                 self.sum[vector * lanes + c] = Total[c]
 
