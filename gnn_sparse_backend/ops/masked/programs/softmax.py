@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ....compiler.language.builder import BufferHandle
 from ....compiler.language.expr import Expr, equal, exp, log, maximum, number, select
 from .items import Items
@@ -29,11 +31,12 @@ class OnlineSoftmax:
     def _start(self, c: Expr) -> None:
         self.max[c], self.sum[c] = LOWEST, 0.0
 
-    def weigh(self, scores: BufferHandle) -> None:
-        """Weights in the place of the scores of a block, (keys, queries)."""
+    def weigh(self, scores: BufferHandle, hide: Callable[[Expr], None]) -> None:
+        """Weights in the place of the scores of a block, (keys, queries). hide(value): puts it where none may be."""
+        hide(number(float("-inf"), self.spec.accumulator))
         p, b, spec, lanes = self.p, self.b, self.spec, self.spec.lanes
         with b.each("softmax", spec.line // lanes) as vector:
-            New, Total = (p.local(name, (b.C,), spec.accumulator) for name in ("New", "Total"))
+            New = p.local("New", (b.C,), spec.accumulator)
             with b.lanes("old") as c:
                 New[c] = self.max[vector * lanes + c]
             with b.each("maximum", spec.block, "R") as j, b.lanes("most") as c:
@@ -42,18 +45,17 @@ class OnlineSoftmax:
                 lane = vector * lanes + c
                 self.shrink[lane] = exp(self.max[lane] - New[c])
                 self.max[lane] = New[c]
-                Total[c] = self.sum[lane] * self.shrink[lane]
-            with b.each("weigh", spec.block, "R") as j:
-                Less, Power = (p.local(name, (b.C,), spec.accumulator) for name in ("Less", "Power"))
-                at = j * spec.line
-                with b.lanes("less") as c:
-                    Less[c] = scores[at + (vector * lanes + c)] - New[c]
-                with b.lanes("power") as c:
-                    Power[c] = exp(select(Less[c] < self.least, self.least, Less[c]))
-                with b.lanes("weight") as c:
-                    weight = at + (vector * lanes + c)
-                    scores[weight] = select(Less[c] < self.least, self.zero, Power[c])
-                    Total[c] = Total[c] + scores[weight]
+            with b.each("weigh", spec.block) as j, b.lanes("weight") as c:
+                at = j * spec.line + (vector * lanes + c)
+                less = scores[at] - New[c]
+                scores[at] = exp(select(less < self.least, self.least, less))
+        hide(number(0.0, spec.accumulator))
+        with b.each("sum", spec.line // lanes) as vector:
+            Total = p.local("Total", (b.C,), spec.accumulator)
+            with b.lanes("before") as c:
+                Total[c] = self.sum[vector * lanes + c] * self.shrink[vector * lanes + c]
+            with b.each("sum_keys", spec.block, "R") as j, b.lanes("sum_lane") as c:
+                Total[c] = Total[c] + scores[j * spec.line + (vector * lanes + c)]
             with b.lanes("total") as c:
                 self.sum[vector * lanes + c] = Total[c]
 
