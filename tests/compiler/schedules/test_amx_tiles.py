@@ -1,5 +1,5 @@
-"""Products on tile registers: the code for a processor that has them, what is computed where this one has them, and what
-is refused.
+"""Products on tile registers: their code for a processor that has them, what they compute where this one has them, and
+what is refused.
 """
 
 from __future__ import annotations
