@@ -71,7 +71,7 @@ def may_use_tiles() -> bool:
     """
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return False
-    return ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA) == 0
+    return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA) == 0)
 
 
 def feature_differences(assumed: tuple[str, ...], flags: frozenset[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
