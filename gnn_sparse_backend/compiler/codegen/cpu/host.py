@@ -63,7 +63,6 @@ def host_target() -> Target:
 _ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA = 158, 0x1023, 18
 
 
-@functools.cache
 def may_use_tiles() -> bool:
     """Whether this process may use the tile registers of AMX. Linux has them for processes that ask, which this does.
 
