@@ -1,5 +1,6 @@
 """Products of matrices in several formats: values, gradients of both orders, types, padding and its infinities."""
 
+import dataclasses
 import functools
 
 import pytest
@@ -8,6 +9,8 @@ import torch
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.codegen import host_target
 from gnn_sparse_backend.formats import decompose
+from gnn_sparse_backend.formats.composed.spec import parse_formats
+from gnn_sparse_backend.ops.composed.schedules_cpu import takes_tiles
 
 FORMATS = (
     ["csr"],
@@ -233,6 +236,39 @@ def test_errors_quote_what_does_not_fit():
     ):
         with pytest.raises((TypeError, ValueError), match=words):
             wrong()
+
+
+@pytest.mark.skipif(not host_target().has_amx_bf16, reason="no tile registers for this process")
+@pytest.mark.parametrize("block", ["bsr(16)", "bsr(32)", "dbsr(32)", "bsr(64, 16)", "bsr(16, 48)", "bsr(128)"])
+@pytest.mark.parametrize("tokens, m, n", [(32, 128, 192), (45, 250, 130), (100, 384, 256)])
+def test_blocks_on_tile_registers(block, tokens, m, n):
+    """Tokens and sides that no tile divides, rows of blocks without any, a bias, and gradients."""
+    dense = randn(m, n, seed=3)
+    dense[32:64], dense[:, 96:112] = 0, 0
+    parts = decompose(dense, [block], fill=0.01)
+    values = parts.values_of(dense).bfloat16().requires_grad_()
+    x, bias, g = (randn(*shape, seed=4, dtype=torch.bfloat16) for shape in ((tokens, n), (m,), (tokens, m)))
+    x.requires_grad_()
+    y = gsb.composed_linear(parts, values, x, bias)
+    assert "AMX tiles" in str(gsb.last_run())
+    matrix_of = parts.to_dense(values.double()).detach()
+    close(y, x.double() @ matrix_of.T + bias.double(), torch.bfloat16)
+    y.backward(g)
+    close(x.grad, g.double() @ matrix_of, torch.bfloat16)
+    close(values.grad, parts.values_of(g.double().T @ x.double()), torch.bfloat16)
+
+
+def test_what_goes_to_tile_registers():
+    with_tiles = dataclasses.replace(host_target(), features=("amx-bf16", "amx-tile", "avx512bf16"))
+    without = dataclasses.replace(with_tiles, features=("avx512bf16",))
+    for words, tokens, target, taken in (
+        (["bsr(32)"], 32, with_tiles, True),
+        (["bsr(32)"], 31, with_tiles, False),
+        (["bsr(32)"], 32, without, False),
+        (["bsr(8)"], 32, with_tiles, False),
+        (["bsr(32)", "csr"], 32, with_tiles, False),
+    ):
+        assert takes_tiles(parse_formats(words), tokens, target) == taken
 
 
 def test_traced_programs():

@@ -63,7 +63,6 @@ def host_target() -> Target:
 _ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA = 158, 0x1023, 18
 
 
-@functools.cache
 def may_use_tiles() -> bool:
     """Whether this process may use the tile registers of AMX. Linux has them for processes that ask, which this does.
 
@@ -71,7 +70,7 @@ def may_use_tiles() -> bool:
     """
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return False
-    return ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA) == 0
+    return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA) == 0)
 
 
 def feature_differences(assumed: tuple[str, ...], flags: frozenset[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

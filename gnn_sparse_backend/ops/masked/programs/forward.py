@@ -9,7 +9,7 @@ pairs is stored but one block (FlashAttention, Dao et al., 2022).
 
 from __future__ import annotations
 
-from ....compiler.language.expr import cast, minimum, number
+from ....compiler.language.expr import cast, minimum
 from ....compiler.language.program import Program
 from .items import Items
 from .random import Random
@@ -29,7 +29,6 @@ def forward(spec: MaskedSpec) -> Program:
     Scale = p.buffer("Scale", (b.axis(1),), acc)
     random = Random(w) if spec.dropout else None
     Out, Lse = w.result("Out", spec.dtype, E), w.result("Lse", acc, 1)
-    low = number(float("-inf"), acc)
     with w.items() as item:
         QT, Acc, S = b.local("QT", D * L), b.local("Acc", E * L), b.local("Scores", spec.block * L)
         Kc, Vc = b.local("Kc", spec.block * D), b.local("Vc", spec.block * E)
@@ -53,8 +52,7 @@ def forward(spec: MaskedSpec) -> Program:
                 lambda d, c: QT[d * L + c],
                 lambda j, c, value: S.__setitem__(j * L + c, value),
             )
-            w.hide(S, low, item, block)
-            softmax.weigh(S)
+            softmax.weigh(S, lambda value: w.hide(S, value, item, block))
             if random:
                 with b.each("drop", spec.block) as j:
 

@@ -153,14 +153,11 @@ class Items:
         """
         b = self.blocks
 
-        def clear(name, j):
-            b.row(name, width, lambda d: target.__setitem__(j * width + d, 0.0))
-
         self.clean_by(self.Some, target, width, block)
         if self.spec.padding and not self.lanes_padded:
             with b.each("clean_padded", self.spec.block) as j:
                 self.p.where(self.padded(item, block, j))
-                clear("clean_padded_row", j)
+                self._clear("clean_padded_row", target, width, j)
 
     def clean_by(self, some: BufferHandle, target: BufferHandle, width: int, block: Block) -> None:
         """Zeros in the place of rows of which ``some`` says that no pair of the tile has them."""
@@ -169,7 +166,15 @@ class Items:
             self.p.where(block.tile >= 0)
             with b.each("clean_rows", self.spec.block) as j:
                 self.p.where(equal(some[block.tile, j], number(0)))
-                b.row("clean_row", width, lambda d: target.__setitem__(j * width + d, 0.0))
+                self._clear("clean_row", target, width, j)
+
+    def _clear(self, name: str, target: BufferHandle, width: int, row: Expr) -> None:
+        b = self.blocks
+        if target.value.dtype == self.spec.accumulator:
+            b.row(name, width, lambda d: target.__setitem__(row * width + d, 0.0))
+            return
+        with b.each(name, width) as d:  # TVM has no vectors of constants in half types
+            target[row * width + d] = 0.0
 
     def padded(self, item: Item, block: Block, j: Expr) -> Expr:
         """Whether the column is taken away from the sequence."""

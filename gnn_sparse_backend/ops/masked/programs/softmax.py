@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ....compiler.language.builder import BufferHandle
 from ....compiler.language.expr import Expr, equal, exp, log, maximum, number, select
 from .items import Items
 
 LOWEST = -3.4e38
 """Stands for a maximum before there is any: minus infinity less itself would not be a number."""
+
+LEAST = {"float32": -87.0, "float64": -708.0}
+"""Scores that are so much below the largest one weigh nothing: exponentials of less are below the smallest normal
+number, which processors compute in a hundred times the time, and hidden scores are minus infinity."""
 
 
 class OnlineSoftmax:
@@ -17,6 +23,7 @@ class OnlineSoftmax:
         self.p, self.b, self.spec = items.p, items.blocks, items.spec
         self.max, self.sum, self.shrink = (self.b.local(name, self.spec.line) for name in ("Max", "Sum", "Shrink"))
         self.zero = number(0.0, self.spec.accumulator)
+        self.least = number(LEAST[self.spec.accumulator], self.spec.accumulator)
 
     def begin(self) -> None:
         self.b.vectors("no_sum", self.spec.line, self._start)
@@ -24,11 +31,12 @@ class OnlineSoftmax:
     def _start(self, c: Expr) -> None:
         self.max[c], self.sum[c] = LOWEST, 0.0
 
-    def weigh(self, scores: BufferHandle) -> None:
-        """Weights in the place of the scores of a block, (keys, queries)."""
+    def weigh(self, scores: BufferHandle, hide: Callable[[Expr], None]) -> None:
+        """Weights in the place of the scores of a block, (keys, queries). hide(value): puts it where none may be."""
+        hide(number(float("-inf"), self.spec.accumulator))
         p, b, spec, lanes = self.p, self.b, self.spec, self.spec.lanes
         with b.each("softmax", spec.line // lanes) as vector:
-            New, Total = (p.local(name, (b.C,), spec.accumulator) for name in ("New", "Total"))
+            New = p.local("New", (b.C,), spec.accumulator)
             with b.lanes("old") as c:
                 New[c] = self.max[vector * lanes + c]
             with b.each("maximum", spec.block, "R") as j, b.lanes("most") as c:
@@ -37,11 +45,17 @@ class OnlineSoftmax:
                 lane = vector * lanes + c
                 self.shrink[lane] = exp(self.max[lane] - New[c])
                 self.max[lane] = New[c]
-                Total[c] = self.sum[lane] * self.shrink[lane]
-            with b.each("weigh", spec.block, "R") as j, b.lanes("weight") as c:
+            with b.each("weigh", spec.block) as j, b.lanes("weight") as c:
                 at = j * spec.line + (vector * lanes + c)
-                scores[at] = exp(scores[at] - New[c])
-                Total[c] = Total[c] + scores[at]
+                less = scores[at] - New[c]
+                scores[at] = exp(select(less < self.least, self.least, less))
+        hide(number(0.0, spec.accumulator))
+        with b.each("sum", spec.line // lanes) as vector:
+            Total = p.local("Total", (b.C,), spec.accumulator)
+            with b.lanes("before") as c:
+                Total[c] = self.sum[vector * lanes + c] * self.shrink[vector * lanes + c]
+            with b.each("sum_keys", spec.block, "R") as j, b.lanes("sum_lane") as c:
+                Total[c] = Total[c] + scores[j * spec.line + (vector * lanes + c)]
             with b.lanes("total") as c:
                 self.sum[vector * lanes + c] = Total[c]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
-from ....compiler.language.expr import Expr, ExprLike, cast, minimum, number
+from ....compiler.language.expr import Expr, ExprLike, cast, minimum
 from ....compiler.language.program import Program
 from .items import Items
 from .random import Random
@@ -124,7 +124,7 @@ def tile_forward(spec: MaskedSpec) -> Program:
     random = Random(w) if spec.dropout else None
     Out, Lse = w.result("Out", spec.dtype, E), w.result("Lse", acc, 1)
     Work = p.buffer("Work", (w.T, b.axis(workspace(spec))), spec.dtype)
-    tiles, low = TileProducts(p), number(float("-inf"), acc)
+    tiles = TileProducts(p)
     with w.items() as item:
         parts, first = {}, 0
         for name, length in _parts(spec).items():
@@ -145,8 +145,7 @@ def tile_forward(spec: MaskedSpec) -> Program:
             w.copy("K", K, rows, D, item, block)
             tiles.product(rows, queries, (spec.block, D, L), S, False, b.each)
             b.vectors("scale", spec.block * L, lambda c: S.__setitem__(c, S[c] * Scale[0]))
-            w.hide(S, low, item, block)
-            softmax.weigh(S)
+            softmax.weigh(S, lambda value: w.hide(S, value, item, block))
             if random:
                 with b.each("drop", spec.block) as j:
 

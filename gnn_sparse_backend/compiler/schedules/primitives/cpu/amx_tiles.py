@@ -107,8 +107,8 @@ def _use_of(it: Iteration, names: tuple[str, ...]) -> _Use | None:
         tile, indices, what = store.value.buffer, store.value.indices, "drain"
     else:
         raise StageIError(f"{where} computes with a tile; copy it to another buffer of float32 first")
-    extents = tuple(axis.length for axis in it.axes)
-    if len(extents) != (3 if what == "product" else 2) or not all(isinstance(each, int) for each in extents):
+    extents = tuple(axis.length for axis in it.axes if isinstance(axis.length, int))
+    if not len(it.axes) == len(extents) == (3 if what == "product" else 2):
         raise StageIError(f"{where} is not over the rows and columns of {tile.name!r}, and terms of a product")
     kinds = "SSR" if what == "product" else "SS"
     if it.kinds != kinds or tuple(indices) != tuple(it.variables[:2]):

@@ -66,9 +66,9 @@ def transpose_pairs(stage2: PositionFunction, iteration: Iteration) -> PositionF
     """
     where = f"transpose_pairs: iteration {iteration.name!r}"
     stores = _plain_stores(iteration, where)
-    down, across, two = ([axis.length for axis in iteration.axes] + [0, 0, 0])[:3]
-    plain = len(iteration.axes) == 3 and iteration.kinds == "SSS" and two == 2
-    if not plain or not all(isinstance(n, int) and n % pairs.LANES == 0 for n in (down, across)):
+    lengths = [axis.length for axis in iteration.axes if isinstance(axis.length, int)]
+    down, across, two = lengths if len(lengths) == len(iteration.axes) == 3 else (1, 1, 1)
+    if iteration.kinds != "SSS" or two != 2 or down % pairs.LANES or across % pairs.LANES:
         raise StageIError(f"{where} is not over two axes of multiples of {pairs.LANES} and one of 2")
     if len(stores) != 1 or not isinstance(stores[0].value, Load) or stores[0].value.buffer.dtype != "bfloat16":
         raise StageIError(f"{where} is not one store of a number of bfloat16")
