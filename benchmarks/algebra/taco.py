@@ -33,11 +33,8 @@ SCHEDULES: dict[str, tuple[str, ...]] = {
         + ",parallelize(r,CPUVector,IgnoreRaces)",
         _ROWS.format("reorder(i0,i1,j,r)"),
     ),
-    "sddmm": (
-        _ROWS.format("pos(j,jpos,B),split(jpos,jpos0,jpos1,8),reorder(i0,i1,jpos0,r,jpos1)")
-        + ",parallelize(jpos1,CPUVector,ParallelReduction)",
-        _ROWS.format("reorder(i0,i1,j,r)"),
-    ),
+    # loops run on threads where the result is dense or can be inserted into, which these are not
+    "sddmm": ("", "reorder(i,j,r),parallelize(r,CPUVector,ParallelReduction)"),
     "add": ("assemble(A,Insert),parallelize(i,CPUThread,NoRaces)", ""),
     "add3": ("assemble(A,Insert),parallelize(i,CPUThread,NoRaces)", ""),
     "multiply": ("assemble(A,Insert),parallelize(i,CPUThread,NoRaces)", ""),
@@ -45,7 +42,7 @@ SCHEDULES: dict[str, tuple[str, ...]] = {
         "reorder(i,k,j),precompute(B(i,k)*C(k,j),j,j),assemble(A,Insert),parallelize(i,CPUThread,NoRaces)",
         "reorder(i,k,j),precompute(B(i,k)*C(k,j),j,j)",
     ),
-    "ttv": ("",),  # TACO runs loops on threads where the result is dense or can be inserted into
+    "ttv": ("",),
     "ttm": ("",),
     "mttkrp": (
         "split(i,i0,i1,16),reorder(i0,i1,j,k,r),precompute(B(i,j,k)*D(k,r),r,r),parallelize(i0,CPUThread,NoRaces)",

@@ -14,8 +14,8 @@ from ...compiler.language.expr import Binary, Const, Expr, SizeOf
 from ...compiler.language.interpret import BINARY
 from ...compiler.language.layout import chains
 from ..errors import FormatError
-from ..storage.format import Format
-from ..storage.stored import Stored, of_dense
+from ..storage.format import Format, dense
+from ..storage.stored import Stored
 from ..storage.structure import LevelArrays, Structure, dense_levels
 from ..storage.values import Values, argument, empty_like, is_tensor, to_dtype, zeros_like
 from .assembled.assembly import COUNT, INDICES, OFFSETS, VALUES
@@ -75,22 +75,21 @@ class Plan:
     promises: tuple[Promise, ...] = ()
 
 
-def run(plan: Plan, operands: Mapping[str, Stored], sizes: Mapping[str, int]) -> Stored:
-    """The result of a plan; sizes: the extent of each index."""
-    if plan.counted is not None:
-        return _assemble(plan, plan.counted, operands, sizes)
+def result_structure(plan: Plan, operands: Mapping[str, Stored], sizes: Mapping[str, int]) -> Structure:
+    """Where the result of a plan has its elements: that of an operand, or of an ordinary array."""
+    if plan.kept is not None:
+        return _kept_structure(plan, operands, sizes)
     shape = tuple(sizes[index] for index in plan.statement.result.indices)
-    kept = None if plan.kept is None else _kept_structure(plan, operands, sizes)
-    count = int(np.prod(shape, dtype=np.int64)) if kept is None else kept.positions
-    out = _result(plan, operands, count)
-    found = out.reshape(shape or (1,)) if kept is None else out.reshape(_shape_of(plan.written, "", kept))
-    plan.kernel(*_arguments(plan, plan.written, operands, sizes, {VALUES: found}))
-    out = to_dtype(out, plan.dtype)
-    return of_dense(out.reshape(shape)) if kept is None else Stored(kept, out)
+    return Structure(dense(len(shape)), shape, tuple(dense_levels(shape)))
 
 
-def _assemble(plan: Plan, counted: Counted, operands: Mapping[str, Stored], sizes: Mapping[str, int]) -> Stored:
-    """Count the elements of each row, add up where rows begin, and fill them."""
+def values_shape(plan: Plan, structure: Structure) -> tuple[int, ...]:
+    """The shape in which a kernel takes the values of its result."""
+    return (structure.shape or (1,)) if plan.kept is None else _shape_of(plan.written, "", structure)
+
+
+def assembled(plan: Plan, counted: Counted, operands: Mapping[str, Stored], sizes: Mapping[str, int]) -> Stored:
+    """The result of a plan whose rows are counted, added up to where they begin, and filled."""
     extents = [sizes[index] for index in counted.order.result]
     rows = int(np.prod(extents[:-1], dtype=np.int64))
     groups, blocks = max(1, min(num_threads(), rows)), extents[-1] // BLOCK + 1
@@ -99,7 +98,7 @@ def _assemble(plan: Plan, counted: Counted, operands: Mapping[str, Stored], size
         **{"rows": rows, "groups": groups, "blocks": blocks, "columns": blocks * BLOCK},
         **{SHARES: shares, FIRST: shares[:-1].copy(), COUNT: np.zeros(rows, np.int64)},
     }
-    counted.kernel(*_arguments(plan, counted.written, operands, sizes, own))
+    counted.kernel(*arguments(plan, counted.written, operands, sizes, own))
     offsets = np.concatenate([[0], np.cumsum(own[COUNT])])
     total = int(offsets[-1])
     if max(total, *extents) > np.iinfo(counted.index_dtype).max:
@@ -107,14 +106,14 @@ def _assemble(plan: Plan, counted: Counted, operands: Mapping[str, Stored], size
             f"the result of {plan.statement} has {total} elements, more than {counted.index_dtype} can count; "
             "give an operand made with index_dtype='int64'"
         )
-    values = _zeros(plan, operands, total)
+    values = empty_like(_example(plan, operands), total)
     # threads get as many elements each
     shares = np.searchsorted(offsets, np.arange(groups + 1) * total // groups)
     shares[0], shares[-1] = 0, rows
     own |= {SHARES: shares, FIRST: shares[:-1].copy()}
-    offsets, indices = offsets.astype(counted.index_dtype), np.zeros(total, counted.index_dtype)
+    offsets, indices = offsets.astype(counted.index_dtype), empty_like(np.empty(0, counted.index_dtype), total)
     own |= {"elements": total, OFFSETS: offsets, INDICES: indices, VALUES: values}
-    plan.kernel(*_arguments(plan, plan.written, operands, sizes, own))
+    plan.kernel(*arguments(plan, plan.written, operands, sizes, own))
     levels = [*dense_levels(extents[:-1]), LevelArrays("compressed", extents[-1], total, offsets, indices)]
     result = plan.statement.result.indices
     order = tuple(result.index(index) for index in counted.order.result)
@@ -129,18 +128,14 @@ def _example(plan: Plan, operands: Mapping[str, Stored]) -> Values:
     return to_dtype(example[:0], accumulator(plan.dtype))
 
 
-def _zeros(plan: Plan, operands: Mapping[str, Stored], count: int) -> Values:
-    return zeros_like(_example(plan, operands), count)
-
-
-def _result(plan: Plan, operands: Mapping[str, Stored], count: int) -> Values:
+def result_of(plan: Plan, operands: Mapping[str, Stored], count: int) -> Values:
     """So many values, which the kernel writes all of: zeros where it leaves some out."""
     if plan.kept is not None and ("slots" in plan.kept.format.levels or plan.kept.format.masked):
-        return _zeros(plan, operands, count)
+        return zeros_like(_example(plan, operands), count)
     return empty_like(_example(plan, operands), count)
 
 
-def _arguments(
+def arguments(
     plan: Plan, written: Written, operands: Mapping[str, Stored], sizes: Mapping[str, int], own: Mapping[str, Any]
 ) -> list[Any]:
     """What the parameters of a program are; own: those that no operand has."""

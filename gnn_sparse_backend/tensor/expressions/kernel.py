@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...compiler import CpuSchedule, Program, compile_program
 from ...compiler.cache.bounded import shared
@@ -12,7 +12,8 @@ from ..storage.stored import GivenFormat, Stored
 from .assembled.assembly import Assembly
 from .assembled.order import assembled_order, conversions, modes_of
 from .assembled.workspace import Workspace
-from .execution import Counted, Plan, run
+from .calls import Call, Last
+from .execution import Counted, Plan, assembled
 from .notation import Statement, accesses
 from .program import write
 from .registers import is_far, scheduled
@@ -39,6 +40,7 @@ class TensorKernel:
 
     plan: Plan
     format: Format
+    last: Last = field(default_factory=Last, repr=False)
 
     def stages(self, *names: str) -> str:
         """The texts of stage I, the schedule, stages II and III and the assembly, to be printed, or of those named:
@@ -63,10 +65,18 @@ class TensorKernel:
 
     def computed(self, operands: Mapping[str, Stored]) -> Stored:
         """The result as the kernel leaves it, in a format that may be another one."""
-        sizes = extents_of(self.plan.statement, operands)
-        operands = _converted(operands, self.plan.converted)
-        _check(self.plan, operands, sizes)
-        return run(self.plan, operands, sizes)
+        call = self.last.found(operands)
+        if call is not None:
+            return call.run(operands)
+        plan, sizes = self.plan, extents_of(self.plan.statement, operands)
+        given = _converted(operands, plan.converted)
+        _check(plan, given, sizes)
+        if plan.counted is not None:
+            return assembled(plan, plan.counted, given, sizes)
+        call = Call(plan, given, sizes)
+        if not plan.promises and given is operands:
+            self.last.call = call
+        return call.run(given)
 
     def __repr__(self) -> str:
         formats = ", ".join(f"{name}: {operand.format} {operand.dtype}" for name, operand in self.plan.operands.items())
@@ -101,6 +111,8 @@ def kernel_of(
 
 
 def _converted(operands: Mapping[str, Stored], formats: Mapping[str, Format]) -> Mapping[str, Stored]:
+    if not formats:
+        return operands
     return {**operands, **{name: operands[name].to(format) for name, format in formats.items()}}
 
 

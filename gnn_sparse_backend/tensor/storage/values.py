@@ -5,6 +5,7 @@ PyTorch is imported by whoever has a tensor of it; nothing here imports it.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from typing import Any, TypeAlias
@@ -29,7 +30,12 @@ def is_tensor(x: object) -> bool:
 
 def dtype_name(x: Values) -> str:
     """The type of values, as "float32"."""
-    return str(x.dtype).rpartition(".")[2]
+    return _name(x.dtype)
+
+
+@functools.cache
+def _name(dtype: Any) -> str:
+    return str(dtype).rpartition(".")[2]
 
 
 def checked(x: Any, what: str) -> Values:

@@ -1,26 +1,30 @@
 """Results of which a row is summed in a workspace, since its elements are not met in order (Kjolstad et al., CGO 2019).
 
 Threads have a share of the rows and a workspace each, a value for every column. Which columns a row has is marked by
-its number, so that nothing is cleared between rows. A short row is listed and its elements ranked, each by how many
-columns of the list are smaller; of a long one, blocks of columns that were touched are looked through.
+its number, so that no marks are cleared between rows. A short row is listed and its elements ranked, each by how many
+columns of the list are smaller; of a long one, which would take more comparisons than there are columns, blocks of
+columns that were touched are looked through. How long a row is has been counted before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
-from ....compiler import Axis, equal, number, select
+from ....compiler import Axis, both, either, equal, number, select
 from ....compiler.language.builder import BufferHandle
 from ....compiler.language.expr import Expr
 from ..declared import Written
 from ..terms import Term
 from ..walks import At
-from .assembly import Assembly
+from .assembly import COUNT, Assembly
 
-BLOCK = 64
+BLOCK = 8
 """Columns that are looked at together."""
-MOST_RANKED = 256
-"""Elements of a row up to which all pairs are compared."""
+ALWAYS_RANKED = 64
+"""Elements of a row up to which all pairs are compared, however few columns there are."""
+COMPARED_AT_ONCE = 16
+"""Columns that are compared in the time of looking at one block."""
 FIRST, SHARES = "first", "shares"
 
 
@@ -43,11 +47,12 @@ class Workspace(Assembly):
             self.listed = self.workspace("List", self.columns, self.index_dtype)
             self.others = self.elements_of(rows)
             self.lane = self.p.dense_fixed(self.fresh("Lane"), BLOCK)
+            self.count = self.p.buffer(self.named("Count", COUNT), (self.group, rows), "int64")
         names = [self.fresh(name) for name in "gr"]
         with self.p.iterate(self.fresh("Shares"), (self.group,), "S", names[:1]) as (g,):
-            self.unmark(self.mark, self.columns, g)
+            self.clear(self.mark, self.columns, g)
             if self.filling:
-                self.unmark(self.touched, self.blocks, g)
+                self.clear(self.touched, self.blocks, g)
             with self.p.iterate(self.fresh("Row"), (rows,), "S", names[1:]) as (r,):
                 self.summed(g, r, first[g] + r)
         return self.written(self.own)
@@ -55,8 +60,8 @@ class Workspace(Assembly):
     def workspace(self, name: str, axis: Axis, dtype: str) -> BufferHandle:
         return self.p.temporary(self.fresh(name), (self.group, axis), dtype)
 
-    def unmark(self, buffer: BufferHandle, axis: Axis, g: Expr) -> None:
-        with self.p.iterate(self.fresh("unmarked"), (axis,), "S", (self.fresh("z"),)) as (z,):
+    def clear(self, buffer: BufferHandle, axis: Axis, g: Expr) -> None:
+        with self.p.iterate(self.fresh("cleared"), (axis,), "S", (self.fresh("z"),)) as (z,):
             buffer[g, z] = 0
 
     def indices_of(self, row: Expr) -> At:
@@ -69,34 +74,49 @@ class Workspace(Assembly):
 
     def summed(self, g: Expr, r: Expr, row: Expr) -> None:
         """Sum a row, and write it in order or count its elements."""
-        at, stamp, seen = self.indices_of(row), row + 1, self.local("At", 0)
-        for term in self.terms:
-            left = [i for i in self.order.indices if i not in at and (i in term.indices or i == self.last)]
-            self.walks.nest([term], left, at, partial(self.touch, term, g, stamp, seen))
+        at, stamp = self.indices_of(row), row + 1
         if not self.filling:
+            seen = self.local("At", 0)
+            self.walked(at, partial(self.count_in, g, stamp, seen))
             self.count[g, r] = seen[0]
             return
-        self.ranked(g, r, seen)
-        with self.p.iterate(self.fresh("Long"), (self.one,), "S", (self.fresh("o"),)):
-            self.p.where(seen[0] > MOST_RANKED)
-            self.looked_through(g, r, stamp)
+        length = self.count[g, r]
+        compared, most = length * length, number(self.columns.length) * COMPARED_AT_ONCE
+        short = either(length <= ALWAYS_RANKED, compared <= most)
+        long = both(length > ALWAYS_RANKED, compared > most)
+        for kind, condition, fill in (("Short", short, self.ranked), ("Long", long, self.looked_through)):
+            with self.p.iterate(self.fresh(kind), (self.one,), "S", (self.fresh("o"),)):
+                self.p.where(condition)
+                fill(g, r, stamp, at)
 
-    def touch(self, term: Term, g: Expr, stamp: Expr, seen: BufferHandle, at: At) -> None:
-        """Add a product to its column."""
+    def walked(self, at: At, product: Callable[[Term, At], None]) -> None:
+        """Every product of a row."""
+        for term in self.terms:
+            left = [i for i in self.order.indices if i not in at and (i in term.indices or i == self.last)]
+            self.walks.nest([term], left, at, partial(product, term))
+
+    def count_in(self, g: Expr, stamp: Expr, seen: BufferHandle, term: Term, at: At) -> None:
         column = at[self.last]
-        known = equal(self.mark[g, column], stamp)
-        if self.filling:
-            before = select(known, self.work[g, column], self.constant(0))
-            self.work[g, column] = before + self.walks.value(term, at)
-            self.touched[g, column // BLOCK] = stamp
-            self.listed[g, seen[0]] = column  # the next one takes its place, if it was known
-        seen[0] = seen[0] + select(known, number(0), number(1))
+        seen[0] = seen[0] + select(equal(self.mark[g, column], stamp), number(0), number(1))
         self.mark[g, column] = stamp
 
-    def ranked(self, g: Expr, r: Expr, seen: BufferHandle) -> None:
+    def add(self, g: Expr, stamp: Expr, seen: BufferHandle | None, term: Term, at: At) -> None:
+        """Add a product to its column; list it where `seen` counts those that are listed."""
+        column = at[self.last]
+        known = equal(self.mark[g, column], stamp)
+        before = select(known, self.work[g, column], self.constant(0))
+        self.work[g, column] = before + self.walks.value(term, at)
+        if seen is None:
+            self.touched[g, column // BLOCK] = stamp
+        else:
+            self.listed[g, seen[0]] = column  # the next one takes its place, if it was known
+            seen[0] = seen[0] + select(known, number(0), number(1))
+        self.mark[g, column] = stamp
+
+    def ranked(self, g: Expr, r: Expr, stamp: Expr, at: At) -> None:
+        self.walked(at, partial(self.add, g, stamp, self.local("At", 0)))
         names = [self.fresh(name) for name in "pq"]
         with self.p.iterate(self.fresh("Ranked"), (self.elements,), "S", names[:1]) as (p,):
-            self.p.where(seen[0] <= MOST_RANKED)
             rank = self.local("Rank", 0)
             with self.p.iterate(self.fresh("Smaller"), (self.others,), "R", names[1:]) as (q,):
                 smaller = self.listed[g, q] < self.listed[g, p]
@@ -104,11 +124,15 @@ class Workspace(Assembly):
             column = self.listed[g, p]
             self.write((g, r, rank[0]), column, self.work[g, column])
 
-    def looked_through(self, g: Expr, r: Expr, stamp: Expr) -> None:
+    def looked_through(self, g: Expr, r: Expr, stamp: Expr, at: At) -> None:
+        self.walked(at, partial(self.add, g, stamp, None))
         placed = self.local("Placed", 0)
         with self.p.iterate(self.fresh("Looked"), (self.blocks,), "S", (self.fresh("b"),)) as (b,):
             self.p.where(equal(self.touched[g, b], stamp))
             with self.p.iterate(self.fresh("Lanes"), (self.lane,), "S", (self.fresh("c"),)) as (c,):
                 column = b * BLOCK + c
-                self.p.where(equal(self.mark[g, column], stamp))
-                self.place((g, r), placed, column, self.work[g, column])
+                self.listed[g, placed[0]] = column  # without a branch: the next one takes its place, if it is not there
+                placed[0] = placed[0] + select(equal(self.mark[g, column], stamp), number(1), number(0))
+        with self.p.iterate(self.fresh("Found"), (self.elements,), "S", (self.fresh("p"),)) as (p,):
+            column = self.listed[g, p]
+            self.write((g, r, p), column, self.work[g, column])
