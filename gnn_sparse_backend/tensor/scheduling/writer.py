@@ -45,6 +45,7 @@ class LoopWriter(Declared):
         self.kept = kept
         self.units: list[tuple[str, str]] = []
         self.atomic: list[str] = []
+        self.on_gpu = False
 
     def run(self, nests: Sequence[Nest], terms: Sequence[Term]) -> tuple[Written, LoopSchedule]:
         """The program, and the schedule that puts its loops on their units."""
@@ -58,10 +59,10 @@ class LoopWriter(Declared):
             depth = len(self.places.axes[key].all) - len(self.places.axes[key].levels) + self.kept.levels
             where = (*self.places.axes[key].all[:depth], *(self.index_axes[index] for index in self.kept.dense))
         self.result = self.p.buffer(result.name, where, self.dtype)
-        on_gpu = any(loop.unit in ("block", "warp", "thread") for nest in nests for loop in nest.loops)
-        self.clear(self.result, where, "" if on_gpu else "threads")
+        self.on_gpu = any(loop.unit in ("block", "warp", "thread") for nest in nests for loop in nest.loops)
+        self.clear(self.result, where, "" if self.on_gpu else "threads")
         for nest in nests:
-            self.alone(nest, on_gpu)
+            self.alone(nest)
         written = self.written({result.name: ""})
         return written, LoopSchedule(tuple(self.units), tuple(dict.fromkeys(self.atomic)))
 
@@ -86,7 +87,7 @@ class LoopWriter(Declared):
 
     # Nests.
 
-    def alone(self, nest: Nest, on_gpu: bool) -> None:
+    def alone(self, nest: Nest) -> None:
         """A nest that adds to the result, through a copy for each element of a loop whose race this settles."""
         parted = next((loop for loop in nest.loops if loop.race == "temporary"), None)
         result = self.result
@@ -222,10 +223,13 @@ class LoopWriter(Declared):
         """Clear a workspace, fill it, and use it."""
         extents = self.extents(where.consumer, env)
         name, indices = where.workspace.name, where.workspace.indices
-        axes = []
-        for index in indices:
-            static = constant(extents.of(index))
-            axes.append(self.places.counter(extents, index, static))
+        extents_known = [constant(extents.of(index)) for index in indices]
+        if self.on_gpu and not (env.inside and all(known is not None for known in extents_known)):
+            raise ScheduleError(
+                f"on a GPU the workspace {name} is inside of a loop, and its extents are known at compile time; give "
+                f"bound({', '.join(indices)}, ...)"
+            )
+        axes = [self.places.counter(extents, *each) for each in zip(indices, extents_known)]
         make = self.p.local if env.inside else self.p.temporary
         buffer = make(self.fresh(name), tuple(axes) or (self.one,), self.dtype)
         if axes:
