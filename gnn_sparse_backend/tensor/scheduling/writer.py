@@ -20,9 +20,6 @@ from .nest import Assign, Loop, Nest, Where
 from .places import Env, Places, Then
 from .steps import Steps
 
-LOCAL = 4096
-"""Elements up to which a workspace of a loop is on its stack."""
-
 
 class LoopWriter(Declared):
     """The program of nests, and the units of its loops.
@@ -231,16 +228,12 @@ class LoopWriter(Declared):
             )
         axes = [self.places.counter(extents, *each) for each in zip(indices, extents_known)]
         make = self.p.local if env.inside else self.p.temporary
-        buffer = make(self.fresh(name), tuple(axes) or (self.one,), self.dtype)
-        if axes:
-            self.clear(buffer, axes)
-        else:
-            self.single(buffer, env)
+        buffer = make(self.fresh(name), tuple(axes), self.dtype)
+        self.clear(buffer, axes)
         producer = next(where.producer.assigns()).target.indices
-        place = lambda inner: (buffer, tuple(self.counted(inner, i) for i in producer) or (number(0),))
+        place = lambda inner: (buffer, tuple(self.counted(inner, i) for i in producer))
         self.loops(where.producer, where.producer.loops, env.replaced(settled=False, sinks={**env.sinks, name: place}))
-        scalar = _Scalar(buffer) if not axes else buffer
-        consumer = env.replaced(settled=False, workspaces={**env.workspaces, name: scalar})
+        consumer = env.replaced(settled=False, workspaces={**env.workspaces, name: buffer})
         self.loops(where.consumer, where.consumer.loops, consumer)
 
     def counted(self, env: Env, index: str) -> Expr:
@@ -248,20 +241,3 @@ class LoopWriter(Declared):
         if index not in env.known:
             raise ScheduleError(f"a workspace has an element for each value of {index}, which these loops do not count")
         return env.known[index]
-
-    def single(self, buffer: Any, env: Env) -> None:
-        if env.inside:
-            buffer[0] = self.constant(0)
-            return
-        self.clear(buffer, (self.one,))
-
-
-class _Scalar:
-    """A workspace of one element, read without an index."""
-
-    def __init__(self, buffer: Any) -> None:
-        self.buffer = buffer
-
-    def __getitem__(self, at: tuple[Expr, ...]) -> Expr:
-        found: Expr = self.buffer[0]
-        return found
