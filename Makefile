@@ -4,6 +4,7 @@
 # make lint    set up, ruff and mypy: what .pre-commit-config.yaml runs before a commit
 # make docs    set up, build the documentation into out/site; any warning is an error
 # make bench   set up, measure against the frameworks and the roofline: SpMM, or what BENCH names
+# make fuzz    set up, compare random schedules of tensor expressions with NumPy for an hour, or FUZZ_FLAGS="--hours 8 --seed 0"
 # make wheel   set up, build sdist and wheel into dist/, try the wheel in a fresh environment
 # make clean   remove the environment and what the targets wrote
 #
@@ -37,7 +38,7 @@ CUDA := $(shell $(PYTHON) -c 'import sys, platform as p; print("cuda" if (sys.pl
 PINNED_CUDA = $$($(BIN)/python -c 'import torch; print("" if torch.version.cuda else "-c requirements/cuda.txt")')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint test test-all docs bench wheel clean
+.PHONY: help setup demo lint test test-all docs bench fuzz wheel clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -67,6 +68,9 @@ docs: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks.$(BENCH) $(BENCH_FLAGS)
+
+fuzz: setup
+	$(BIN)/python -m tests.tensor.scheduling.fuzz $(FUZZ_FLAGS)
 
 # egg-info remembers files of earlier builds
 wheel: setup

@@ -85,6 +85,9 @@ reveal_type(a)  # Array
 reveal_type(gsb.tensor.evaluate("y[i] = A[i,j]", A=a, format="dense").to_torch())  # Tensor
 reveal_type(gsb.tensor.einsum("ij->ji", a).T.to("coo"))  # Array
 reveal_type(gsb.tensor.compile("y[i] = A[i,j]", A=a).stages())  # str
+scheduled = gsb.tensor.statement("y[i] = A[i,j]", A=a).split("i", "i0", "i1", 4).parallelize("i0", "threads")
+reveal_type(scheduled)  # Statement
+reveal_type(gsb.tensor.compile(scheduled)(A=a))  # Array
 reveal_type((a @ x + 1).sum(0).shape)  # tuple[int, ...]
 p = compiler.ProgramBuilder("scale")
 rows = p.dense_fixed("I", p.size("m"))
@@ -93,6 +96,7 @@ with p.iterate("scale", (rows,), "S") as (i,):
     values[i] = values[i] * 2.0
 reveal_type(compiler.sparse_reorder(p.finish(), "scale", ("I",)))  # Program
 reveal_type(compiler.compile_program(p.finish(), compiler.CpuSchedule()).stages())  # str
+reveal_type(compiler.LoopSchedule((("scale", "threads"),)).on_gpu)  # bool
 reveal_type(compiler.maximum(values[i], 0.0))  # Expr
 gsb.compile(torch.nn.Linear(2, 2), backend="eager")
 gsb.enable("pyg")

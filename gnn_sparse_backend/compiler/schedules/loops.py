@@ -9,6 +9,7 @@ from tvm import tirx
 from ..language.axes import StageIError
 from ..language.program import Program, walk_iterations
 from ..position.function import PositionFunction
+from .cpu import decompose_reductions
 from .primitives.cuda.bind import bind_spatial
 from .primitives.shared.atomic import add_atomically
 from .primitives.shared.local_memory import locals_on_stack
@@ -58,18 +59,19 @@ class LoopSchedule:
         for name in self.atomic:
             stage2 = add_atomically(stage2, name, self.on_gpu)
         for name, unit in self.units:
-            iteration = stage2.program.iteration(name)
             if unit == "threads":
                 stage2 = set_loop_kind(stage2, name, tirx.ForKind.PARALLEL)
-            elif unit in KINDS:
-                stage2 = whole_or_part(stage2, iteration, KINDS[unit])
-            else:
-                stage2 = bind_part(stage2, iteration, TAGS[unit])
+            elif unit in TAGS:
+                stage2 = bind_part(stage2, stage2.program.iteration(name), TAGS[unit])
         if self.on_gpu:
             bound = {name for name, unit in self.units if unit in TAGS}
             for iteration in stage2.program.iterations:
                 if not bound & {it.name for it in walk_iterations((iteration,))}:
                     stage2 = bind_spatial(stage2, iteration)
-        else:
+        stage2 = decompose_reductions(stage2)
+        for name, unit in self.units:
+            if unit in KINDS:
+                stage2 = whole_or_part(stage2, stage2.program.iteration(name), KINDS[unit])
+        if not self.on_gpu:
             stage2 = locals_on_stack(stage2)
         return stage2.with_function(stage2.function.with_attr("global_symbol", stage2.name))

@@ -37,6 +37,13 @@ def refuse(command: str, reason: str) -> NoReturn:
     raise ScheduleError(f"{command}: {reason}")
 
 
+def texts(command: str, *given: object) -> None:
+    """Refuse what is no text where a name is wanted."""
+    for each in given:
+        if not isinstance(each, str):
+            refuse(command, f"{each!r:.60} is no name; names are texts such as 'i'")
+
+
 def fresh(command: str, nests: Nests, names: Sequence[str], taken: Iterable[str]) -> None:
     """Refuse names that are none, or that something has."""
     known = {*taken, *(loop.name for nest in nests for each in nest.nests() for loop in each.loops)}

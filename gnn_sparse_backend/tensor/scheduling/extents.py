@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ...compiler import minimum, number
-from ...compiler.language.expr import Const, Expr
+from ...compiler.language.expr import Binary, Const, Expr
 from .provenance import Bound, Coord, Divide, Fuse, Graph, Pos, Split, maker
 
 Known = Mapping[str, Expr]
@@ -151,6 +151,8 @@ def plus(a: Expr, b: Expr) -> Expr:
     """a + b, where both are no constants as an expression."""
     if a == ZERO or b == ZERO:
         return b if a == ZERO else a
+    if isinstance(b, Binary) and b.op == "-" and b.b == a:
+        return b.a
     return number(int(a.value) + int(b.value)) if isinstance(a, Const) and isinstance(b, Const) else a + b
 
 

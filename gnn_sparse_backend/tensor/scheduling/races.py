@@ -88,6 +88,8 @@ def _race(loop: Loop, n: int, nest: Nest, inner: Nest, assign: Assign, is_top: b
     indices = set(above(inner.graph, loop.name, target.indices))
     shared = sorted(indices - set(target.indices))
     twice = [a for a in assign.term.accesses if asked.repeats(a) and indices & set(a.indices)] if not asked.kept else []
+    if loop.race == "temporary" and (loop.unit != "threads" or not is_top or target.name != asked.result):
+        refuse(command, "a copy of the result for each element is for threads of the CPU, outside of workspaces")
     if not shared and not twice:
         if loop.race == "parallel_reduction":
             refuse(command, f"nothing is summed over {loop.name}: each of its elements has its own {target}")
@@ -101,8 +103,6 @@ def _race(loop: Loop, n: int, nest: Nest, inner: Nest, assign: Assign, is_top: b
             refuse(command, "lanes have no atomic additions; choose 'parallel_reduction'")
         if target.name != asked.result:
             refuse(command, f"{target.name} is a workspace; atomic additions are those to the result")
-    if loop.race == "temporary" and (loop.unit != "threads" or not is_top or target.name != asked.result):
-        refuse(command, "a copy of the result for each element is for threads of the CPU, outside of workspaces")
     if loop.race == "parallel_reduction":
         if loop.unit not in ("threads", "lanes"):
             refuse(command, "the threads of a GPU add by 'atomics'")

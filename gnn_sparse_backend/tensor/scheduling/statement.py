@@ -60,15 +60,15 @@ class Statement:
     def split(self, i: str, outer: str, inner: str, size: int) -> Statement:
         """The loop over `i` in parts of `size`: two loops, over the parts and over what is in one. The last part may be
         smaller; what is left is cut off outside of the inner loop."""
-        return self._made("split", i, outer, inner, size)
+        return self._made("split", (i, outer, inner), size)
 
     def divide(self, i: str, outer: str, inner: str, parts: int) -> Statement:
         """The loop over `i` in so many `parts`, equal but for the last: two loops, over the parts and in one."""
-        return self._made("divide", i, outer, inner, parts)
+        return self._made("divide", (i, outer, inner), parts)
 
     def fuse(self, i: str, j: str, fused: str) -> Statement:
         """The loop over `i`, and that over `j` right inside of it, as one loop."""
-        return self._made("fuse", i, j, fused)
+        return self._made("fuse", (i, j, fused))
 
     def pos(self, i: str, p: str, access: str) -> Statement:
         """Visit the elements that an operand stores along `i`, by their positions `p`, instead of its coordinates.
@@ -78,20 +78,21 @@ class Statement:
                 then positions are those of all elements, so that parts of them are equal however rows differ.
             access: as it stands in the expression: "A[i,j]".
         """
-        return self._changed(
-            f"pos({i}, {p}, {access})",
-            lambda: commands.pos(
-                self.nests, i, p, self._access(f"pos({i}, {p}, {access})", access), self.source.operands, self._taken
-            ),
-        )
+        said = f"pos({i}, {p}, {access})"
+
+        def change() -> tuple[Nest, ...]:
+            return commands.pos(self.nests, i, p, self._access(said, access), self.source.operands, self._taken)
+
+        return self._changed(said, (i, p, access), change)
 
     def coord(self, p: str, i: str) -> Statement:
         """Visit coordinates again, as `i`, instead of the positions `p` that `pos` made."""
-        return self._made("coord", p, i)
+        return self._made("coord", (p, i))
 
     def reorder(self, *order: str) -> Statement:
         """Loops of one nest in another order, from the outermost on; others stay where they are."""
-        return self._changed(f"reorder({', '.join(map(str, order))})", lambda: commands.reorder(self.nests, order))
+        said = f"reorder({', '.join(map(str, order))})"
+        return self._changed(said, order, lambda: commands.reorder(self.nests, order))
 
     def parallelize(self, i: str, unit: str, race: str = "none") -> Statement:
         """Put the loop over `i` on a unit.
@@ -103,18 +104,18 @@ class Statement:
                 added up in the end. "parallel_reduction": a sum for each element, where the place is known outside of
                 the loop. All but "none" change the order of a sum, and "atomics" from run to run.
         """
-        return self._changed(
-            f"parallelize({i}, {unit!r}, {race!r})", lambda: commands.parallelize(self.nests, i, unit, race)
-        )
+        said = f"parallelize({i}, {unit!r}, {race!r})"
+        return self._changed(said, (i, unit, race), lambda: commands.parallelize(self.nests, i, unit, race))
 
     def unroll(self, i: str) -> Statement:
         """Write out the elements of the loop over `i`, whose number must be known at compile time: that of a part."""
-        return self._changed(f"unroll({i})", lambda: commands.unroll(self.nests, i))
+        return self._changed(f"unroll({i})", (i,), lambda: commands.unroll(self.nests, i))
 
     def bound(self, i: str, bounded: str, extent: int, kind: str = "exact") -> Statement:
         """Say that `i` has `extent` values exactly, or no more ("most"): compiled in, and checked at each call."""
         return self._changed(
             f"bound({i}, {bounded}, {extent}, {kind!r})",
+            (i, bounded, kind),
             lambda: commands.bound(self.nests, i, bounded, extent, kind, self._taken),
         )
 
@@ -129,9 +130,13 @@ class Statement:
             i_pre: what they are called where the workspace is filled.
             workspace: its name.
         """
+        said = f"precompute({expression!r}, {i}, {i_pre}, {workspace})"
+        if not all(isinstance(each, (str, list, tuple)) for each in (i, i_pre)):
+            commands.refuse(said, "variables are a name, or several in a tuple")
         names, inside = ((each,) if isinstance(each, str) else tuple(each) for each in (i, i_pre))
         return self._changed(
-            f"precompute({expression!r}, {', '.join(names)}, {', '.join(inside)}, {workspace})",
+            said,
+            (expression, *names, *inside, workspace),
             lambda: workspaces.precompute(self.nests, expression, names, inside, workspace, self._taken),
         )
 
@@ -185,13 +190,13 @@ class Statement:
 
     # How it comes about.
 
-    def _made(self, name: str, *given: Any) -> Statement:
+    def _made(self, name: str, names: tuple[str, ...], *given: Any) -> Statement:
         command: Callable[..., tuple[Nest, ...]] = getattr(commands, name)
-        return self._changed(
-            f"{name}({', '.join(map(str, given))})", lambda: command(self.nests, *given, taken=self._taken)
-        )
+        said = f"{name}({', '.join(map(str, (*names, *given)))})"
+        return self._changed(said, names, lambda: command(self.nests, *names, *given, taken=self._taken))
 
-    def _changed(self, said: str, change: Callable[[], tuple[Nest, ...]]) -> Statement:
+    def _changed(self, said: str, names: Sequence[str], change: Callable[[], tuple[Nest, ...]]) -> Statement:
+        commands.texts(said, *names)
         done = replace(self, nests=change(), said=(*self.said, said))
         done._check(said)
         return done

@@ -57,6 +57,11 @@ class Steps:
                 f"parallelize({env.alone}, 'lanes'): under {env.alone} elements of {axis.name} are looked for, and "
                 "only arithmetic runs in lanes; reorder the loops or take pos of the sparse operand"
             )
+        if main and self.loop.unit == "block" and axis.is_sparse and bounds is not None:
+            raise ScheduleError(
+                f"parallelize({self.loop.name}, 'block'): where the elements of {self.loop.name} begin is searched for "
+                "before the blocks of a GPU start; put them on a loop over parts, or over all elements"
+            )
         label = self.places.w.fresh(f"over_{name or axis.name}")
         p = self.places.p
         limits = [] if bounds is None else [(axis, *bounds)]

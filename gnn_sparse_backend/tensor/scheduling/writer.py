@@ -20,9 +20,6 @@ from .nest import Assign, Loop, Nest, Where
 from .places import Env, Places, Then
 from .steps import Steps
 
-LOCAL = 4096
-"""Elements up to which a workspace of a loop is on its stack."""
-
 
 class LoopWriter(Declared):
     """The program of nests, and the units of its loops.
@@ -45,6 +42,7 @@ class LoopWriter(Declared):
         self.kept = kept
         self.units: list[tuple[str, str]] = []
         self.atomic: list[str] = []
+        self.on_gpu = False
 
     def run(self, nests: Sequence[Nest], terms: Sequence[Term]) -> tuple[Written, LoopSchedule]:
         """The program, and the schedule that puts its loops on their units."""
@@ -58,10 +56,10 @@ class LoopWriter(Declared):
             depth = len(self.places.axes[key].all) - len(self.places.axes[key].levels) + self.kept.levels
             where = (*self.places.axes[key].all[:depth], *(self.index_axes[index] for index in self.kept.dense))
         self.result = self.p.buffer(result.name, where, self.dtype)
-        on_gpu = any(loop.unit in ("block", "warp", "thread") for nest in nests for loop in nest.loops)
-        self.clear(self.result, where, "" if on_gpu else "threads")
+        self.on_gpu = any(loop.unit in ("block", "warp", "thread") for nest in nests for loop in nest.loops)
+        self.clear(self.result, where, "" if self.on_gpu else "threads")
         for nest in nests:
-            self.alone(nest, on_gpu)
+            self.alone(nest)
         written = self.written({result.name: ""})
         return written, LoopSchedule(tuple(self.units), tuple(dict.fromkeys(self.atomic)))
 
@@ -86,7 +84,7 @@ class LoopWriter(Declared):
 
     # Nests.
 
-    def alone(self, nest: Nest, on_gpu: bool) -> None:
+    def alone(self, nest: Nest) -> None:
         """A nest that adds to the result, through a copy for each element of a loop whose race this settles."""
         parted = next((loop for loop in nest.loops if loop.race == "temporary"), None)
         result = self.result
@@ -222,21 +220,20 @@ class LoopWriter(Declared):
         """Clear a workspace, fill it, and use it."""
         extents = self.extents(where.consumer, env)
         name, indices = where.workspace.name, where.workspace.indices
-        axes = []
-        for index in indices:
-            static = constant(extents.of(index))
-            axes.append(self.places.counter(extents, index, static))
+        extents_known = [constant(extents.of(index)) for index in indices]
+        if self.on_gpu and not (env.inside and all(known is not None for known in extents_known)):
+            raise ScheduleError(
+                f"on a GPU the workspace {name} is inside of a loop, and its extents are known at compile time; give "
+                f"bound({', '.join(indices)}, ...)"
+            )
+        axes = [self.places.counter(extents, *each) for each in zip(indices, extents_known)]
         make = self.p.local if env.inside else self.p.temporary
-        buffer = make(self.fresh(name), tuple(axes) or (self.one,), self.dtype)
-        if axes:
-            self.clear(buffer, axes)
-        else:
-            self.single(buffer, env)
+        buffer = make(self.fresh(name), tuple(axes), self.dtype)
+        self.clear(buffer, axes)
         producer = next(where.producer.assigns()).target.indices
-        place = lambda inner: (buffer, tuple(self.counted(inner, i) for i in producer) or (number(0),))
+        place = lambda inner: (buffer, tuple(self.counted(inner, i) for i in producer))
         self.loops(where.producer, where.producer.loops, env.replaced(settled=False, sinks={**env.sinks, name: place}))
-        scalar = _Scalar(buffer) if not axes else buffer
-        consumer = env.replaced(settled=False, workspaces={**env.workspaces, name: scalar})
+        consumer = env.replaced(settled=False, workspaces={**env.workspaces, name: buffer})
         self.loops(where.consumer, where.consumer.loops, consumer)
 
     def counted(self, env: Env, index: str) -> Expr:
@@ -244,20 +241,3 @@ class LoopWriter(Declared):
         if index not in env.known:
             raise ScheduleError(f"a workspace has an element for each value of {index}, which these loops do not count")
         return env.known[index]
-
-    def single(self, buffer: Any, env: Env) -> None:
-        if env.inside:
-            buffer[0] = self.constant(0)
-            return
-        self.clear(buffer, (self.one,))
-
-
-class _Scalar:
-    """A workspace of one element, read without an index."""
-
-    def __init__(self, buffer: Any) -> None:
-        self.buffer = buffer
-
-    def __getitem__(self, at: tuple[Expr, ...]) -> Expr:
-        found: Expr = self.buffer[0]
-        return found

@@ -1,7 +1,8 @@
 """Random schedules for hours: `make fuzz`, or `python -m tests.tensor.scheduling.fuzz --hours 2 --seed 0`.
 
 Every case has a seed of its own, which is printed with what fails. Failures are made small, printed as a case for
-`kept.py`, and written to out/fuzz.
+`kept.py`, and written to out/fuzz. Between statements of tensor algebra come the programs of the other operators, under
+schedules for the CPU and, one thread after the other, for a GPU.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tests.compiler import random_schedules
 from tests.tensor.scheduling.cases import Case, check, random_case
 
 FOLDER = Path("out/fuzz")
@@ -53,10 +55,28 @@ def _smaller(case: Case) -> Iterator[Case]:
         yield replace(case, wanted="dense")
 
 
-def run(hours: float, seed: int, compiled: int) -> int:
-    """Try cases of the seeds from `seed` on, of which one in `compiled` is compiled too; gives how many fail."""
+def operator(seed: int) -> str:
+    """Why the program of an operator fails under a random schedule; "" where it does not."""
+    choose = random.Random(seed).choice
+    name, index_dtype = choose(sorted(random_schedules.CASES)), choose(("int32", "int64"))
+    schedule = random_schedules.random_schedule(choose, random_schedules.program_of(name, index_dtype))
+    try:
+        random_schedules.check(name, index_dtype, seed, schedule)
+    except Exception as error:  # as above
+        return f"{name}, {index_dtype}, {schedule!r}: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    return ""
+
+
+def run(hours: float, seed: int, compiled: int, operators: int = 0) -> int:
+    """Try cases of the seeds from `seed` on; gives how many fail.
+
+    compiled: one in so many is compiled too. operators: after so many one of another operator. 0: none.
+    """
     end, failed, legal, tried, start = time.time() + hours * 3600, 0, 0, 0, seed
     while time.time() < end:
+        if operators and seed % operators == 0 and (why := operator(seed)):
+            failed += 1
+            print(f"seed {seed}: {why}", flush=True)
         how = ("stage1", "stage3", "kernel") if compiled and seed % compiled == 0 else ("stage1",)
         try:
             case = random_case(random.Random(seed).choice)
@@ -83,10 +103,11 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0, help="of the first case")
     parser.add_argument("--compiled", type=int, default=50, help="one case in so many is compiled; 0: none")
+    parser.add_argument("--operators", type=int, default=10, help="one case of other operators to so many; 0: none")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as cache:  # kernels that nobody wants again
         os.environ["GSB_CACHE_DIR"] = cache
-        raise SystemExit(1 if run(given.hours, given.seed, given.compiled) else 0)
+        raise SystemExit(1 if run(given.hours, given.seed, given.compiled, given.operators) else 0)
 
 
 if __name__ == "__main__":

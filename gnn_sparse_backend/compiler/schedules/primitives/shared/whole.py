@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
@@ -51,6 +52,8 @@ def whole_or_part(stage2: PositionFunction, iteration: Iteration, kind: tirx.For
 def bind_part(stage2: PositionFunction, iteration: Iteration, tag: str) -> PositionFunction:
     """Bind the loop of an iteration over one axis to a GPU index; threads that are more than its elements do nothing.
 
+    Blocks are as many as the axis has elements under any parent, where the number under this one stands in an array.
+
     Precondition, refused with a StageIError: of threads, the most elements are known at compile time.
 
         for j in range(count): ...  ->  for j in threads(32): if j < count: ...
@@ -64,11 +67,16 @@ def bind_part(stage2: PositionFunction, iteration: Iteration, tag: str) -> Posit
     refuse(f"iteration {iteration.name!r}", reason if lacking else None)
 
     def change(loop: tirx.For) -> tirx.Stmt:
-        if not fixed or isinstance(loop.extent, tirx.IntImm):
-            return bound_loop(loop.loop_var, loop.extent, loop.body, tag)
-        assert most is not None
-        each = tirx.IfThenElse(loop.loop_var < loop.extent, loop.body, None)
-        return bound_loop(loop.loop_var, int64(most), each, tag)
+        extent = loop.extent
+        if fixed and not isinstance(extent, tirx.IntImm):
+            assert most is not None
+            extent = int64(most)
+        elif nodes(extent, tvm.ir.TensorLoad):  # the CPU, which starts the blocks, does not see the arrays
+            (iterator,) = loop.body.block.iter_vars
+            extent = iterator.dom.extent
+        if extent is loop.extent:
+            return bound_loop(loop.loop_var, extent, loop.body, tag)
+        return bound_loop(loop.loop_var, extent, tirx.IfThenElse(loop.loop_var < loop.extent, loop.body, None), tag)
 
     return rewrite_loop(stage2, iteration.name, 0, change)
 
