@@ -87,6 +87,7 @@ RECORDED = {
     "tensor.gradients": "expressions, whose gradients are expressions of the same operands",
     "distributed.halo": "rows that processes send to each other, whose gradients go the way back",
     "integrations.lazy.tensor": "the history of tensors that nobody has computed",
+    "integrations.torch.rectified": "a rectified unit whose gradient is one pass with that of its dropout",
     "integrations.lazy.recipes": "a gather of a framework, whose gradient is an aggregation",
 }
 

@@ -38,6 +38,7 @@ FINITE = {
     ("runtime.large_blocks", "blocks"): "no arguments",
     ("runtime.devices", "_cuda_arch"): "devices of the machine",
     ("runtime.devices", "_why_not"): "devices of the machine",
+    ("tensor.storage.values", "_name"): "types",
 }
 # Containers of modules that are filled later, and why they cannot grow, or must.
 FILLED = {
