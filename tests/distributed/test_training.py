@@ -52,12 +52,12 @@ def test_a_step_leaves_nothing_behind(tmp_path):
     gc.collect()
     gc.disable()
     try:
-        x = torch.ones(23, 2, requires_grad=True) * 2
-        left = weakref.ref(x)
-        gsb.spmm(part, x).sum().backward()
-        gsb.spmm(part, x, reduce="max").sum().backward()
-        del x
-        assert left() is None
+        for reduce in ("sum", "max"):
+            x = torch.ones(23, 2, requires_grad=True) * 2
+            left = weakref.ref(x)
+            gsb.spmm(part, x, reduce=reduce).sum().backward()
+            del x
+            assert left() is None, reduce
     finally:
         gc.enable()
 
