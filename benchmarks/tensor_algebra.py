@@ -9,11 +9,12 @@ apart. ``GSB_TACO`` names the folder in which TACO was built; without it TACO is
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Mapping, Sequence
 
 from rich.console import Console
 
-from benchmarks.algebra import contenders, inputs
+from benchmarks.algebra import contenders, inputs, studies
 from benchmarks.algebra.contenders import CONTENDERS, NOTES, OURS
 from benchmarks.algebra.inputs import Input
 from benchmarks.algebra.problem import KINDS, OPERATIONS, Place, Problem
@@ -123,6 +124,8 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--inputs", nargs="+", choices=tuple(inputs.INPUTS), default=every, metavar="INPUT")
     parser.add_argument("--ops", nargs="+", choices=tuple(OPERATIONS), default=list(OPERATIONS))
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
+    parser.add_argument("--parts", nargs="+", choices=("operations", "studies"), default=["operations"])
+    parser.add_argument("--scale", type=float, default=1.0, help="of the sides of the matrices of studies")
     cli.add_append(parser)
     options = parser.parse_args(argv)
     if options.quick:
@@ -134,13 +137,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run, print the tables, write ``tensor_algebra.json`` and ``.png``. 1 if an answer was wrong, else 0."""
     options = arguments(argv)
     console = cli.start(options)
+    wrong = 0
+    if "studies" in options.parts:
+        wrong = _studies(options, console)
+        if "operations" not in options.parts:
+            return wrong
     options.given, options.skipped = inputs.load_available(options.inputs, options.seed, console)
     count = len(places(options, options.given))
     results = cells.measured(run, options, "tensor_algebra", count, line, console)
     show(results, console)
     panels = report.panels_of(results["cells"], "kind", "op", "graph")
     report.finish(results, panels, "tensor_algebra", "input", options.out, console)
-    return 1 if results["summary"]["wrong"] else 0
+    return 1 if results["summary"]["wrong"] else wrong
+
+
+def _studies(options: argparse.Namespace, console: Console) -> int:
+    """Write ``tensor_algebra_studies.json``. 1 if an answer was wrong, else 0."""
+    found = {"machine": machine.describe(options.threads), **studies.run(options.scale, options.budget, options.seed)}
+    console.print(studies.markdown(found), markup=False)
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "tensor_algebra_studies.json").write_text(json.dumps(found, indent=1))
+    return int(any(cell["wrong"] for cells in found["studies"].values() for cell in cells))
 
 
 if __name__ == "__main__":

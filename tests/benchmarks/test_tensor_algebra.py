@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse
 
 from benchmarks import tensor_algebra
-from benchmarks.algebra import contenders, taco
+from benchmarks.algebra import contenders, studies, taco
 from benchmarks.algebra.inputs import SMALL, Input, of_keys
 from benchmarks.algebra.problem import OPERATIONS, Place, Problem
 from benchmarks.support.cells import Unable
@@ -91,3 +91,14 @@ def test_the_command(tmp_path, capsys):
     assert [cell["op"] for cell in report["cells"]] == ["spmv", "add"]
     assert all({"gsb", "scipy", "torch"} <= set(cell["timings"]) for cell in report["cells"])
     assert "small-matrix" in capsys.readouterr().out
+
+
+def test_schedules_of_the_studies_are_right(tmp_path):
+    arguments = ["--parts", "studies", "--scale", "0.01", "--budget", "0.2", "--out", str(tmp_path)]
+    assert tensor_algebra.main(arguments) == 0
+    found = json.loads((tmp_path / "tensor_algebra_studies.json").read_text())
+    assert set(found["studies"]) == set(studies.STUDIES) and set(found["gpu"]) == {"sm_80", "sm_90"}
+    for name, cells in found["studies"].items():
+        for cell in cells:
+            assert set(cell["seconds"]) == set(studies.STUDIES[name].schedules)
+            assert cell["wrong"] == cell["unable"] == {} and cell["winner"] in cell["seconds"]
