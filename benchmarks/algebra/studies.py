@@ -13,6 +13,8 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -120,7 +122,7 @@ def measure(study: Study, scale: float, budget: float, seed: int = 0) -> list[di
             except st.ScheduleError as refused:
                 unable[name] = str(refused)
                 continue
-            call = lambda kernel=kernel: kernel(**arrays)  # noqa: E731
+            call = partial(kernel, **arrays)
             answer = np.asarray(call().to_dense())
             prepared[name] = time.perf_counter() - begin
             if (fault := problem.mismatch(answer)) is not None:
@@ -153,8 +155,8 @@ print(json.dumps(studies.measure_compile(study, name)))
 """
 
 
-def measure_compile(study: Study, name: str) -> float:
-    """Seconds of a compilation, of a process with an empty cache."""
+def measure_compile(study: Study, name: str) -> dict:
+    """Seconds until a kernel was compiled and called once, and bytes of its code, of a process with an empty cache."""
     from gnn_sparse_backend import tensor as st
 
     given = study.inputs(0.02, 0)[0]
@@ -162,7 +164,8 @@ def measure_compile(study: Study, name: str) -> float:
     arrays = {"B": st.array(given.csr), "C": st.array(problem.factors[0])}
     # what is loaded once for all kernels is not counted
     st.compile("A[i] = B[i] * C[i]", B=st.array(np.ones(3, np.float32)), C=st.array(np.ones(3, np.float32)))
-    schedule = study.schedules[name]
+    folder = Path(os.environ["GSB_CACHE_DIR"])
+    before, schedule = set(folder.rglob("*.so")), study.schedules[name]
     begin = time.perf_counter()
     kernel = (
         st.compile(problem.place.expression, **arrays)
@@ -170,16 +173,19 @@ def measure_compile(study: Study, name: str) -> float:
         else st.compile(schedule(st.statement(problem.place.expression, **arrays)))
     )
     kernel(**arrays)
-    return time.perf_counter() - begin
+    seconds = time.perf_counter() - begin
+    libraries = sorted(set(folder.rglob("*.so")) - before)
+    told = subprocess.run(["size", *libraries], capture_output=True, text=True, check=True).stdout.splitlines()[1:]
+    return {"seconds": seconds, "code_bytes": sum(int(line.split()[0]) for line in told), "libraries": len(libraries)}
 
 
-def compiled(study: str, name: str) -> float:
-    """Seconds until a kernel has been compiled and called once, in a new process and with nothing kept."""
+def compiled(study: str, name: str) -> dict:
+    """What ``measure_compile`` gives in a new process with nothing kept."""
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"GSB_CACHE_DIR": folder}
         command = [sys.executable, "-c", _COMPILE, study, name]
         told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    return float(json.loads(told.stdout.splitlines()[-1]))
+    return json.loads(told.stdout.splitlines()[-1])
 
 
 def of_taco() -> dict[str, dict]:
