@@ -23,6 +23,7 @@ def values(x: np.ndarray, dtype: str) -> np.ndarray:
     return (x * 3).astype(dtype)
 
 
+@pytest.mark.short(5)
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int64"])
 @pytest.mark.parametrize(("order", "width"), [(2, 1), (2, 40), (2, 300), (3, 3), (3, 17), (3, 130), (4, 33), (5, 2)])
 def test_factored_sums(order, width, dtype):
@@ -41,6 +42,7 @@ def test_factored_sums(order, width, dtype):
         close(st.evaluate(expression, B=st.array(t, format), **factors), want, dtype, terms)
 
 
+@pytest.mark.short(5)
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int64"])
 @pytest.mark.parametrize("width", [1, 2, 7, 64, 100, 513])
 def test_sampled_products(width, dtype):
