@@ -16,7 +16,7 @@ from .calls import Call, Last
 from .execution import Counted, Plan, assembled
 from .notation import Statement, accesses
 from .program import write
-from .registers import is_far, scheduled
+from .registers import Traits, scheduled
 from .result import accumulator, dtype_of, is_assembled, structure_of
 from .specs import extents_of, specs_of
 from .terms import Operand, Term, terms_of
@@ -104,9 +104,9 @@ def kernel_of(
         index for access in accesses(statement.expression) if specs[access.name].is_sparse for index in access.indices
     }
     static = {index: n for index, n in sizes.items() if looked_up and index not in looked_up and 0 < n <= MOST_STATIC}
-    far = frozenset(name for name, each in operands.items() if is_far(each.values.nbytes))
-    key = str(statement), tuple(specs.items()), wanted, tuple(static.items()), tuple(converted.items()), far
-    kernel: TensorKernel = _plans.found(key, lambda: _compiled(statement, specs, wanted, static, converted, far))
+    traits = Traits.of(operands)
+    key = str(statement), tuple(specs.items()), wanted, tuple(static.items()), tuple(converted.items()), traits
+    kernel: TensorKernel = _plans.found(key, lambda: _compiled(statement, specs, wanted, static, converted, traits))
     return kernel, operands
 
 
@@ -122,7 +122,7 @@ def _compiled(
     wanted: Format | None,
     static: Mapping[str, int],
     converted: Mapping[str, Format],
-    far: frozenset[str],
+    traits: Traits,
 ) -> TensorKernel:
     terms = terms_of(statement, specs)
     kept = structure_of(statement, terms, specs, wanted)
@@ -130,7 +130,7 @@ def _compiled(
     if is_assembled(statement, terms, specs, wanted):
         return _assembling(statement, terms, specs, wanted, dtype, converted)
     written = write("expression", statement, terms, specs, kept, dtype, static)
-    kernel = compile_program(*scheduled(written, far))
+    kernel = compile_program(*scheduled(written, traits))
     plan = Plan(statement, terms, specs, kept, dtype, static, written, kernel, None, converted)
     made = dense(len(statement.result.indices)) if kept is None else kept.format
     return TensorKernel(plan, made if wanted is None else wanted)

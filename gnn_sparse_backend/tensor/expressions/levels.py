@@ -39,6 +39,7 @@ class Nest:
     """What a schedule has to know of such loops.
 
     Attributes:
+        sparse: the operand that is visited.
         rows: the iteration around all, by name.
         elements: the innermost iteration over elements of the sparse operand.
         feature: the axis of the features that are summed side by side; "" of a dot product.
@@ -49,6 +50,7 @@ class Nest:
         gathered: buffers whose rows the elements choose.
     """
 
+    sparse: str
     rows: str
     elements: str
     feature: str
@@ -83,6 +85,8 @@ class Levels:
         # the elements of a dot product are visited inside of their rows
         self.outer, self.inside = (spatial, []) if self.sums else (spatial[:-1], spatial[-1:])
         self.places = self._places()
+        assert loops.term.sparse is not None
+        self.sparse = loops.term.sparse.name
 
     def _places(self) -> list[list[int]]:
         """The numbers of the factors that are multiplied outside of so many of the sums, one list for each number."""
@@ -146,7 +150,7 @@ class Levels:
         width = feature.length
         assert isinstance(width, int)
         deep, gathered = len(self.sums) > 1, self._gathered(self.sums[-1], width)
-        return Nest(rows, elements, feature.name, "", width, self.w.dtype, deep, gathered)
+        return Nest(self.sparse, rows, elements, feature.name, "", width, self.w.dtype, deep, gathered)
 
     def _sum(self, depth: int, known: dict[Axis, Var], feature: Axis, name: str) -> tuple[BufferHandle, str]:
         """The sums of one level, and the name of the innermost iteration over elements."""
@@ -188,7 +192,7 @@ class Levels:
             self._store(here, self._product(0, here, total[()]))
         width = term.axis.length
         assert isinstance(width, int)
-        return Nest(rows, elements, "", dot, width, w.dtype, False, self._gathered(element, width))
+        return Nest(self.sparse, rows, elements, "", dot, width, w.dtype, False, self._gathered(element, width))
 
     # What is read and written.
 

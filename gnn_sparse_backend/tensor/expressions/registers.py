@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from ...compiler import CpuSchedule, Program
 from ...compiler.codegen import host_target
 from ...compiler.schedules.cpu import Prefetch
@@ -12,31 +15,49 @@ from ...planner.cpu.prefetch_distance import distance
 from ...planner.cpu.sddmm import BYTES_AHEAD, LONGEST_AHEAD
 from ...planner.cpu.tiling import register_tiles, row_lanes, sum_lanes
 from ...planner.machine import private_cache_bytes
+from ..storage.stored import Stored
 from .declared import Written
 
+SHORT = 16
+"""Elements of a row, on the average, from which a sum of one feature goes in lanes."""
 TOGETHER = 4
 """Elements whose dot products are taken side by side."""
 
 ITEM_BYTES = {"float64": 8, "int64": 8}
 
 
-def is_far(size: int) -> bool:
-    """Whether so many bytes exceed a core's own cache, so that gathers of them run ahead."""
-    return size > private_cache_bytes()
+@dataclass(frozen=True)
+class Traits:
+    """What is known of the operands that a kernel is compiled for, and makes it fast for others like them.
 
-
-def scheduled(written: Written, far: frozenset[str] = frozenset()) -> tuple[Program, CpuSchedule]:
-    """The program with its sums cut for the registers of this processor, and the schedule.
-
-    far: operands of which `is_far` holds.
+    Attributes:
+        far: operands beyond a core's own cache, whose gathers run ahead.
+        short: operands whose innermost sums have few elements, too few to fill lanes.
     """
+
+    far: frozenset[str] = frozenset()
+    short: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, operands: Mapping[str, Stored]) -> Traits:
+        far = frozenset(name for name, each in operands.items() if each.values.nbytes > private_cache_bytes())
+        stored = {name: [level.positions for level in each.structure.levels] for name, each in operands.items()}
+        sparse = {name: found for name, found in stored.items() if not operands[name].format.is_dense}
+        short = frozenset(
+            name for name, found in sparse.items() if len(found) > 1 and found[-1] < SHORT * max(found[-2], 1)
+        )
+        return cls(far, short)
+
+
+def scheduled(written: Written, traits: Traits = Traits()) -> tuple[Program, CpuSchedule]:
+    """The program with its sums cut for the registers of this processor, and the schedule."""
     program, target = written.program, host_target()
     ahead: list[Prefetch] = []
     lanes: list[tuple[str, int]] = []
     together: list[tuple[str, int]] = []
     for nest in written.nests:
         itemsize = ITEM_BYTES.get(nest.dtype, 4)
-        gathered = [name for name in nest.gathered if written.buffers[name] in far]
+        gathered = [name for name in nest.gathered if written.buffers[name] in traits.far]
         row = nest.width * itemsize
         if nest.dot:
             if (count := sum_lanes(nest.width, itemsize, target, 2)) > 1:
@@ -55,6 +76,7 @@ def scheduled(written: Written, far: frozenset[str] = frozenset()) -> tuple[Prog
             ahead += [Prefetch(elements, name, begin, count, distance(row, BYTES_AHEAD)) for name in gathered]
             begin += count
         elements = f"{nest.elements}_tile_0"
-        if (count := row_lanes(nest.width, itemsize, target)) > 1 and not refuses(program, program.iteration(elements)):
+        count = 1 if nest.sparse in traits.short else row_lanes(nest.width, itemsize, target)
+        if count > 1 and not refuses(program, program.iteration(elements)):
             lanes.append((elements, count))
     return program, CpuSchedule(prefetch=tuple(ahead), lanes=tuple(lanes), together=tuple(together))
