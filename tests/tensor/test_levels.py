@@ -90,3 +90,20 @@ def test_a_kernel_for_far_operands_is_right():
     at, sampled = found.coordinates()
     want = np.asarray(a.values) * np.einsum("er,er->e", u[at[0]], x[at[1]])
     np.testing.assert_allclose(sampled, want, rtol=1e-10, atol=1e-12)
+
+
+def test_large_results_that_are_alive_share_no_memory():
+    """They lie in memory that earlier results have left."""
+    a, x = st.array(np.eye(3), "csr"), np.ones((3, 1 << 19))
+    products = [a @ (x * n) for n in range(4)]
+    del products[1]
+    products.append(a @ (x * 7))
+    sparse_sums = [st.array(np.full((2, 1 << 19), n + 1.0), "csr") + a_of_ones() for n in range(3)]
+    for found, n in zip(products, (0, 2, 3, 7)):
+        assert bool((np.asarray(found.to_dense()) == n).all())
+    for n, found in enumerate(sparse_sums):
+        assert bool((found.values == n + 2).all()) and found.nnz == 2 << 19
+
+
+def a_of_ones() -> st.Array:
+    return st.array(np.ones((2, 1 << 19)), "csr")
