@@ -100,9 +100,7 @@ STORAGE: dict[str, tuple[str, tuple[str, ...]]] = {
     "vector_inner": ("k5", ("a = b[k] * c[k] | | d d", "a = b[k] * c[k] | | s s")),
     "spmv": (
         "i3 k3",
-        tuple(
-            f"a[i] = B[i,k] * c[k] | {f}" for f in ("d | dd d", "d | dd:1,0 d", "d | ds d", "d | ds s", "s | ss s")
-        ),
+        tuple(f"a[i] = B[i,k] * c[k] | {f}" for f in ("d | dd d", "d | dd:1,0 d", "d | ds d", "d | ds s", "s | ss s")),
     ),
     "bspmv": ("i3 k3 j2 l2", ("a[i,j] = B[i,k,j,l] * c[k,l] | dd | dsdd dd",)),
     "espmv": ("j3 i5 k5", ("a[i] = B[j,i,k] * c[k] | d | ddq d",)),
@@ -180,14 +178,8 @@ PLAIN: dict[str, dict[str, tuple[str, str]]] = {
         "transpose3 (disabled)": ("i3 j3 k3", "A[i,j,k] = B[i,j,k] + C[k,i,j] | sss | sss sss"),
         "denseIterationTranspose": ("i4 j4 k4", "C[i,j,k] = A[i,j,k] + B[k,j,i] | ddd | ddd ddd"),
     },
-    "tests-expr_storage.cpp": {
-        "copy (disabled) 1": ("i3 j3", "A[i,j] = b[j] + 0 * o[i] | dd | d d"),
-        "copy (disabled) 2": ("i3 j3", "A[i,j] = b[j] + 0 * o[i] | dd | s d"),
-        "copy (disabled) 3": ("i3 j3", "A[i,j] = b[i] + 0 * o[j] | dd | d d"),
-        "copy (disabled) 4": ("i3 j3", "A[i,j] = b[i] + 0 * o[j] | dd | s d"),
-    },
 }
-"""Tests of one expression each. The copies to a second mode name another vector, which says how long that mode is."""
+"""Tests of one expression each."""
 
 EXHAUSTED = {
     "simplify_neg": ("-B[i,j]", "ss"),
@@ -258,6 +250,75 @@ WORKSPACES: dict[str, tuple[str, str, tuple[tuple, ...]]] = {
 """tests-workspaces.cpp. Tensors of order 4 have sides of 4 in place of 16."""
 
 
+INSTEAD: dict[str, tuple[str, str]] = {
+    **{
+        f"copy (disabled) {n}": ("i3 j3", f"A[i,j] = b[{'jjii'[n]}] * o[{'iijj'[n]}] | dd | {'dsds'[n]} d")
+        for n in range(4)
+    },
+    "accumulate (disabled)": ("i8", "a[i] = a0[i] + b[i] | d | d s"),
+    "indexVarSimple": ("i3 j3", "a[i,j] = r[i] + c[j] | dd | d d"),
+    "indexVarMix": ("i3 j3", "a[i,j] = b[i,j] * (r[i] * 3 + c[j]) | dd | ss d d"),
+    "precompute2D_add": ("i16 j16", "A[i,j] = B[i,j] + C[i,j] + D[i,j] | dd | dd dd dd"),
+    "precompute4D_add": ("i4 j4 k4 l4", "A[i,j,k,l] = B[i,j,k,l] + C[i,j,k,l] + D[i,j,k,l] | dddd | dddd dddd dddd"),
+}
+"""What is written where a case is refused as it stands: a vector of ones, or of coordinates; a sum as it is."""
+
+FUNCTIONS: dict[str, tuple[str, ...]] = {
+    "deMorganIntersect": (
+        *("intersectAdd(s1, s2)", "intersectAddDeMorgan(s1, s2)", "intersectAdd(d1, d2)"),
+        *("intersectAddDeMorgan(d1, d2)", "intersectAddDeMorgan(h1, h2)", "intersectAddDeMorgan(d1, h1)"),
+        "intersectAddDeMorgan(d1, h1, s1)",
+    ),
+    "complementIntersect": tuple(
+        f"complementIntersect({each})"
+        for each in (
+            *("s1, s2", "d1, d2", "s1, d1", "d1, s1", "h1, h2", "h1, s1", "s1, s2, s3", "d1, h1, s1", "h1, d1, s1"),
+            "d1, d2, d3",
+        )
+    ),
+    "complementUnion": tuple(
+        f"complementUnion({each})"
+        for each in ("s1, s2", "d1, d2", "s1, d1", "d1, s1", "h1, h2", "h1, s1", "s1, s2, s3")
+    ),
+    "xorLattice": tuple(f"xor({each})" for each in ("s1, s2", "d1, d2", "h1, h2", "d1, s1", "h1, s1", "h1, d1")),
+    "singleCompUnion": tuple(f"identity({each})" for each in ("s1", "d1", "h1")),
+    "edgeCases": (
+        *(f"emptyIdentity({each})" for each in ("s1", "d1", "h1")),
+        *("intersectEdgeCase(s1, s2)", "unionEdgeCase(s1, s2)"),
+    ),
+}
+"""tests-merge_lattice.cpp: functions that a user defines, with the set of coordinates that they are of."""
+
+HASHED = (
+    *("h1", "-h1", "d1 * h1", "h1 * d1", "s1 * h1", "h1 * s1", "h1 * h2", "h1 * h2 * h3"),
+    *("d1 + h1", "h1 + d1", "h1 + h2", "h1 + h2 + h3"),
+)
+"""The same file: levels that are hash tables."""
+
+
+def refused() -> Iterator[tuple[str, str, str, str]]:
+    """(file, test, expression, the words of the refusal) of what is refused as it is written."""
+    for test, values in FUNCTIONS.items():
+        for value in values:
+            name, _, arguments = value.partition("(")
+            expression = f"r[i] = {name}({re.sub(r'([dhs][0-9])', lambda found: found[0] + '[i]', arguments)}"
+            yield "tests-merge_lattice.cpp", test, expression, f"function '{name}' is not one of exp, log, sqrt"
+    for n in range(4):
+        kept, gone = "jjii"[n], "iijj"[n]
+        words = f"index '{gone}' of the result is in no operand"
+        yield "tests-expr_storage.cpp", f"copy (disabled) {n}", f"A[i,j] = b[{kept}]", words
+    yield "tests-expr.cpp", "accumulate (disabled)", "a[i] += b[i]", r"the result a\[i\] wants '=', not '\+'"
+    yield "tests-expr.cpp", "indexVarSimple", "a[i,j] = i + j", "i is not given; there are none"
+    yield "tests-expr.cpp", "indexVarMix", "a[i,j] = b[i,j] * (i * 3 + j)", "i is not given; there are b"
+
+
+SUMS = {
+    "precompute2D_add": ("B[i,j] + C[i,j]", ("i", "j"), ("i1", "j1"), "ws"),
+    "precompute4D_add": ("B[i,j,k,l] + C[i,j,k,l]", ("i", "j", "k", "l"), ("i1", "j1", "k1", "l1"), "ws1"),
+}
+"""tests-workspaces.cpp: sums in a workspace."""
+
+
 def _case(file: str, test: str, line: str, sizes: str, schedule: tuple[tuple, ...] = ()) -> Case:
     expression, format, formats = (part.strip() for part in line.split("|"))
     return Case(file, test.strip(), expression, format, tuple(formats.split()), sized(sizes), schedule)
@@ -285,3 +346,9 @@ def scheduled() -> Iterator[Case]:
         yield _case("tests-merge_lattice.cpp", test, _lattice(value), "i11", schedule)
     for test, (sizes, line, schedule) in WORKSPACES.items():
         yield _case("tests-workspaces.cpp", test, line, sizes, schedule)
+
+
+def instead() -> Iterator[Case]:
+    """Those that compute what refused ones would."""
+    for test, (sizes, line) in INSTEAD.items():
+        yield _case("instead", test, line, sizes)

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import ast
 import itertools
-
 import re
 
 import numpy as np
 import pytest
 
 from gnn_sparse_backend import tensor as st
-from tests.tensor.taco_cases import EXHAUSTED, Case, expressions, scheduled
+from tests.tensor.taco_cases import EXHAUSTED, HASHED, SUMS, Case, expressions, instead, refused, scheduled
 
 LEVELS = {"d": "dense", "s": "compressed", "q": "slots"}
-EXPRESSIONS, SCHEDULED = list(expressions()), list(scheduled())
+EXPRESSIONS, SCHEDULED, INSTEAD = list(expressions()), list(scheduled()), list(instead())
 BINARY = {ast.Add: np.add, ast.Sub: np.subtract, ast.Mult: np.multiply, ast.Div: np.divide}
 MEETING = {ast.Add: np.logical_or, ast.Sub: np.logical_or, ast.Mult: np.logical_and, ast.Div: np.logical_and}
 
@@ -35,7 +34,7 @@ def values_of(case: Case) -> dict[str, np.ndarray]:
         rng = np.random.default_rng([*name.encode(), *shape])
         x = rng.integers(-4, 9, shape).astype(float)
         if not shape or letters.startswith("q") or "/" in case.expression:
-            x = np.where(x == 0, 2.0, x)
+            x = np.exp2(rng.integers(0, 4, shape))
         elif "q" in letters:
             column = rng.integers(0, shape[-1], shape[:-1])
             x = x * (np.arange(shape[-1]) == column[..., None]) * (rng.random(shape[:-1]) < 0.8)[..., None]
@@ -167,4 +166,40 @@ def made(case: Case, values: dict[str, np.ndarray]) -> st.Statement:
 def test_schedules(case):
     values = values_of(case)
     found = st.compile(made(case, values))(**arrays_of(case, values))
+    agree(found, reference(case.expression, values))
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize("file, test, expression, words", list(refused()), ids=lambda value: value)
+def test_refusals(file, test, expression, words):
+    operands = {name: np.ones(3) for name in ("a", "b", "d1", "h1", "s1") if f"{name}[i]" in expression}
+    if "b[i,j]" in expression:
+        operands["b"] = np.eye(3)
+    if "b[j]" in expression:
+        operands["b"] = np.ones(3)
+    with pytest.raises(st.NotationError, match=words):
+        st.evaluate(expression, **operands)
+
+
+def test_levels_that_are_hash_tables_are_refused():
+    assert len(HASHED) == 12
+    with pytest.raises(st.FormatError, match="level 'hashed' is not one of 'dense', 'compressed'"):
+        st.Format(("hashed",))
+
+
+@pytest.mark.parametrize("test", SUMS)
+def test_a_sum_in_a_workspace_is_refused(test):
+    case = next(case for case in INSTEAD if case.test == test)
+    expression, loops, inside, workspace = SUMS[test]
+    with pytest.raises(st.ScheduleError, match=f"{re.escape(expression)} is not a product of tensors"):
+        made(case, values_of(case)).precompute(expression, loops, inside, workspace)
+
+
+@pytest.mark.short(2)
+@pytest.mark.parametrize("case", INSTEAD, ids=lambda case: case.test)
+def test_what_computes_the_same(case):
+    values = values_of(case)
+    found = st.evaluate(case.expression, format=format_of(case.format), **arrays_of(case, values))
     agree(found, reference(case.expression, values))
