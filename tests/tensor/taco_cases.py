@@ -252,12 +252,12 @@ WORKSPACES: dict[str, tuple[str, str, tuple[tuple, ...]]] = {
 
 INSTEAD: dict[str, tuple[str, str]] = {
     **{
-        f"copy (disabled) {n}": ("i3 j3", f"A[i,j] = b[{'jjii'[n]}] * o[{'iijj'[n]}] | dd | {'dsds'[n]} d")
+        f"copy (disabled) {n}": ("i3 j3", f"A[i,j] = b[{'jjii'[n]}] * ones[{'iijj'[n]}] | dd | {'dsds'[n]} d")
         for n in range(4)
     },
     "accumulate (disabled)": ("i8", "a[i] = a0[i] + b[i] | d | d s"),
-    "indexVarSimple": ("i3 j3", "a[i,j] = r[i] + c[j] | dd | d d"),
-    "indexVarMix": ("i3 j3", "a[i,j] = b[i,j] * (r[i] * 3 + c[j]) | dd | ss d d"),
+    "indexVarSimple": ("i3 j3", "a[i,j] = place_i[i] + place_j[j] | dd | d d"),
+    "indexVarMix": ("i3 j3", "a[i,j] = b[i,j] * (place_i[i] * 3 + place_j[j]) | dd | ss d d"),
     "precompute2D_add": ("i16 j16", "A[i,j] = B[i,j] + C[i,j] + D[i,j] | dd | dd dd dd"),
     "precompute4D_add": ("i4 j4 k4 l4", "A[i,j,k,l] = B[i,j,k,l] + C[i,j,k,l] + D[i,j,k,l] | dddd | dddd dddd dddd"),
 }
