@@ -119,7 +119,7 @@ class Places:
         """How many positions a relation speaks of."""
         key, level, fused = self.level(graph, made)
         axis = self.axes[key].all[level]
-        if fused or level == 0:
+        if fused or axis == self.axes[key].levels[0]:  # above a first level there is at most a root of one element
             return elements_of(axis)
         parents = env.visited.get(key, ())[:level]
         if len(parents) < level:
