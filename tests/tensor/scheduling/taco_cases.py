@@ -84,6 +84,7 @@ SPMV, SPMV_SIZES = "y[i] = A[i,j] * x[j]", {"i": 21, "j": 19}
 CSR_AND_VECTOR = {"A": "ds", "x": "d"}
 MERGED = "y[i] = A[i,j] * B[i,j] * x[j]"
 MERGED_FORMATS, MERGED_SIZES = {"A": "ss", "B": "ds", "x": "s"}, {"i": 40, "j": 17}
+LAST = "; parallelize thread thread temporary"
 BLOCKS = "split i i0 i1 2; split i0 block thread 2; "
 
 SCHEDULING = (
@@ -145,7 +146,7 @@ SCHEDULING = (
             DOT,
             {"A": "s", "B": "d"},
             V8,
-            commands(text.replace("RACE", race if race == "temporary" else "atomics")),
+            commands(text.replace("RACE", race if race == "temporary" else "atomics").removesuffix(LAST)),
             "is for threads of the CPU" if race == "temporary" and "block" in text else "",
             on_gpu="block" in text,
         )
@@ -184,7 +185,8 @@ SCHEDULING = (
         CSR_AND_VECTOR,
         {"i": 35, "j": 20},
         commands(
-            "split i block block_row 32; split block_row warp_row warp 8; pos j jpos A[i,j]; split jpos element thread 32;"
+            "split i block block_row 32; split block_row warp_row warp 8; pos j jpos A[i,j];"
+            "split jpos element thread 32;"
             "reorder block warp warp_row thread element; parallelize block block none; parallelize warp warp none;"
             "parallelize thread thread temporary"
         ),

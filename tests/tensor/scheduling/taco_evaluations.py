@@ -177,9 +177,9 @@ GPU = (
         {"B": "ds", "C": "dd", "D": "dd"},
         {"i": 6, "j": 128, "k": 7},
         commands(
-            "reorder i k j; fuse i k f; pos f fpos B[i,k]; "
-            + NZ
-            + "split j du thread 32; bound du dv 4 most; reorder block warp nnz thread dv; unroll dv; parallelize block block atomics; parallelize warp warp atomics; parallelize thread thread parallel_reduction"
+            "reorder i k j; fuse i k f; pos f fpos B[i,k]; " + NZ + "split j du thread 32; bound du dv 4 most; "
+            "reorder block warp nnz thread dv; unroll dv; parallelize block block atomics; "
+            "parallelize warp warp atomics; parallelize thread thread parallel_reduction"
         ),
         BETWEEN,
         on_gpu=True,

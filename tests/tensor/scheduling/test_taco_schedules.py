@@ -29,7 +29,7 @@ def scheduled(port: Port):
     return made, given
 
 
-@pytest.mark.short(60)
+@pytest.mark.short(40)
 @pytest.mark.parametrize("port", RUN, ids=lambda port: port.test)
 def test_equal(port):
     made, given = scheduled(port)
