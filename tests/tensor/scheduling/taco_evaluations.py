@@ -165,7 +165,8 @@ GPU = (
         {"A": "ss", "B": "dd"},
         {"i": 5, "j": 6, "k": 128},
         commands(
-            "pos i ip A[i,j]; split ip block ip1 32; split ip1 warp row 4; split k thread col 32; "
+            "pos i ip A[i,j]; split ip block ip1 32; split ip1 warp row 4; "
+            "bound k kb 128 exact; split kb thread col 32; "
             "reorder block warp row thread col j;" + UNITS
         ),
         BETWEEN,

@@ -14,7 +14,8 @@ def values(case: Case) -> np.ndarray:
     result = products(case.expression)[0]
     name = case.expression.partition(" ")[0].partition("[")[0]
     text = case.expression.replace(" ", "").replace("[", "(").replace("]", ")")
-    out = np.zeros(tuple(case.sizes[index] for index in result), np.float32)
+    kind = np.float32 if result else np.float64  # a type is said beside a format, and a scalar has none
+    out = np.zeros(tuple(case.sizes[index] for index in result), kind)
     order = list(dict.fromkeys(name for name, _ in accesses(case.expression)))
     formats = [f"{n}:{'d' * x.ndim}" for n, x in ((name, out), *((n, dense[n]) for n in order)) if x.ndim]
     built = taco.build(text, tuple(formats), "", "compute")
