@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import re
 import subprocess
 import tempfile
 import time
@@ -105,7 +106,9 @@ class Operand:
 
 @dataclass(frozen=True)
 class Built:
-    """C of TACO, compiled. lines: of C, of the function. compile_s: of TACO and of ``cc``; code_bytes: machine code."""
+    """C of TACO, compiled. lines: of C, of the function. taco_s, cc_s: of TACO and of ``cc``; code_bytes: machine code;
+    parameters: of the function, the result first.
+    """
 
     library: ctypes.CDLL
     schedule: str
@@ -113,6 +116,7 @@ class Built:
     taco_s: float
     cc_s: float
     code_bytes: int
+    parameters: tuple[str, ...]
 
 
 def tool() -> Path:
@@ -138,7 +142,8 @@ def build(expression: str, formats: tuple[str, ...], schedule: str, function: st
     key = hashlib.sha256(repr((expression, formats, schedule)).encode()).hexdigest()[:16]
     source, library = (Path(_folder().name) / f"{key}.{kind}" for kind in ("c", "so"))
     types = [f"-t={format.split(':')[0]}:float" for format in formats]
-    command = [path, expression, *(f"-f={format}" for format in formats), *types, f"-write-source={source}"]
+    given = [f"-f={format}" for format in formats if not format.endswith(":")]  # a number has no format
+    command = [path, expression, *given, *types, f"-write-source={source}"]
     environment = os.environ | {"LD_LIBRARY_PATH": str(path.parent.parent / "lib")}
     begin = time.perf_counter()
     told = subprocess.run(
@@ -147,7 +152,9 @@ def build(expression: str, formats: tuple[str, ...], schedule: str, function: st
     if told.returncode or not source.exists():
         raise Unable(f"TACO refuses the schedule {schedule!r}: {(told.stdout + told.stderr).strip()[-200:]}")
     middle = time.perf_counter()
-    subprocess.run(["cc", *FLAGS, source, "-o", library, "-lm"], check=True, capture_output=True)
+    told = subprocess.run(["cc", *FLAGS, source, "-o", library, "-lm"], capture_output=True, text=True)
+    if told.returncode:
+        raise Unable(f"the C of TACO for {expression} does not compile: {told.stderr.strip()[:200]}")
     end = time.perf_counter()
     text = source.read_text()
     body = text[text.index(f"int {function}(") :]
@@ -159,6 +166,7 @@ def build(expression: str, formats: tuple[str, ...], schedule: str, function: st
         middle - begin,
         end - middle,
         int(sizes.split()[0]),
+        tuple(re.findall(r"\*(\w+)", body[: body.index(")")])),
     )
 
 
@@ -222,7 +230,7 @@ def _call(problem: Problem, schedule: str) -> Call:
     several = place.operation.matrices > 1
     function = "evaluate" if several else "compute"
     formats, operands, in_our_order = _several(problem) if several else _single(problem)
-    expression = _notation(place.expression)
+    expression = notation(place.expression)
     if place.op == "mttkrp" and given.order == 3:  # the innermost product first, so that it can be precomputed
         expression = "A(i,r)=B(i,j,k)*D(k,r)*C(j,r)"
         operands[2], operands[3] = operands[3], operands[2]
@@ -230,7 +238,7 @@ def _call(problem: Problem, schedule: str) -> Call:
     return Call(built, getattr(built.library, function), operands, in_our_order, several)
 
 
-def _notation(expression: str) -> str:
+def notation(expression: str) -> str:
     return expression.replace("[", "(").replace("]", ")").replace(" ", "")
 
 
@@ -243,9 +251,9 @@ def _several(problem: Problem) -> tuple[list[str], list[Operand], Callable]:
     shape = problem.wanted.shape
 
     def ordered(result: Operand) -> scipy.sparse.csr_matrix:
-        offsets = _read(result.modes[1][0], shape[0] + 1, np.int32)
+        offsets = read(result.modes[1][0], shape[0] + 1, np.int32)
         indices, values = (
-            _read(address, int(offsets[-1]), dtype)
+            read(address, int(offsets[-1]), dtype)
             for address, dtype in ((result.modes[1][1], np.int32), (result.struct.vals, np.float32))
         )
         return scipy.sparse.csr_matrix((values, indices, offsets), shape)
@@ -254,7 +262,7 @@ def _several(problem: Problem) -> tuple[list[str], list[Operand], Callable]:
     return [f"{name}:ds" for name in "A" + names], operands, ordered
 
 
-def _read(address: int, count: int, dtype: type) -> np.ndarray:
+def read(address: int, count: int, dtype: type) -> np.ndarray:
     size = count * np.dtype(dtype).itemsize
     return np.frombuffer((ctypes.c_char * size).from_address(address), dtype).copy()
 

@@ -30,6 +30,7 @@ def answer_of(name: str, problem: Problem):
     return getattr(call, "in_our_order", lambda answer: answer)(call())
 
 
+@pytest.mark.short(12)
 @pytest.mark.parametrize("name", ["gsb", "scipy", "torch", pytest.param("taco", marks=TACO)])
 @pytest.mark.parametrize("place", PLACES, ids=str)
 def test_every_contender_is_right(place, name):

@@ -176,3 +176,13 @@ def test_levels_are_axes(format, kinds, rooted):
 
 def test_the_room_is_reached_from_the_package():
     assert gsb.tensor is st
+
+
+def test_a_kernel_for_different_coordinates_takes_the_same_ones():
+    """The reverse does not hold: what was compiled as one structure is visited as one."""
+    one, other = (st.array(sparse(4, 5, seed=seed), "csr") for seed in (1, 2))
+    kernel = st.compile("R[i,j] = A[i,j] + B[i,j]", A=one, B=other)
+    np.testing.assert_array_equal(kernel(A=one, B=one).to_dense(), 2 * one.to_dense())
+    kernel = st.compile("R[i,j] = A[i,j] + B[i,j]", A=one, B=one)
+    with pytest.raises(TypeError, match="operand B is csr .* of structure 0"):
+        kernel(A=one, B=other)

@@ -23,6 +23,7 @@ def values(x: np.ndarray, dtype: str) -> np.ndarray:
     return (x * 3).astype(dtype)
 
 
+@pytest.mark.short(5)
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int64"])
 @pytest.mark.parametrize(("order", "width"), [(2, 1), (2, 40), (2, 300), (3, 3), (3, 17), (3, 130), (4, 33), (5, 2)])
 def test_factored_sums(order, width, dtype):
@@ -41,6 +42,7 @@ def test_factored_sums(order, width, dtype):
         close(st.evaluate(expression, B=st.array(t, format), **factors), want, dtype, terms)
 
 
+@pytest.mark.short(5)
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int64"])
 @pytest.mark.parametrize("width", [1, 2, 7, 64, 100, 513])
 def test_sampled_products(width, dtype):
@@ -88,3 +90,20 @@ def test_a_kernel_for_far_operands_is_right():
     at, sampled = found.coordinates()
     want = np.asarray(a.values) * np.einsum("er,er->e", u[at[0]], x[at[1]])
     np.testing.assert_allclose(sampled, want, rtol=1e-10, atol=1e-12)
+
+
+def test_large_results_that_are_alive_share_no_memory():
+    """They lie in memory that earlier results have left."""
+    a, x = st.array(np.eye(3), "csr"), np.ones((3, 1 << 19))
+    products = [a @ (x * n) for n in range(4)]
+    del products[1]
+    products.append(a @ (x * 7))
+    sparse_sums = [st.array(np.full((2, 1 << 19), n + 1.0), "csr") + a_of_ones() for n in range(3)]
+    for found, n in zip(products, (0, 2, 3, 7)):
+        assert bool((np.asarray(found.to_dense()) == n).all())
+    for n, found in enumerate(sparse_sums):
+        assert bool((found.values == n + 2).all()) and found.nnz == 2 << 19
+
+
+def a_of_ones() -> st.Array:
+    return st.array(np.ones((2, 1 << 19)), "csr")

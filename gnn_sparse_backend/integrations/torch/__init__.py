@@ -47,7 +47,7 @@ _DRAWN = (
     (torch, "bernoulli", bernoulli),
     (Tensor, "bernoulli_", bernoulli_),
 )
-_UNITS = ((torch, "relu", relu), (Tensor, "relu", relu))
+_UNITS = ((torch, "relu", relu),)  # not that of Tensor: subclasses would be told of another function
 
 
 def _asking(replaced):

@@ -30,7 +30,7 @@ _PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def relu(input):
-    """In the place of ``torch.relu`` and ``Tensor.relu``."""
+    """In the place of ``torch.relu``, which ``F.relu`` and ``nn.ReLU`` call."""
     if is_dynamo_compiling() or type(input) not in _PLAIN or input.numel() < LEAST or not input.requires_grad:
         return PASS
     if not torch.is_grad_enabled() or input.dtype not in FLOATING or not input.is_cpu:
@@ -64,7 +64,7 @@ class _Unit(Function):
             recipe = grad._recipe
             if type(recipe) is _Dropped and recipe.pending():
                 return recipe.behind_unit()
-            grad = value(grad, "a gradient")
+            grad = value(grad, "the gradient of a message that was used below autograd")
         return aten.threshold_backward(grad, out, 0)
 
 

@@ -109,21 +109,23 @@ class Places:
     def level(self, graph: Graph, made: Pos) -> tuple[Key, int, bool]:
         """The structure, the axis of it whose positions are meant, and whether they are those of all its elements."""
         key = self.key(made.access)
-        found = self.axes[key]
         indices = list(dict.fromkeys(above(graph, made.of)))
-        root = len(found.all) - len(found.levels)
         last = max(n for n, index in enumerate(key[1]) if index in indices)
-        return key, root + last, len(indices) > 1
+        return key, self.roots(key) + last, len(indices) > 1
+
+    def roots(self, key: Key) -> int:
+        """How many axes of one element are above the levels of a structure."""
+        return len(self.axes[key].all) - len(self.axes[key].levels)
 
     def count(self, graph: Graph, made: Pos, env: Env) -> Expr:
         """How many positions a relation speaks of."""
         key, level, fused = self.level(graph, made)
         axis = self.axes[key].all[level]
-        if fused or level == 0:
+        if fused or level <= self.roots(key):  # nothing is above that has more than one element
             return elements_of(axis)
         parents = env.visited.get(key, ())[:level]
         if len(parents) < level:
-            outer = ", ".join(key[1][: level - len(self.axes[key].all) + len(self.axes[key].levels)])
+            outer = ", ".join(key[1][: level - self.roots(key)])
             raise ScheduleError(
                 f"pos({made.of}, {made.position}, {made.access}): how many positions {made.position} has depends on "
                 f"{outer}; reorder the loops so that those over {made.position} and its parts are inside"

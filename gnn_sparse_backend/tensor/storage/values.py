@@ -82,7 +82,23 @@ def empty_like(values: Values, count: int) -> Values:
     size = count * values.dtype.itemsize
     if size < WORTHWHILE or not POOL.limit or os.name != "posix":
         return np.empty(count, values.dtype)
-    return np.frombuffer(POOL.lease(size), values.dtype, count)
+    return np.asarray(_Leased(POOL.lease(size), values.dtype, count))
+
+
+class _Leased:
+    """Memory of the pool as NumPy takes it: the array keeps this object, and with it the lease. Of a memoryview NumPy
+    would keep what the view shows alone.
+    """
+
+    def __init__(self, view: memoryview, dtype: Any, count: int) -> None:
+        self._view = view
+        address = np.frombuffer(view, np.uint8).ctypes.data
+        self.__array_interface__ = {
+            "data": (address, False),
+            "shape": (count,),
+            "typestr": dtype.str,
+            "version": 3,
+        }
 
 
 def spread(values: Values, positions: np.ndarray, count: int) -> Values:

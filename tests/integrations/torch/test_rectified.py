@@ -52,8 +52,8 @@ def step(loss, dtype=torch.float32, size=700):
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(
     "unit",
-    [lambda x: torch.relu(x), F.relu, lambda x: x.relu(), torch.nn.ReLU()],
-    ids=["relu", "F.relu", "Tensor.relu", "ReLU"],
+    [lambda x: torch.relu(x), F.relu, torch.nn.ReLU()],
+    ids=["relu", "F.relu", "ReLU"],
 )
 def test_both_are_one_pass_on_the_way_back(joined, unit, dtype):
     same(step(lambda x: F.dropout(unit(x), 0.3), dtype), 0, "dropout")

@@ -116,6 +116,19 @@ def test_a_row_of_a_product_in_a_workspace(spmm):
     agree(made, A @ B, A=st.array(A, "csr"), B=B, compiled=True)
 
 
+def test_positions_of_a_first_level_that_is_compressed():
+    """They are those of all its elements: no loop is around."""
+    t = st.array(A, "dcsr")
+    made = st.statement("y[i] = A[i,j] * x[j]", A=t, x=X).pos("i", "p", "A[i,j]").split("p", "p0", "p1", 4)
+    for statement in (made, made.parallelize("p0", "threads")):
+        agree(statement, A @ X, A=t, x=X, compiled=statement is not made)
+
+
+def test_a_workspace_that_is_filled_from_another_one(spmv):
+    made = spmv.precompute("A[i,j] * x[j]", "j", "jp", "w").precompute("x[j]", "jp", "jx", "v")
+    agree(made, A @ X, A=st.array(A, "csr"), x=X)
+
+
 def test_one_sum_on_all_threads():
     made = st.statement("a = x[i] * z[i]", x=X, z=X + 1).divide("i", "i0", "i1", 3)
     made = made.parallelize("i0", "threads", "parallel_reduction")

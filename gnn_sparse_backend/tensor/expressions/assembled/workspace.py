@@ -23,8 +23,8 @@ BLOCK = 8
 """Columns that are looked at together."""
 ALWAYS_RANKED = 64
 """Elements of a row up to which all pairs are compared, however few columns there are."""
-COMPARED_AT_ONCE = 16
-"""Columns that are compared in the time of looking at one block."""
+COLUMNS_OF_A_PAIR = 2
+"""Columns that are looked through, by blocks, in the time of comparing two elements."""
 FIRST, SHARES = "first", "shares"
 
 
@@ -81,7 +81,7 @@ class Workspace(Assembly):
             self.count[g, r] = seen[0]
             return
         length = self.count[g, r]
-        compared, most = length * length, number(self.columns.length) * COMPARED_AT_ONCE
+        compared, most = length * length * COLUMNS_OF_A_PAIR, number(self.columns.length)
         short = either(length <= ALWAYS_RANKED, compared <= most)
         long = both(length > ALWAYS_RANKED, compared > most)
         for kind, condition, fill in (("Short", short, self.ranked), ("Long", long, self.looked_through)):
