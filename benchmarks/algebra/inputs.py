@@ -81,7 +81,7 @@ def _uniform(seed: int) -> Input:
     return of_keys("uniform", "generated, every place as likely", shape, _drawn(shape, (1.0, 1.0), nnz, seed), seed)
 
 
-def _like(name: str, origin: str, shape: tuple[int, ...], nnz: int, skew: tuple[float, ...]) -> Callable[[int], Input]:
+def like(name: str, origin: str, shape: tuple[int, ...], nnz: int, skew: tuple[float, ...]) -> Callable[[int], Input]:
     return lambda seed: of_keys(name, origin, shape, _drawn(shape, skew, nnz, seed), seed)
 
 
@@ -114,24 +114,24 @@ MATRICES: dict[str, Callable[[int], Input]] = {
     "power-law": _of_graph("power-law"),
 }
 TENSORS: dict[str, Callable[[int], Input]] = {
-    "facebook": _like(
+    "facebook": like(
         "facebook", "generated at the size of FROSTT's facebook", (1_591, 63_891, 63_890), 737_934, (1.5, 2.0, 2.0)
     ),
-    "nell-2": _like(
+    "nell-2": like(
         "nell-2",
         "generated at the shape of FROSTT's nell-2, 10 million of its 77 million elements",
         (12_092, 9_184, 28_818),
         10_000_000,
         (2.0, 2.0, 2.0),
     ),
-    "nips": _like(
+    "nips": like(
         "nips", "generated at the size of FROSTT's nips", (2_482, 2_862, 14_036, 17), 3_101_609, (1.2, 1.5, 2.0, 1.0)
     ),
 }
 SMALL: dict[str, Callable[[int], Input]] = {
-    "small-matrix": _like("small-matrix", "generated", (300, 200), 2_000, (1.5, 1.0)),
-    "small-tensor": _like("small-tensor", "generated", (40, 30, 50), 3_000, (1.5, 1.0, 2.0)),
-    "small-of-4": _like("small-of-4", "generated", (12, 9, 14, 5), 900, (1.0, 1.5, 1.0, 1.0)),
+    "small-matrix": like("small-matrix", "generated", (300, 200), 2_000, (1.5, 1.0)),
+    "small-tensor": like("small-tensor", "generated", (40, 30, 50), 3_000, (1.5, 1.0, 2.0)),
+    "small-of-4": like("small-of-4", "generated", (12, 9, 14, 5), 900, (1.0, 1.5, 1.0, 1.0)),
 }
 INPUTS = {**MATRICES, **TENSORS, **SMALL}
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.algebra import taco
-from benchmarks.algebra.inputs import Input, _like
+from benchmarks.algebra.inputs import Input, like
 from benchmarks.algebra.problem import Place, Problem
 from benchmarks.support import report
 from benchmarks.support.timing import Rules, interleaved
@@ -88,7 +88,7 @@ class Study:
         for name, (height, columns, count, skew) in self.shapes.items():
             # elements of a matrix go with its area, so that a small one is as full
             shape = max(2, int(height * scale)), max(2, int(columns * scale))
-            found.append(_like(name, "generated", shape, max(1, int(count * scale * scale)), (skew, 1.0))(seed))
+            found.append(like(name, "generated", shape, max(1, int(count * scale * scale)), (skew, 1.0))(seed))
         return found
 
 
@@ -116,9 +116,7 @@ def measure(study: Study, scale: float, budget: float, seed: int = 0) -> list[di
         for name, schedule in study.schedules.items():
             begin = time.perf_counter()
             try:
-                statement = st.statement(problem.place.expression, **arrays)
-                kernel = st.compile(statement if schedule is None else schedule(statement)) if schedule else None
-                kernel = kernel or st.compile(problem.place.expression, **arrays)
+                kernel = _kernel(schedule, problem.place.expression, arrays)
             except st.ScheduleError as refused:
                 unable[name] = str(refused)
                 continue
@@ -137,11 +135,19 @@ def measure(study: Study, scale: float, budget: float, seed: int = 0) -> list[di
     return cells
 
 
+def _kernel(schedule: Schedule | None, expression: str, arrays: Mapping[str, Any]) -> Any:
+    from gnn_sparse_backend import tensor as st
+
+    if schedule is None:
+        return st.compile(expression, **arrays)
+    return st.compile(schedule(st.statement(expression, **arrays)))
+
+
 def gpu_sources(architectures: tuple[str, ...] = ("sm_80", "sm_90")) -> dict[str, int]:
     """Characters of the CUDA source of the GPU's schedule, for each architecture. Nothing is run."""
     from gnn_sparse_backend import tensor as st
 
-    given = _like("small", "generated", (300, 200), 2_000, (1.5, 1.0))(0)
+    given = like("small", "generated", (300, 200), 2_000, (1.5, 1.0))(0)
     arrays = {"B": st.array(given.csr), "C": st.array(np.ones(200, np.float32))}
     scheduled = on_gpu(st.statement("A[i] = B[i,j] * C[j]", **arrays))
     return {name: len(scheduled.cuda(name)) for name in architectures}
@@ -167,12 +173,7 @@ def measure_compile(study: Study, name: str) -> dict:
     folder = Path(os.environ["GSB_CACHE_DIR"])
     before, schedule = set(folder.rglob("*.so")), study.schedules[name]
     begin = time.perf_counter()
-    kernel = (
-        st.compile(problem.place.expression, **arrays)
-        if schedule is None
-        else st.compile(schedule(st.statement(problem.place.expression, **arrays)))
-    )
-    kernel(**arrays)
+    _kernel(schedule, problem.place.expression, arrays)(**arrays)
     seconds = time.perf_counter() - begin
     libraries = sorted(set(folder.rglob("*.so")) - before)
     told = subprocess.run(["size", *libraries], capture_output=True, text=True, check=True).stdout.splitlines()[1:]
@@ -192,7 +193,7 @@ def of_taco() -> dict[str, dict]:
     """Of TACO's fastest schedules: its seconds, those of the C compiler, and bytes of machine code."""
     found = {}
     for op, width in (("spmv", 1), ("spmm", 32)):
-        given = _like("small", "generated", (1_000, 1_000), 400, (1.0, 1.0))(0)
+        given = like("small", "generated", (1_000, 1_000), 400, (1.0, 1.0))(0)
         built = taco.call_of(Problem(Place(op, given, width))).built
         found[op] = {"taco_s": built.taco_s, "cc_s": built.cc_s, "code_bytes": built.code_bytes}
     return found
