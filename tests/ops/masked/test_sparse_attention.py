@@ -213,3 +213,13 @@ def test_under_compile_autocast_and_fake_tensors():
     torch.library.opcheck(torch.ops.gsb.masked_sddmm.default, (*arrays, *ours[:2]))
     values = gsb.masked_sddmm(mask, q, k).requires_grad_()
     torch.library.opcheck(torch.ops.gsb.masked_spmm.default, (*arrays, values, ours[2], False))
+
+
+def test_scores_that_overflow_weigh_nothing():
+    """Minus infinity beside a finite score has no weight, however large its value is; alone it gives 0."""
+    q = torch.tensor([1e30, 1e30, 0.0]).view(1, 1, 3, 1)
+    k = torch.tensor([-1e30, 0.0, -1e30]).view(1, 1, 3, 1)
+    v = torch.tensor([1e38, 2.0, 3e38]).view(1, 1, 3, 1)
+    allowed = torch.tensor([[True, True, True], [True, False, True], [False, True, False]])
+    found = gsb.sparse_attention(q, k, v, gsb.masks.blocks(allowed, 1), scale=1.0)
+    assert found.flatten().tolist() == [2.0, 0.0, 2.0]

@@ -48,7 +48,8 @@ class OnlineSoftmax:
             with b.each("weigh", spec.block) as j, b.lanes("weight") as c:
                 at = j * spec.line + (vector * lanes + c)
                 less = scores[at] - New[c]
-                scores[at] = exp(select(less < self.least, self.least, less))
+                weight = exp(select(less < self.least, self.least, less))
+                scores[at] = select(less < self.least, self.zero, weight)
         hide(number(0.0, spec.accumulator))
         with b.each("sum", spec.line // lanes) as vector:
             Total = p.local("Total", (b.C,), spec.accumulator)
