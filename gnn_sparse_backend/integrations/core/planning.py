@@ -10,6 +10,7 @@ import torch
 from ...ops.convolution.explain import ConvExplanation
 from ...ops.core.prepared import KINDS
 from ...ops.message.linear_order import LinearOrder
+from ...ops.random.draws import torch_draws_so
 from ...ops.relational.explain import RelationalExplanation
 from ...tuning.explain import Explanation, OnePlan, explain_structure, named
 from ...tuning.precompile import precompile_graphs
@@ -117,6 +118,7 @@ def precompile(
         if not all(isinstance(name, str) for name in names):
             raise TypeError(f"ops must be names of operators, got {ops!r:.80} of type {type(ops).__name__}")
         ops = tuple(names)
+    torch_draws_so()  # makes the kernel of dropouts, which is no graph's, and which layers ask for at their first step
     return precompile_graphs(
         structures_of(data, kinds_of(ops, features)),
         features,
