@@ -75,7 +75,7 @@ def test_there_is_no_code_for_other_processors():
 
 
 @on_tiles
-@pytest.mark.short(3)
+@pytest.mark.short(1)
 @pytest.mark.parametrize("start", ["zero", "fill"])
 @pytest.mark.parametrize("rows, columns, terms", [(16, 16, 32), (16, 32, 64), (32, 32, 32), (16, 48, 96), (48, 16, 64)])
 def test_tiles_compute_what_the_loops_say(rows, columns, terms, start):
