@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 
@@ -107,3 +109,15 @@ def test_large_results_that_are_alive_share_no_memory():
 
 def a_of_ones() -> st.Array:
     return st.array(np.ones((2, 1 << 19)), "csr")
+
+
+def test_a_kernel_keeps_no_operand_alive():
+    a = st.array(sparse(9, 8), "csr")
+    kernel = st.compile("y[i] = A[i,j] * x[j]", A=a, x=dense(8))
+    first = kernel(A=a, x=dense(8))
+    assert np.array_equal(kernel(A=a, x=dense(8)).values, first.values)
+    indices = weakref.ref(a.structure.levels[1].indices)
+    del a
+    assert indices() is None
+    other = sparse(9, 8, seed=2)
+    np.testing.assert_allclose(kernel(A=st.array(other, "csr"), x=dense(8)).to_dense(), other @ dense(8))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ..storage.stored import Stored
@@ -19,11 +20,12 @@ class Call:
 
     def __init__(self, plan: Plan, operands: Mapping[str, Stored], sizes: Mapping[str, int]) -> None:
         self.plan = plan
-        self.known = {name: _Known.of(stored) for name, stored in operands.items()}
+        # index arrays are not kept alive: without them nothing fits
+        gone = partial(_emptied, weakref.ref(self))
+        self.known = {name: _Known.of(stored, gone) for name, stored in operands.items()}
         self.structure = result_structure(plan, operands, sizes)
-        self.shape = values_shape(plan, self.structure)
-        out = result_of(plan, operands, self.structure.positions)
-        self.arguments = arguments(plan, plan.written, operands, sizes, {VALUES: out.reshape(self.shape)})
+        out = result_of(plan, operands, self.structure.positions).reshape(values_shape(plan, self.structure))
+        self.arguments = arguments(plan, plan.written, operands, sizes, {VALUES: out})
         names = plan.written.program.parameter_names
         buffers = plan.written.buffers
         # where the values of which operand go, in which shape; "" is the result
@@ -46,6 +48,13 @@ class Call:
             given[at] = (argument(operands[name].values) if name else out).reshape(shape)
         self.plan.kernel(*given)
         return Stored(self.structure, to_dtype(out, self.plan.dtype))
+
+
+def _emptied(call: weakref.ref[Call], structure: object) -> None:
+    """Let go of the arrays of a call, one of whose structures has gone."""
+    found = call()
+    if found is not None:
+        del found.arguments, found.structure
 
 
 @dataclass
@@ -71,9 +80,10 @@ class _Known:
     dtype: Any = field(compare=False)
 
     @classmethod
-    def of(cls, stored: Stored) -> _Known:
+    def of(cls, stored: Stored, gone: Callable[[object], None]) -> _Known:
+        """gone: called when what is sparse is stored no more; of dense operands others of their shape will do."""
         values, structure = stored.values, stored.structure
-        reference = weakref.ref(structure)
+        reference = weakref.ref(structure, None if structure.format.is_dense else gone)
         return cls(reference, structure.shape, structure.format.is_dense, structure.format, type(values), values.dtype)
 
     def is_like(self, stored: Stored) -> bool:

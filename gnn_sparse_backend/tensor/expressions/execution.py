@@ -145,12 +145,7 @@ def arguments(
 
     def of(name: str) -> Any:
         if name in written.sizes:
-            kind, *rest = written.sizes[name]
-            if kind == "extent":
-                return evaluated(rest[0], of)
-            if kind == "index":
-                return sizes[rest[0]]
-            return own[kind] if kind in own else getattr(structures[kind].levels[rest[0]], rest[1])
+            return _size(name, written, structures, sizes, own)
         if name in written.arrays:
             number, level, what = written.arrays[name]
             if number < 0:
@@ -175,6 +170,22 @@ def arguments(
         return values.reshape(_shape_of(written, name, stored.structure))
 
     return [of(name) for name in written.program.parameter_names]
+
+
+def _size(
+    name: str,
+    written: Written,
+    structures: Mapping[int, Structure],
+    sizes: Mapping[str, int],
+    own: Mapping[str, Any],
+) -> Any:
+    # no closure that calls itself: it would keep the structures until the garbage collector runs
+    kind, *rest = written.sizes[name]
+    if kind == "extent":
+        return evaluated(rest[0], lambda inner: _size(inner, written, structures, sizes, own))
+    if kind == "index":
+        return sizes[rest[0]]
+    return own[kind] if kind in own else getattr(structures[kind].levels[rest[0]], rest[1])
 
 
 def evaluated(extent: Expr, size: Callable[[str], int]) -> int:
