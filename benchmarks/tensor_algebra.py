@@ -9,7 +9,6 @@ apart. ``GSB_TACO`` names the folder in which TACO was built; without it TACO is
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Mapping, Sequence
 
 from rich.console import Console
@@ -155,8 +154,7 @@ def _studies(options: argparse.Namespace, console: Console) -> int:
     """Write ``tensor_algebra_studies.json``. 1 if an answer was wrong, else 0."""
     found = {"machine": machine.describe(options.threads), **studies.run(options.scale, options.budget, options.seed)}
     console.print(studies.markdown(found), markup=False)
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "tensor_algebra_studies.json").write_text(json.dumps(found, indent=1))
+    machine.write_json(options.out / "tensor_algebra_studies.json", found)
     return int(any(cell["wrong"] for cells in found["studies"].values() for cell in cells))
 
 

@@ -16,7 +16,6 @@ factored sum of a tensor's fibres is that of SPLATT (Smith et al., IPDPS 2015).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -92,8 +91,7 @@ class Levels:
         """The numbers of the factors that are multiplied outside of so many of the sums, one list for each number."""
         loops = [*self.sums, *self.loops.reduced]
         found: list[list[int]] = [[] for _ in range(len(loops) + 1)]
-        free = {loop.name: None for loop in self.loops.free}
-        known = [set(self._indices([*self.outer, *self.inside])) | set(self._names(free))]
+        known = [set(self._indices([*self.outer, *self.inside, *self.loops.free]))]
         for loop in loops:
             known.append(known[-1] | set(self._indices([loop])))
         for number, factor in enumerate(self.loops.term.factors):
@@ -102,9 +100,6 @@ class Levels:
                 depth -= 1
             found[depth].append(number)
         return found
-
-    def _names(self, variables: Mapping[str, None]) -> list[str]:
-        return [index for index, name in self.w.names.items() if name in variables]
 
     def _indices(self, given: list[Loop]) -> list[str]:
         """The indices whose coordinates these loops give."""
@@ -215,7 +210,7 @@ class Levels:
         last = (*self.loops.free, *self.loops.reduced)
         if not last or width == 1:
             return ()
-        (feature,) = self._names({last[0].name: None})
+        (feature,) = self._indices([last[0]])
 
         def has_rows(access: Access) -> bool:
             operand = self.w.operands[access.name]

@@ -107,25 +107,24 @@ def number(command: str, what: str, value: object) -> None:
 def split(nests: Nests, i: str, outer: str, inner: str, size: int, taken: Iterable[str]) -> Nests:
     command = f"split({i}, {outer}, {inner}, {size})"
     number(command, "the size of a part", size)
-    fresh(command, nests, (outer, inner), taken)
-
-    def change(nest: Nest) -> Nest:
-        plain(command, nest, i)
-        return related(put(nest, (i,), (outer, inner)), Split(i, outer, inner, size))
-
-    return with_loops(command, nests, (i,), change)
+    return _cut(command, nests, Split(i, outer, inner, size), taken)
 
 
 def divide(nests: Nests, i: str, outer: str, inner: str, parts: int, taken: Iterable[str]) -> Nests:
     command = f"divide({i}, {outer}, {inner}, {parts})"
     number(command, "the number of parts", parts)
-    fresh(command, nests, (outer, inner), taken)
+    return _cut(command, nests, Divide(i, outer, inner, parts), taken)
+
+
+def _cut(command: str, nests: Nests, cut: Split | Divide, taken: Iterable[str]) -> Nests:
+    """One loop as two."""
+    fresh(command, nests, (cut.outer, cut.inner), taken)
 
     def change(nest: Nest) -> Nest:
-        plain(command, nest, i)
-        return related(put(nest, (i,), (outer, inner)), Divide(i, outer, inner, parts))
+        plain(command, nest, cut.of)
+        return related(put(nest, (cut.of,), (cut.outer, cut.inner)), cut)
 
-    return with_loops(command, nests, (i,), change)
+    return with_loops(command, nests, (cut.of,), change)
 
 
 def fuse(nests: Nests, i: str, j: str, fused: str, taken: Iterable[str]) -> Nests:

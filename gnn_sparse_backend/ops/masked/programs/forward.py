@@ -9,7 +9,7 @@ pairs is stored but one block (FlashAttention, Dao et al., 2022).
 
 from __future__ import annotations
 
-from ....compiler.language.expr import cast, minimum
+from ....compiler.language.expr import cast, minimum, number
 from ....compiler.language.program import Program
 from .items import Items
 from .random import Random
@@ -52,14 +52,10 @@ def forward(spec: MaskedSpec) -> Program:
                 lambda d, c: QT[d * L + c],
                 lambda j, c, value: S.__setitem__(j * L + c, value),
             )
-            softmax.weigh(S, lambda value: w.hide(S, value, item, block))
+            w.hide(S, number(float("-inf"), acc), item, block)
+            softmax.weigh(S)
             if random:
-                with b.each("drop", spec.block) as j:
-
-                    def drop(c, factor):
-                        S[j * L + c] = S[j * L + c] * factor
-
-                    random.each("drop_lane", item, block.column + j, drop)
+                random.drop(S, item, block)
             b.product(
                 "value",
                 (E, spec.block, L),

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from ....compiler.language.builder import BufferHandle
 from ....compiler.language.expr import Expr, number, select
-from .items import Item, Items
+from .items import Block, Item, Items
 
 WORDS = 1 << 31
 MIDDLE = 1 << 15
@@ -61,6 +61,16 @@ class Random:
                 with self.b.lanes(f"{name}_write") as c:
                     kept = pair[c] >= self.Least[0]
                     write(v * spec.lanes + c, select(kept, self.Factor[0], number(0.0, self.acc)))
+
+    def drop(self, weights: BufferHandle, item: Item, block: Block) -> None:
+        """Multiply weights of a block, (keys, queries): lanes are queries."""
+        line = self.b.spec.line
+        with self.b.each("drop", self.b.spec.block) as j:
+
+            def write(lane: Expr, factor: Expr) -> None:
+                weights[j * line + lane] = weights[j * line + lane] * factor
+
+            self.each("drop_lane", item, block.column + j, write)
 
     def _word(self, to: BufferHandle, at: Expr, item: Item, row: Expr, key: bool) -> None:
         """The word of a query or a key."""

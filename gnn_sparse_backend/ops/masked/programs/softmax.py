@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ....compiler.language.builder import BufferHandle
 from ....compiler.language.expr import Expr, equal, exp, log, maximum, number, select
 from .items import Items
@@ -31,9 +29,8 @@ class OnlineSoftmax:
     def _start(self, c: Expr) -> None:
         self.max[c], self.sum[c] = LOWEST, 0.0
 
-    def weigh(self, scores: BufferHandle, hide: Callable[[Expr], None]) -> None:
-        """Weights in the place of the scores of a block, (keys, queries). hide(value): puts it where none may be."""
-        hide(number(float("-inf"), self.spec.accumulator))
+    def weigh(self, scores: BufferHandle) -> None:
+        """Weights in the place of the scores of a block, (keys, queries); 0 of minus infinity."""
         p, b, spec, lanes = self.p, self.b, self.spec, self.spec.lanes
         with b.each("softmax", spec.line // lanes) as vector:
             New = p.local("New", (b.C,), spec.accumulator)
@@ -50,7 +47,6 @@ class OnlineSoftmax:
                 less = scores[at] - New[c]
                 weight = exp(select(less < self.least, self.least, less))
                 scores[at] = select(less < self.least, self.zero, weight)
-        hide(number(0.0, spec.accumulator))
         with b.each("sum", spec.line // lanes) as vector:
             Total = p.local("Total", (b.C,), spec.accumulator)
             with b.lanes("before") as c:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
-from ....compiler.language.expr import Expr, ExprLike, cast, minimum
+from ....compiler.language.expr import Expr, ExprLike, cast, minimum, number
 from ....compiler.language.program import Program
 from .items import Items
 from .random import Random
@@ -145,14 +145,10 @@ def tile_forward(spec: MaskedSpec) -> Program:
             w.copy("K", K, rows, D, item, block)
             tiles.product(rows, queries, (spec.block, D, L), S, False, b.each)
             b.vectors("scale", spec.block * L, lambda c: S.__setitem__(c, S[c] * Scale[0]))
-            softmax.weigh(S, lambda value: w.hide(S, value, item, block))
+            w.hide(S, number(float("-inf"), acc), item, block)
+            softmax.weigh(S)
             if random:
-                with b.each("drop", spec.block) as j:
-
-                    def drop(c, factor):
-                        S[j * L + c] = S[j * L + c] * factor
-
-                    random.each("drop_lane", item, block.column + j, drop)
+                random.drop(S, item, block)
             w.copy("V", V, rows, E, item, block)
             w.clean(rows, E, item, block)
             tiles.interleave(lambda j, d: rows[j * E + d], pairs, spec.block, E)
