@@ -148,6 +148,10 @@ class LoopWriter(Declared):
         if isinstance(nest.body, Where):
             self.where(nest, nest.body, env)
             return
+        if not env.inside:  # there are no loops at all
+            with self.p.iterate(self.fresh("alone"), (self.one,), "S", (self.fresh("o"),)):
+                self.body(nest, env.replaced(inside=True))
+            return
         term = nest.body.term
         self.add(nest.body.target.name, env, product(term, self.dtype, lambda access: self.element(access, env)))
 

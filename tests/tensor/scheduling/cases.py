@@ -36,6 +36,7 @@ EXPRESSIONS = (
     "a = x[i] * z[i]",
 )
 FORMATS = {
+    0: ("dense",),
     1: ("dense", ("compressed",)),
     2: ("dense", "csr", "csr", "csc", "dcsr", "coo", "ell", "bsr(2)", "dia", ("compressed", "dense")),
     3: (
@@ -133,12 +134,39 @@ def _split(access: str) -> tuple[str, tuple[str, ...]]:
     return name, tuple(inside.rstrip("]").split(",")) if inside else ()
 
 
+def random_expression(choose: Choose) -> str:
+    """A sum of up to three products of up to three operands of up to three modes; the first has every index of the
+    result."""
+    letters = ("i", "j", "k", "l")
+    result = letters[: choose((0, 1, 1, 2, 2))]
+    terms, names = [], 0
+    for n in range(choose((1, 1, 1, 2, 3))):
+        missing = list(result) if n == 0 else []
+        factors: list[str] = []
+        for _ in range(choose((1, 2, 2, 3))):
+            left = list(letters[: choose((2, 3, 4))])
+            count = max(choose((0, 1, 1, 2, 2, 3)), min(len(missing), 2))
+            indices = [missing.pop(0) for _ in range(min(count, len(missing)))]
+            left = [letter for letter in left if letter not in indices]
+            while len(indices) < count and left:
+                indices.append(left.pop(choose(range(len(left)))))
+            if choose((False, True)):
+                indices.reverse()
+            access = f"X{names}[{','.join(indices)}]" if indices else f"X{names}"
+            names += 1
+            again = choose(factors) if factors and choose((False, False, False, False, True)) else ""
+            factors.append(again or (f"relu({access})" if choose((False, False, False, False, True)) else access))
+        terms.append(" * ".join([*choose(([], [], ["2"])), *factors]))
+    made = f"y[{','.join(result)}]" if result else "y"
+    return f"{made} = {choose((' + ', ' - ')).join(terms)}"
+
+
 def random_case(choose: Choose, most: int = 6) -> Case:
     """A case with commands of which some are legal."""
-    expression = choose(EXPRESSIONS)
+    expression = random_expression(choose) if choose((False, True)) else choose(EXPRESSIONS)
     found = accesses(expression)
     indices = dict.fromkeys([i for _, each in found for i in each])
-    sizes = {index: choose((0, 1, 3, 5, 7, 4, 9)) for index in indices}
+    sizes = {index: choose((0, 1, 3, 5, 7, 4, 9) if len(indices) < 4 else (0, 1, 3, 2, 4)) for index in indices}
     formats = {name: choose(FORMATS[len(each)]) for name, each in found}
     wanted = choose(("dense", "dense", None))
     case = Case(expression, formats, sizes, (), choose((0, 20, 40, 40, 100)), choose(range(4)), wanted)
@@ -148,7 +176,7 @@ def random_case(choose: Choose, most: int = 6) -> Case:
         case = replace(case, wanted="dense")
         made, _ = case.statement()
     commands: list[Command] = []
-    for n in range(choose(range(most + 1))):
+    for n in range(choose(range(most + 1)) if any(nest.loops for nest in made.nests) else 0):
         command = random_command(made, choose, n, sizes)
         commands.append(command)
         try:
