@@ -213,7 +213,7 @@ REFUSED = {
         s.parallelize("j", "lanes", "parallel_reduction")
     ),
     "parallelize(i, 'thread', 'none'): a block is around its warps": lambda s: s.parallelize("i", "thread"),
-    "parallelize(i1, 'block', 'none'): loops on a GPU are the outermost ones": lambda s: s.split(
+    "parallelize(i1, 'block', 'none'): a loop on block is the outermost one; reorder the loops": lambda s: s.split(
         "i", "i0", "i1", 4
     ).parallelize("i1", "block"),
     "parallelize(j, 'threads', 'atomics'): it is inside of the loop over i, which is on threads": lambda s: (
