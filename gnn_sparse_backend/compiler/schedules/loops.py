@@ -61,8 +61,8 @@ class LoopSchedule:
                 sizes = {most_of(it) for it in walk_iterations((top,)) if units.get(it.name) == unit}
                 if len(sizes) > 1:
                     raise StageIError(
-                        f"iteration {top.name!r}: loops on {unit} have {' and '.join(sorted(map(str, sizes)))} elements; "
-                        "those of one block have the same number"
+                        f"iteration {top.name!r}: loops on {unit} have {' and '.join(sorted(map(str, sizes)))} "
+                        "elements; those of one block have the same number"
                     )
         return program
 

@@ -253,9 +253,10 @@ class LoopWriter(Declared):
         make = self.p.local if env.inside else self.p.temporary
         buffer = make(self.fresh(name), tuple(axes), self.dtype)
         self.clear(buffer, axes)
-        producer = next(each for each in where.producer.assigns() if each.target.name == name).target.indices
-        place = lambda inner: (buffer, tuple(self.counted(inner, i) for i in producer))
-        self.loops(where.producer, where.producer.loops, env.replaced(settled=False, sinks={**env.sinks, name: place}))
+        for producer in where.producers:
+            filled = next(each for each in producer.assigns() if each.target.name == name).target.indices
+            place = lambda inner, at=filled: (buffer, tuple(self.counted(inner, i) for i in at))
+            self.loops(producer, producer.loops, env.replaced(settled=False, sinks={**env.sinks, name: place}))
         consumer = env.replaced(settled=False, workspaces={**env.workspaces, name: buffer})
         self.loops(where.consumer, where.consumer.loops, consumer)
 

@@ -64,7 +64,6 @@ def shuffled(port: Port) -> Port:
     return replace(port, commands=found, refused="", differs="the threads of a warp reduce in parallel")
 
 
-NO_SUM = "is not a product of tensors"
 NO_MERGE = "without mergeby: there is no such command"
 CONVERTED = "refused by TACO; here a result at the elements of an operand, or a dense one that is converted"
 PART = r"i1 is a part of i; take pos\(i, ...\) first"
@@ -105,7 +104,6 @@ SCHEDULING = (
         {"B": "d", "C": "d"},
         V16,
         (("precompute", "B[i] + C[i]", "i", "iw", "w"),),
-        NO_SUM,
     ),
     Port(
         "scheduling.precomputeIndependentIndexVarsSplit",
@@ -113,7 +111,6 @@ SCHEDULING = (
         {"B": "d", "C": "d"},
         V16,
         (("precompute", "B[i] + C[i]", "i", "iw", "w"),),
-        NO_SUM,
     ),
     Port("scheduling.lowerSparseAddSparse", "C[i] = A[i] + B[i]", {"A": "s", "B": "s"}, V8, SPLIT),
     *(

@@ -133,7 +133,9 @@ def test_a_warp_adds_up_by_shuffles(make, atomics):
 
 def test_what_is_refused():
     rows = spmv().split("i", "block", "warp", 4).pos("j", "p", "A[i,j]").split("p", "p0", "thread", 16)
-    with pytest.raises(st.ScheduleError, match="32 threads, a warp, add up by shuffles, and thread has 16; split it by"):
+    with pytest.raises(
+        st.ScheduleError, match="32 threads, a warp, add up by shuffles, and thread has 16; split it by"
+    ):
         on_gpu(rows, "none", "none", "parallel_reduction")
     with pytest.raises(st.ScheduleError, match="each block of a GPU adds by 'atomics'"):
         equal_parts(spmv()).parallelize("block", "block", "parallel_reduction")
