@@ -345,18 +345,18 @@ def visited(axis: Axis, bounds: Bounds, scope: Scope) -> tuple[tirx.Expr, tirx.E
     """(first position, count) of what is visited of an axis within bounds, kept in cells where it takes reading."""
     low, high = value(bounds.low, scope), value(bounds.high, scope)
     start, count = scope.slots(axis)
-    if bounds.by == "position" or not axis.is_sparse:
-        first, behind = tirx.max(low, index(0)), tirx.min(high, count)
-        if not any(nodes(e, (tvm.ir.TensorLoad, tvm.ir.Call)) for e in (first, behind)):
-            return first, tirx.max(behind - first, index(0))
-    cells = [scalar(f"{axis.name}_{part}") for part in ("first", "behind")]
+    places = tirx.max(low, index(0)), tirx.min(high, count)
     searched = _bounds(axis.name) if bounds.by == "coordinate" and axis.is_sparse else None
-    with T.sblock(scope.fresh(f"bounds_{axis.name}")):
-        T.writes(*(c[0:1] for c in (*cells, *(searched or ()))))
-        for n, place in enumerate((tirx.max(low, index(0)), tirx.min(high, count))):
-            if searched is not None:
-                before = partial(_is_before, axis, start, high if n else low, scope)
-                place = lower_bound(before, cells[0][index(0)] if n else index(0), count, searched)
-            T.buffer_store(cells[n], place, [index(0)])
-    first, behind = (cell[index(0)] for cell in cells)
+    reads = [searched is not None or bool(nodes(e, (tvm.ir.TensorLoad, tvm.ir.Call))) for e in places]
+    cells = [scalar(f"{axis.name}_{part}") if reads[n] else None for n, part in enumerate(("first", "behind"))]
+    if any(reads):
+        with T.sblock(scope.fresh(f"bounds_{axis.name}")):
+            T.writes(*(c[0:1] for c in (*cells, *(searched or ())) if c is not None))
+            for n, (cell, place) in enumerate(zip(cells, places)):
+                if searched is not None:
+                    before = partial(_is_before, axis, start, high if n else low, scope)
+                    place = lower_bound(before, cells[0][index(0)] if n else index(0), count, searched)
+                if cell is not None:
+                    T.buffer_store(cell, place, [index(0)])
+    first, behind = (place if cell is None else cell[index(0)] for cell, place in zip(cells, places))
     return first, tirx.max(behind - first, index(0))
