@@ -10,6 +10,7 @@ import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.codegen import host_target
 from gnn_sparse_backend.formats import decompose
 from gnn_sparse_backend.formats.composed.spec import parse_formats
+from gnn_sparse_backend.ops.composed.executables_sddmm import run_sddmm
 from gnn_sparse_backend.ops.composed.schedules_cpu import takes_tiles
 
 FORMATS = (
@@ -167,6 +168,10 @@ def test_what_runs_in_slices():
         parts = decompose(torch.ones(64, 64), [f"bsr({side})"])
         gsb.composed_linear(parts, torch.ones(parts.nnz), torch.ones(tokens, 64))
         assert name in str(gsb.last_run())
+    parts = decompose(matrix(40, 30), ["csr"])
+    for tokens, name in ((64 * torch.get_num_threads(), "composed_sliced_sddmm"), (7, "composed_sddmm")):
+        found = run_sddmm(parts, torch.ones(tokens, 40), torch.ones(tokens, 30), True)
+        assert name in str(gsb.last_run()) and torch.equal(found, torch.full_like(found, tokens))
 
 
 @every_format
@@ -256,6 +261,8 @@ def test_blocks_on_tile_registers(block, tokens, m, n):
     y.backward(g)
     close(x.grad, g.double() @ matrix_of, torch.bfloat16)
     close(values.grad, parts.values_of(g.double().T @ x.double()), torch.bfloat16)
+    packed = run_sddmm(parts, g, x.detach(), True)
+    assert "composed_tiled_sddmm" in str(gsb.last_run()) and not packed[~parts.mask].any()
 
 
 def test_what_goes_to_tile_registers():

@@ -1,0 +1,58 @@
+"""The gradient of what is kept of a dense matrix of weights, those that were pruned with zeros among them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def bits_of(places: Tensor, values: Tensor) -> Tensor:
+    """All bits set at these places of a matrix like ``values``, flattened, and none elsewhere."""
+    dtype = _BITS[values.element_size()]
+    bits = torch.zeros(values.shape, dtype=dtype, device=values.device)
+    bits.view(-1)[places] = -1
+    return bits
+
+
+def trained(values: Tensor, bits: Tensor) -> Tensor:
+    """The values, 0 where there are no bits, of which those have no gradient, whatever the gradient is there."""
+    if torch.compiler.is_compiling():  # which takes no function with a forward derivative, and fuses this
+        return torch.where(bits != 0, values, 0)
+    found: Tensor = _Trained.apply(values, bits)
+    return found
+
+
+class _Masked(torch.autograd.Function):
+    """x where bits are set, else 0. The bits are what is cleared: 0 * Inf would be NaN, and choosing takes longer."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, bits: Tensor) -> Tensor:
+        return (x.view(bits.dtype) & bits).view(x.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1])
+        ctx.save_for_forward(inputs[1])
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        return _Masked.apply(g, *ctx.saved_tensors), None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, _: Any) -> Tensor:
+        found: Tensor = _Masked.apply(tangent, *ctx.saved_tensors)
+        return found
+
+
+class _Trained(_Masked):
+    """x, which is 0 where no bits are set: nothing is to be done but in its gradient."""
+
+    @staticmethod
+    def forward(x: Tensor, bits: Tensor) -> Tensor:
+        return x.view_as(x)
