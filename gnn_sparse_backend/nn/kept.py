@@ -18,11 +18,14 @@ def bits_of(places: Tensor, values: Tensor) -> Tensor:
     return bits
 
 
-def trained(values: Tensor, bits: Tensor) -> Tensor:
-    """The values, 0 where there are no bits, of which those have no gradient, whatever the gradient is there."""
+def trained(values: Tensor, bits: Tensor, owned: bool = False) -> Tensor:
+    """The values, 0 where there are no bits, of which those have no gradient, whatever the gradient is there.
+
+    owned: nobody but the one operator that takes the result has its gradient, which may be written to.
+    """
     if torch.compiler.is_compiling():  # which takes no function with a forward derivative, and fuses this
         return torch.where(bits != 0, values, 0)
-    found: Tensor = _Trained.apply(values, bits)
+    found: Tensor = _Trained.apply(values, bits, owned)
     return found
 
 
@@ -50,9 +53,30 @@ class _Masked(torch.autograd.Function):
         return found
 
 
-class _Trained(_Masked):
+class _Trained(torch.autograd.Function):
     """x, which is 0 where no bits are set: nothing is to be done but in its gradient."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(x: Tensor, bits: Tensor) -> Tensor:
+    def forward(x: Tensor, bits: Tensor, owned: bool) -> Tensor:
         return x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, bool], output: Tensor) -> None:
+        _, bits, ctx.owned = inputs
+        ctx.save_for_backward(bits)
+        ctx.save_for_forward(bits)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+        (bits,) = ctx.saved_tensors
+        if ctx.owned and not torch.is_grad_enabled():
+            g.view(bits.dtype).bitwise_and_(bits)
+            return g, None, None
+        return _Masked.apply(g, bits), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Tensor:
+        found: Tensor = _Masked.apply(tangent, *ctx.saved_tensors)
+        return found

@@ -146,7 +146,7 @@ class SparseLinear(Module):
         if not isinstance(x, Tensor) or x.dim() == 0 or x.shape[-1] != self.in_features:
             found = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
             raise ValueError(f"SparseLinear: x must be (..., {self.in_features}), got {found}")
-        values, bias = self.values if self._matrix is not None else self._trained(), self.bias
+        values, bias = self._trained(owned=True) if self._matrix is None else self.values, self.bias
         if torch.is_autocast_enabled(x.device.type) and x.dtype is not torch.float64:
             dtype = torch.get_autocast_dtype(x.device.type)
             x, values, bias = x.to(dtype), values.to(dtype), None if bias is None else bias.to(dtype)
@@ -171,10 +171,10 @@ class SparseLinear(Module):
         self._graph = matrix  # keeps the decomposition, which compiled programs find by the graph's arrays
         return decompose(matrix, self.format.split(SEPARATOR))
 
-    def _trained(self) -> Tensor:
+    def _trained(self, owned: bool = False) -> Tensor:
         """The values of the format ``"dense"``, of which those that were pruned have no gradient."""
         values, bits = self.values, self._bits
-        return trained(values, bits) if torch.is_grad_enabled() and values.requires_grad else values
+        return trained(values, bits, owned) if torch.is_grad_enabled() and values.requires_grad else values
 
     def _mark(self) -> None:
         """Make what tells the weights that are kept in the format ``"dense"``."""

@@ -22,6 +22,10 @@ from .programs.sddmm import by_terms
 from .programs.sliced import STRETCH
 from .schedules_cpu import lanes_of, sddmm_kernel, sliced_sddmm_kernel, terms_of_slice
 
+SHARES = 4
+"""Of the slices of tokens, each with sums of its own: as many whatever the number of threads, so that results are the
+same bits."""
+
 
 def run_sddmm(parts: Decomposition, u: Tensor, v: Tensor, tokens: bool) -> Tensor:
     """(batch, m, terms) and (batch, n, terms), or without batch, to (batch, num_slots), 0 at padding.
@@ -56,14 +60,13 @@ def _cleared(parts: Decomposition, packed: Tensor) -> Tensor:
 
 
 def in_slices(piece: Piece, tokens: int, shape: tuple[int, int]) -> bool:
-    """Whether a piece of single non-zeros is visited slice by slice of the tokens: there are slices for all threads,
-    rows as long as what is transposed together, and no rows by list, which are by tasks of rows.
+    """Whether a piece of single non-zeros is visited slice by slice of the tokens: of two slices at least, in rows as
+    long as what is transposed together, without rows by list, which are by tasks of rows.
     """
-    width = terms_of_slice("float32")
     return (
         piece.spec.kind not in (*LISTED, *BLOCKS)
         and min(shape) >= STRETCH
-        and tokens >= width * torch.get_num_threads()
+        and tokens >= 2 * terms_of_slice("float32")
         and piece.num_slots * tokens >= PARALLEL
     )
 
@@ -74,29 +77,29 @@ def _sliced_piece(parts: Decomposition, number: int, u: Tensor, v: Tensor, into:
     ((name, piece, own),) = named_pieces(parts, (number,))
     width, wide = terms_of_slice(dtype), WIDE.get(dtype, u.dtype)
     slices = -(-u.shape[0] // width)
-    threads, tokens = min(torch.get_num_threads(), slices), slices * width
+    shared, tokens = min(SHARES, slices), slices * width
     u, v = (padded_rows(padded_rows(x, length, 1), tokens, 0) for x, length in ((u, rows), (v, columns)))
-    sums = torch.zeros(threads, own.num_slots, dtype=wide)
+    sums = torch.zeros(shared, own.num_slots, dtype=wide)
     given = {
-        "num_tasks": threads,
+        "num_tasks": shared,
         "m": rows,
         "n": columns,
         "tokens": tokens,
         "slices": slices,
         "row_stretches": -(-rows // STRETCH),
         "column_stretches": -(-columns // STRETCH),
-        "slice_ptr": shares(slices, threads, index),
+        "slice_ptr": shares(slices, shared, index),
         "First": first_tokens(tokens, width, index),
         "U": compact(u),
         "V": compact(v),
-        "R": empty(u, threads, rows, width, dtype=wide),
-        "P": empty(u, threads, columns, width, dtype=wide),
+        "R": empty(u, shared, rows, width, dtype=wide),
+        "P": empty(u, shared, columns, width, dtype=wide),
     }
     spec = ComposedSpec((piece,), dtype, type_name(wide), type_name(index), width)
     structure = of_one_piece(structure_of(parts, 0, False, (number,)), name)
-    output = {f"O_{name_of(0)}": sums.view(threads, *own.stored)}
-    launch_of(sliced_sddmm_kernel, spec, threads > 1).run(given, structure, output)
-    into.copy_((sums.sum(0) if threads > 1 else sums[0]).view(into.shape))
+    output = {f"O_{name_of(0)}": sums.view(shared, *own.stored)}
+    launch_of(sliced_sddmm_kernel, spec, torch.get_num_threads() > 1).run(given, structure, output)
+    into.copy_(sums.sum(0).view(into.shape))
 
 
 class Operands:
