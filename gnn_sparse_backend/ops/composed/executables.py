@@ -109,9 +109,9 @@ def tile_vectors(parts: Decomposition, features: int, dtype: str) -> int:
     said = parts.facts.get(TILE)
     if said is not None:
         return int(said)
-    indptr, indices, _, columns, words, *_, is_transposed = parts.made_of
-    if is_transposed:
+    if not parts.made_of or parts.made_of[-1]:  # a transpose, of which nothing is measured
         return 0
+    indptr, indices, _, columns, words, *_ = parts.made_of
     shape = indptr.numel() - 1, columns
     problem = problem_of(shape, indices.numel(), features, dtype, torch.get_num_threads())
     known = database().find(problem, lambda: fingerprint(parts))
