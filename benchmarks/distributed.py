@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.partitioned import calibration, prediction, processes
+from benchmarks.partitioned import calibration, prediction, processes, worker
 from benchmarks.partitioned.memory import of_partition
 from benchmarks.partitioned.processes import Problem
 from benchmarks.support import cli, machine, memory, report
@@ -111,6 +111,7 @@ def predict(problem: Problem, checked: dict | None) -> dict:
 def run(options: argparse.Namespace) -> dict:
     nodes = options.edges // DEGREE
     given = (options.width, options.layers, options.epochs, options.method, options.seed, options.reuse_memory)
+    given = (*given, options.layer)
     problem = Problem(nodes, options.edges, *given)
     found: dict = {"machine": machine.describe(options.threads)}
     if "epoch" in options.parts:
@@ -140,8 +141,8 @@ def _cells(cell: dict) -> list[str]:
 
 def _title(problem: dict) -> str:
     return (
-        f"{problem['nodes']:,} nodes, {problem['edges']:,} edges, {problem['layers']} layers of width "
-        f"{problem['width']}, cut by {problem['method']}"
+        f"{problem['nodes']:,} nodes, {problem['edges']:,} edges, {problem['layers']} layers "
+        f"({problem['layer']}) of width {problem['width']}, cut by {problem['method']}"
     )
 
 
@@ -218,6 +219,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--cut-edges", type=cli.positive_int, default=10_000_000, help="of cut")
     parser.add_argument("--width", type=cli.positive_int, default=64)
     parser.add_argument("--layers", type=cli.positive_int, default=3)
+    parser.add_argument("--layer", choices=worker.LAYERS, default="mean", help="how neighbours are summed")
     parser.add_argument("--epochs", type=cli.positive_int, default=5, help="that are timed, of every process")
     parser.add_argument("--method", choices=("metis", "range", "random"), default="range")
     parser.add_argument("--sample", type=float, default=1.0, help="of the edges, by which METIS cuts in cut")

@@ -17,7 +17,9 @@ from benchmarks.partitioned.graphs import graph_of, rows_of
 
 @dataclass(frozen=True)
 class Problem:
-    """A graph and a model. width: of features and hidden layers. reuse: with ``gsb.reuse_memory``."""
+    """A graph and a model. width: of features and hidden layers. reuse: with ``gsb.reuse_memory``. layer: of
+    ``worker.LAYERS``.
+    """
 
     nodes: int
     edges: int
@@ -27,6 +29,7 @@ class Problem:
     method: str = "range"
     seed: int = 0
     reuse: bool = False
+    layer: str = "mean"
 
 
 def cut(problem: Problem, counts: list[int], folder: Path) -> dict[int, dict]:
@@ -55,7 +58,7 @@ def measure(
         for each in parts.iterdir():  # the store of the processes is made anew
             (Path(once) / each.name).symlink_to(each)
         given = (once, count, threads, problem.layers, problem.width, problem.epochs, delayed, shared)
-        mp.start_processes(worker.run, (*given, problem.reuse), nprocs=count, start_method="spawn")
+        mp.start_processes(worker.run, (*given, problem.reuse, problem.layer), nprocs=count, start_method="spawn")
         told = [json.loads((Path(once) / f"told{rank}.json").read_text()) for rank in range(count)]
     return summary(told, threads)
 

@@ -7,6 +7,7 @@ groups first, which become the nodes of a smaller graph, and its parts in the en
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -132,4 +133,4 @@ def _chunks(starts: np.ndarray) -> Iterator[tuple[int, int]]:
     """Ranges of nodes with about as many entries each."""
     wanted = np.arange(4 * _CHUNK, int(starts[-1]), 4 * _CHUNK)
     bounds = np.unique([0, *np.searchsorted(starts, wanted), starts.size - 1]).tolist()
-    return zip(bounds, bounds[1:])
+    return itertools.pairwise(bounds)
