@@ -20,7 +20,7 @@ from ..storage.structure import LevelArrays, Structure, dense_levels
 from ..storage.values import Values, argument, empty_like, is_tensor, to_dtype, zeros_like
 from .assembled.assembly import COUNT, INDICES, OFFSETS, VALUES
 from .assembled.order import Order
-from .assembled.workspace import BLOCK, FIRST, SHARES
+from .assembled.workspace import FIRST, SHARES, WORD
 from .declared import Written
 from .notation import Statement
 from .result import Kept, accumulator
@@ -92,10 +92,10 @@ def assembled(plan: Plan, counted: Counted, operands: Mapping[str, Stored], size
     """The result of a plan whose rows are counted, added up to where they begin, and filled."""
     extents = [sizes[index] for index in counted.order.result]
     rows = int(np.prod(extents[:-1], dtype=np.int64))
-    groups, blocks = max(1, min(num_threads(), rows)), extents[-1] // BLOCK + 1
+    groups, above = max(1, min(num_threads(), rows)), extents[-1] // WORD**2 + 1
     shares = np.arange(groups + 1) * rows // groups
     own: dict[str, Any] = {
-        **{"rows": rows, "groups": groups, "blocks": blocks, "columns": blocks * BLOCK},
+        **{"rows": rows, "groups": groups, "above": above, "words": above * WORD, "columns": above * WORD**2},
         **{SHARES: shares, FIRST: shares[:-1].copy(), COUNT: np.zeros(rows, np.int64)},
     }
     counted.kernel(*arguments(plan, counted.written, operands, sizes, own))
