@@ -96,22 +96,24 @@ def assembled(plan: Plan, counted: Counted, operands: Mapping[str, Stored], size
     shares = np.arange(groups + 1) * rows // groups
     own: dict[str, Any] = {
         **{"rows": rows, "groups": groups, "above": above, "words": above * WORD, "columns": above * WORD**2},
-        **{SHARES: shares, FIRST: shares[:-1].copy(), COUNT: np.zeros(rows, np.int64)},
+        **{SHARES: shares, FIRST: shares[:-1].copy(), COUNT: np.empty(rows, np.int64)},
     }
     counted.kernel(*arguments(plan, counted.written, operands, sizes, own))
-    offsets = np.concatenate([[0], np.cumsum(own[COUNT])])
-    total = int(offsets[-1])
+    total = int(own[COUNT].sum())
     if max(total, *extents) > np.iinfo(counted.index_dtype).max:
         raise FormatError(
             f"the result of {plan.statement} has {total} elements, more than {counted.index_dtype} can count; "
             "give an operand made with index_dtype='int64'"
         )
     values = empty_like(_example(plan, operands), total)
+    offsets = np.empty(rows + 1, counted.index_dtype)
+    offsets[0] = 0
+    np.cumsum(own[COUNT], dtype=offsets.dtype, out=offsets[1:])
     # threads get as many elements each
-    shares = np.searchsorted(offsets, np.arange(groups + 1) * total // groups)
+    shares = np.searchsorted(offsets, (np.arange(groups + 1) * total // groups).astype(offsets.dtype))
     shares[0], shares[-1] = 0, rows
     own |= {SHARES: shares, FIRST: shares[:-1].copy()}
-    offsets, indices = offsets.astype(counted.index_dtype), empty_like(np.empty(0, counted.index_dtype), total)
+    indices = empty_like(offsets, total)
     own |= {"elements": total, OFFSETS: offsets, INDICES: indices, VALUES: values}
     plan.kernel(*arguments(plan, plan.written, operands, sizes, own))
     levels = [*dense_levels(extents[:-1]), LevelArrays("compressed", extents[-1], total, offsets, indices)]
