@@ -33,8 +33,7 @@ from benchmarks.support.timing import Rules, interleaved
 from gnn_sparse_backend import Graph, composed_linear, composed_spmm, formats, tune_format
 from gnn_sparse_backend.compiler.codegen import host_target
 from gnn_sparse_backend.formats.composed.decompose import SEPARATOR
-from gnn_sparse_backend.ops.composed import schedules_cpu
-from gnn_sparse_backend.ops.composed.executables import WHOLE_ROWS
+from gnn_sparse_backend.ops.composed.executables import WHOLE_ROWS, with_tile
 from gnn_sparse_backend.planner.composed import DENSE, PieceCount, predicted, problem_of
 from gnn_sparse_backend.planner.database import PlanDatabase, database
 from gnn_sparse_backend.tuning.tune_format import CANDIDATES
@@ -94,19 +93,9 @@ class Product:
         same = self.made.setdefault((tile, *((str(p.spec), p.nnz, p.num_slots) for p in parts.pieces)), name)
         if same != name:
             raise Unable(f"is the same as {same}")
+        with_tile(parts, int(tile or 0))
         packed, product = parts.pack(self.values), OPS[self.op]
-
-        def call() -> Tensor:
-            return product(parts, packed, self.x, packed=True)
-
-        def tiled() -> Tensor:
-            before, schedules_cpu.TILE_VECTORS = schedules_cpu.TILE_VECTORS, int(tile)
-            try:
-                return call()
-            finally:
-                schedules_cpu.TILE_VECTORS = before
-
-        return tiled if tile else call
+        return lambda: product(parts, packed, self.x, packed=True)
 
     def _dense(self) -> Callable[[], Tensor]:
         """PyTorch's product, zeros and all."""
@@ -141,7 +130,7 @@ def measure_cell(
     pause(time.perf_counter() - begin)
     seconds = {each: timing.median for each, timing in timed.items()}
     best = min(seconds, key=seconds.__getitem__)
-    by_rule, planned = (SEPARATOR.join(choice.formats) for choice in (rule, tuned))
+    by_rule, planned = (choice.rows[0].name for choice in (rule, tuned))
     return {
         "graph": name,
         "kind": SETS[options.set][name].kind,

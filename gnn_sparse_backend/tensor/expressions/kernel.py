@@ -164,7 +164,8 @@ def assembling(
 
 def _check(plan: Plan, operands: Mapping[str, Stored], sizes: Mapping[str, int]) -> None:
     patterns = frozenset(name for name, operand in plan.operands.items() if operand.pattern)
-    given = specs_of(plan.statement, operands, patterns)
+    sparse = [operand.structure for operand in plan.operands.values() if operand.is_sparse]
+    given = specs_of(plan.statement, operands, patterns, compare=len(set(sparse)) < len(sparse))
     numbers: dict[int, int] = {}
     for name, operand in plan.operands.items():
         # elements that may be at different coordinates may be at the same ones too; the reverse is not compiled
