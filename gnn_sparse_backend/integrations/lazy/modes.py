@@ -10,9 +10,9 @@ from torch.autograd import forward_ad
 from torch.autograd.graph import saved_tensors_hooks
 
 from ..core.refusal import Refusal
+from .torch_state import saving_hooks
 
 _grad_enabled, _inference = torch.is_grad_enabled, torch.is_inference_mode_enabled
-_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _transforms, _dispatch_modes = torch._C._are_functorch_transforms_active, torch._C._len_torch_dispatch_stack
 
 
@@ -48,7 +48,7 @@ def mode() -> tuple:
     return (
         _grad_enabled(),
         _inference(),
-        _hooks(True),
+        saving_hooks(),
         _transforms() or _dispatch_modes() > 0 or forward_ad._current_level >= 0,
     )
 

@@ -20,7 +20,6 @@ from math import prod
 
 import torch
 from torch import Tensor
-from torch._C._dynamo.eval_frame import get_eval_frame_callback
 from torch.overrides import TorchFunctionMode
 
 from ...compiler.cache.bounded import kept
@@ -34,6 +33,7 @@ from .recipes import EDGE, PLAIN, Pointwise, Recipe, version
 from .stages import Score
 from .tensor import LazyTensor, lazy_tensor, value
 from .terms import BARE
+from .torch_state import frame_callback
 
 LEAST = 1 << 20
 """Numbers from which a pass over them is long beside what following it costs."""
@@ -108,7 +108,7 @@ def watched(name: str, within: bool = False) -> Iterator[None]:
     within: the function that makes the layer's result is still running when this ends, so that what became part of
     something else may be one of its variables, and is left lazy.
     """
-    if transformed() is not None or get_eval_frame_callback() is not None:  # a compiled program may be inside
+    if transformed() is not None or frame_callback() is not None:  # a compiled program may be inside
         yield
         return
     rows, watching = Rows(name), _now.watching
