@@ -36,7 +36,7 @@ def test_every_stage_means_the_same(name):
     with p.iterate("each", (i_axis,), "S") as (i,):
         y[i] = expression(x[i])
     given = {"m": len(WORDS), "x": np.array(WORDS), "y": np.zeros(len(WORDS), np.int64)}
-    for found in every_stage(p.finish(), given):
+    for found in every_stage(p.finish(), given, "y"):
         assert found.tolist() == [wanted(word) for word in WORDS]
 
 
