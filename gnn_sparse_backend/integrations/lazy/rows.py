@@ -23,13 +23,15 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from ...compiler.cache.bounded import kept
+from ...ops.message.message_op import message_op
+from ...ops.message.shared_maps import SHARED_MAPS
 from ...structures.checks import FLOATING
 from ..core.counters import ours
 from . import arithmetic
-from .ends import End, Host
+from .ends import End, Host, loops
 from .handlers import OPERATIONS
 from .modes import COMPUTING, restored, transformed
-from .recipes import EDGE, PLAIN, Pointwise, Recipe, version
+from .recipes import ALL, EDGE, PLAIN, Pointwise, Recipe, version
 from .stages import Score
 from .tensor import LazyTensor, lazy_tensor, value
 from .terms import BARE
@@ -39,6 +41,9 @@ LEAST = 1 << 20
 """Numbers from which a pass over them is long beside what following it costs."""
 MOST_EDGES = 64
 """Edges of a node up to which scaling features once for each edge costs less than a pass over the nodes."""
+
+
+_PRODUCT = message_op("mul(x0, x1)", (EDGE, ALL))
 
 
 class Rows(Host):
@@ -53,6 +58,8 @@ class Rows(Host):
     def compute(self, recipe: Recipe, reason: str) -> Tensor:
         """By one operator where there is more than one step."""
         if (type(recipe) is Score or len(recipe.term.steps) > 1) and transformed() is None:
+            if type(recipe) is Score and (others := self._like(recipe)):
+                return _together(recipe, others)
             out, _ = recipe.run()
             ours(self.name, self.message)
             return out
@@ -61,6 +68,27 @@ class Rows(Host):
     def follow(self, lazy):
         """Have a lazy tensor settled with those of this scope."""
         self.alive.append(weakref.ref(lazy))
+
+    def _like(self, score: Score) -> list[Score]:
+        """Others that are waiting and sum products of the same rows: computed with it, they share a gradient."""
+        if not _is_shared(score.message):
+            return []
+        x, _ = score.operands
+        alive = {
+            id(root): root for each in self.alive if (lazy := each()) is not None for root in [_root(lazy._recipe)]
+        }
+        return [
+            other
+            for other in alive.values()
+            if type(other) is Score
+            and other is not score
+            and other.pending()
+            and other.reduced == score.reduced
+            and other.operands[0] is x
+            and other.versions[0] == score.versions[0]
+            and _is_shared(other.message)
+            and other.message.dims == score.message.dims
+        ]
 
     def settle(self, wanted: Callable[[Recipe], bool]) -> None:
         """Make those of the lazy tensors that are ``wanted`` ordinary ones, whoever holds them."""
@@ -73,6 +101,38 @@ class Rows(Host):
                     torch.utils.swap_tensors(lazy, tensor.view_as(tensor))
             else:
                 self.follow(lazy)
+
+
+def _root(recipe: Recipe) -> Recipe:
+    """What a recipe is a view of, through all views."""
+    while recipe.base is not None:
+        recipe = recipe.base[0]
+    return recipe
+
+
+def _is_shared(message: Pointwise) -> bool:
+    """Whether a message is a product of rows, as wide as it, and of what all rows share, all of one type."""
+    return (
+        message.term.message == _PRODUCT.message
+        and message.places == (EDGE, ALL)
+        and message.dims[0] == message.inner
+        and all(x.dtype is message.dtype for x in message.operands)
+    )
+
+
+def _together(score: Score, others: list[Score]) -> Tensor:
+    """The first, with the others computed beside it."""
+    for other in others:
+        other.check_unmodified()
+    x, vector = score.message.arguments()
+    vectors = [vector, *(other.message.arguments()[1] for other in others)]
+    rows = loops(x.shape[0], x.device)
+    first, *rest = SHARED_MAPS(rows, (x, *vectors), (_PRODUCT, score.reduced))
+    for other, out in zip(others, rest):
+        other.computed = out.view(other.shape)
+        ours(score.host.name, Rows.message)
+    ours(score.host.name, Rows.message)
+    return first.view(score.shape)
 
 
 class _Watching(TorchFunctionMode):

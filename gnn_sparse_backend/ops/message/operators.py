@@ -54,7 +54,8 @@ class _Memo:
     choice: str | None = None
 
 
-def _memo(of: MessageOp, operands, choice: str | None = None) -> _Memo:
+def memo_of(of: MessageOp, operands, choice: str | None = None) -> _Memo:
+    """What gradients know of the operands without holding them."""
     likes = [None if x is None else (x.shape, x.dtype) for x in operands]
     return _Memo(tuple(feature_shapes(of, operands)), likes, choice)
 
@@ -76,7 +77,7 @@ def _record_aggregate(graph, operands, attributes, needed):
         ready = ReadyAggregate(of)
     if ready.recorded is None:
         choice = kept_choice(of, graph, operands)
-        ready.recorded = _memo(of, operands, choice), None if choice is None else ReadyAggregate(of, (choice,), -1)
+        ready.recorded = memo_of(of, operands, choice), None if choice is None else ReadyAggregate(of, (choice,), -1)
     memo, choosing = ready.recorded
     out, kept = (ready(graph, operands), None) if choosing is None else choosing(graph, operands)
     saved = kept, out if of.reads_result else None, *_read_again(of, operands, needed)
@@ -94,7 +95,7 @@ def _saved_of_library(attributes, operands, results):
     (of,), (out, kept) = attributes, results
     choosing = of.ties in _CHOOSING
     saved = kept if choosing else None, out if of.reads_result else None, *operands
-    return saved, _memo(of, operands, "number" if choosing else None)
+    return saved, memo_of(of, operands, "number" if choosing else None)
 
 
 def _gradients_of_aggregate(structure, attributes, saved, memo: _Memo, needed, grad: Tensor, *_):
@@ -257,7 +258,7 @@ def _record_edge_map(graph, operands, attributes, needed):
     return (
         run_edge_map(of, graph, operands, reduced),
         _read_again(of, operands, needed),
-        _memo(of, operands),
+        memo_of(of, operands),
     )
 
 
@@ -292,7 +293,7 @@ EDGE_MAP = Operator(
     ),
     like=_fake_edge_map,
     check=_check("edge_map"),
-    saved=lambda attributes, operands, results: (operands, _memo(attributes[0], operands)),
+    saved=lambda attributes, operands, results: (operands, memo_of(attributes[0], operands)),
     given=_given,
     sent=_sent,
 )
