@@ -10,6 +10,7 @@ loss, backward, sum of gradients, Adam.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import itertools
 import statistics
@@ -17,11 +18,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.partitioned import calibration, prediction, processes
+from benchmarks.partitioned import calibration, prediction, processes, worker
 from benchmarks.partitioned.memory import of_partition
 from benchmarks.partitioned.processes import Problem
 from benchmarks.support import cli, machine, memory, report
 
+KINDS = ("strong", "weak")
 PARTS = ("epoch", "scaling", "predict", "cut")
 DEGREE = 25
 # processes, threads of each, with halos of the epoch before, in shared memory
@@ -58,20 +60,24 @@ def _middle(turns: list[dict]) -> dict:
     return ordered[len(ordered) // 2] | {"turns": [turn["epoch"] for turn in turns]}
 
 
-def scaling(problem: Problem, counts: Sequence[int]) -> dict:
-    """strong: the graph on more processes of a thread. weak: a graph whose edges grow with them."""
-    found: dict[str, list[dict]] = {"strong": [], "weak": []}
-    with tempfile.TemporaryDirectory() as folder:
-        cut = processes.cut(problem, list(counts), Path(folder))
-        for count in counts:
-            found["strong"].append(processes.measure(problem, Path(folder), count, 1) | {"cut": cut[count]})
-    first = found["strong"][0]
-    for count in counts:
-        share = dataclasses.replace(problem, nodes=problem.nodes * count // 4, edges=problem.edges * count // 4)
-        with tempfile.TemporaryDirectory() as folder:
-            cut = processes.cut(share, [count], Path(folder))
-            found["weak"].append(processes.measure(share, Path(folder), count, 1) | {"cut": cut[count]})
-    return {"problem": dataclasses.asdict(problem), "whole": first["epoch"], **found}
+def scaling(problem: Problem, counts: Sequence[int], kinds: Sequence[str], kept: Path | None, only_cut: bool) -> dict:
+    """strong: the graph on more processes of a thread. weak: a graph whose edges grow with them, to all of them with
+    four. kept: a folder in which parts are left for the next time; otherwise they are cut anew. only_cut: nothing is
+    measured.
+    """
+    found: dict = {"problem": dataclasses.asdict(problem)} | {kind: [] for kind in kinds}
+    with tempfile.TemporaryDirectory() if kept is None else contextlib.nullcontext(kept) as folder:
+        for kind in kinds:
+            for share, some in [(problem, counts)] if kind == "strong" else [(_share(problem, n), [n]) for n in counts]:
+                parts = Path(folder) / f"{share.edges} {share.width} {share.method} {share.seed}"
+                cut = processes.cut(share, list(some), parts)
+                for count in () if only_cut else some:
+                    found[kind].append(processes.measure(share, parts, count, 1) | {"cut": cut[count]})
+    return found
+
+
+def _share(problem: Problem, count: int) -> Problem:
+    return dataclasses.replace(problem, nodes=problem.nodes * count // 4, edges=problem.edges * count // 4)
 
 
 def predict(problem: Problem, checked: dict | None) -> dict:
@@ -105,17 +111,20 @@ def predict(problem: Problem, checked: dict | None) -> dict:
 def run(options: argparse.Namespace) -> dict:
     nodes = options.edges // DEGREE
     given = (options.width, options.layers, options.epochs, options.method, options.seed, options.reuse_memory)
+    given = (*given, options.layer)
     problem = Problem(nodes, options.edges, *given)
     found: dict = {"machine": machine.describe(options.threads)}
     if "epoch" in options.parts:
         found["epoch"] = epoch(problem)
     if "scaling" in options.parts:
         sizes = [dataclasses.replace(problem, nodes=edges // DEGREE, edges=edges) for edges in options.sizes]
-        found["scaling"] = [scaling(size, options.processes) for size in sizes]
+        given = (options.processes, options.kinds, options.parts_folder, options.only_cut)
+        found["scaling"] = [scaling(size, *given) for size in sizes]
     if "predict" in options.parts:
         found["predict"] = predict(problem, found.get("epoch"))
     if "cut" in options.parts:
         given = (options.cut_edges // DEGREE, DEGREE, 2, options.method, options.seed, options.sample)
+        given = (*given, {"auto": None, "yes": True, "no": False}[options.coarsen])
         found["cut"] = memory.in_child(of_partition, *given) | {"method": options.method}
     return found
 
@@ -132,8 +141,8 @@ def _cells(cell: dict) -> list[str]:
 
 def _title(problem: dict) -> str:
     return (
-        f"{problem['nodes']:,} nodes, {problem['edges']:,} edges, {problem['layers']} layers of width "
-        f"{problem['width']}, cut by {problem['method']}"
+        f"{problem['nodes']:,} nodes, {problem['edges']:,} edges, {problem['layers']} layers "
+        f"({problem['layer']}) of width {problem['width']}, cut by {problem['method']}"
     )
 
 
@@ -147,7 +156,7 @@ def show(results: dict, console) -> None:
         console.print(table)
         console.print(f"two processes over one: {found['ratio']:.2f}; {found['cut']['edge_cut']:.1%} of the edges cut")
     for found in results.get("scaling", ()):
-        for kind in ("strong", "weak"):
+        for kind in (kind for kind in KINDS if found.get(kind)):
             table = report.table(
                 f"{kind} scaling: {_title(found['problem'])}", ("processes",), (*_COLUMNS, "efficiency")
             )
@@ -163,7 +172,8 @@ def show(results: dict, console) -> None:
         console.print(
             f"cutting {told['edges']:,} edges into 2 parts by {told['method']}: {told['seconds']:.0f} s, "
             f"{told['peak'] / 2**30:.2f} GiB at its peak beside the graph of {told['graph'] / 2**30:.2f} GiB, "
-            f"{told['peak'] / told['edges']:.0f} bytes an edge, {told['edge_cut']:.1%} of the edges cut"
+            f"{told['peak'] / told['edges']:.0f} bytes an edge, {told['edge_cut']:.1%} of the edges cut, "
+            f"largest part {told['balance']:.2f} of the average"
         )
 
 
@@ -203,12 +213,17 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--edges", type=cli.positive_int, default=4_000_000, help="of epoch and predict")
     parser.add_argument("--sizes", nargs="+", type=cli.positive_int, default=[1_000_000, 8_000_000], help="of scaling")
     parser.add_argument("--processes", nargs="+", type=cli.positive_int, default=[1, 2, 3, 4], help="of scaling")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="of scaling")
+    parser.add_argument("--parts-folder", type=Path, help="where scaling leaves its parts, and finds them again")
+    parser.add_argument("--only-cut", action="store_true", help="scaling fills the folder, and measures nothing")
     parser.add_argument("--cut-edges", type=cli.positive_int, default=10_000_000, help="of cut")
     parser.add_argument("--width", type=cli.positive_int, default=64)
     parser.add_argument("--layers", type=cli.positive_int, default=3)
+    parser.add_argument("--layer", choices=worker.LAYERS, default="mean", help="how neighbours are summed")
     parser.add_argument("--epochs", type=cli.positive_int, default=5, help="that are timed, of every process")
     parser.add_argument("--method", choices=("metis", "range", "random"), default="range")
     parser.add_argument("--sample", type=float, default=1.0, help="of the edges, by which METIS cuts in cut")
+    parser.add_argument("--coarsen", choices=("auto", "yes", "no"), default="auto", help="groups for METIS, in cut")
     parser.add_argument("--reuse-memory", action="store_true", help="with gsb.reuse_memory, as under a framework")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     options = parser.parse_args(argv)

@@ -15,7 +15,9 @@ from benchmarks.support import memory
 _ROWS = 1 << 16
 
 
-def of_partition(nodes: int, degree: int, parts: int, method: str, seed: int, sample: float) -> dict:
+def of_partition(
+    nodes: int, degree: int, parts: int, method: str, seed: int, sample: float, coarsen: bool | None
+) -> dict:
     """graph: bytes of the graph itself. peak: of the process while it is cut, above what was resident before with the
     graph in it. Meant for a process of its own.
     """
@@ -25,7 +27,8 @@ def of_partition(nodes: int, degree: int, parts: int, method: str, seed: int, sa
     memory.reset_peak()
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        report = gsb.distributed.partition(graph, parts, folder, method, seed=seed, sample=sample, progress=False)
+        given = dict(seed=seed, sample=sample, coarsen=coarsen, progress=False)
+        report = gsb.distributed.partition(graph, parts, folder, method, **given)
         seconds = time.perf_counter() - start
     held = sum(each.numel() * each.element_size() for each in (graph.indptr, graph.indices))
     return {
@@ -35,6 +38,7 @@ def of_partition(nodes: int, degree: int, parts: int, method: str, seed: int, sa
         "peak": memory.peak() - before,
         "seconds": seconds,
         "edge_cut": report.edge_cut,
+        "balance": report.balance,
     }
 
 

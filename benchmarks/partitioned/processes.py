@@ -17,7 +17,9 @@ from benchmarks.partitioned.graphs import graph_of, rows_of
 
 @dataclass(frozen=True)
 class Problem:
-    """A graph and a model. width: of features and hidden layers. reuse: with ``gsb.reuse_memory``."""
+    """A graph and a model. width: of features and hidden layers. reuse: with ``gsb.reuse_memory``. layer: of
+    ``worker.LAYERS``.
+    """
 
     nodes: int
     edges: int
@@ -27,18 +29,24 @@ class Problem:
     method: str = "range"
     seed: int = 0
     reuse: bool = False
+    layer: str = "mean"
 
 
 def cut(problem: Problem, counts: list[int], folder: Path) -> dict[int, dict]:
-    """Parts for each number of processes, below the folder; what their reports say."""
-    graph = graph_of(problem.nodes, problem.edges, problem.seed)
-    features, labels = rows_of(problem.nodes, problem.width, problem.seed)
-    found = {}
-    for count in counts:
-        given = dict(features=features, labels=labels, seed=problem.seed, progress=False)
-        report = gsb.distributed.partition(graph, count, folder / str(count), problem.method, **given)
-        found[count] = {"edge_cut": report.edge_cut, "balance": report.balance, "halo": list(report.halo)}
-    return found
+    """Parts for each number of processes, below the folder, where they are not yet; what their reports say."""
+    missing = [count for count in counts if not (folder / str(count) / "manifest.json").is_file()]
+    if missing:
+        graph = graph_of(problem.nodes, problem.edges, problem.seed)
+        features, labels = rows_of(problem.nodes, problem.width, problem.seed)
+        for count in missing:
+            given = dict(features=features, labels=labels, seed=problem.seed, progress=False)
+            gsb.distributed.partition(graph, count, folder / str(count), problem.method, **given)
+    return {count: _told(folder / str(count)) for count in counts}
+
+
+def _told(folder: Path) -> dict:
+    report = json.loads((folder / "manifest.json").read_text())["report"]
+    return {name: report[name] for name in ("edge_cut", "balance", "halo")}
 
 
 def measure(
@@ -50,7 +58,7 @@ def measure(
         for each in parts.iterdir():  # the store of the processes is made anew
             (Path(once) / each.name).symlink_to(each)
         given = (once, count, threads, problem.layers, problem.width, problem.epochs, delayed, shared)
-        mp.start_processes(worker.run, (*given, problem.reuse), nprocs=count, start_method="spawn")
+        mp.start_processes(worker.run, (*given, problem.reuse, problem.layer), nprocs=count, start_method="spawn")
         told = [json.loads((Path(once) / f"told{rank}.json").read_text()) for rank in range(count)]
     return summary(told, threads)
 

@@ -35,6 +35,22 @@ class Layer(nn.Module):
         return self.itself(x) + self.others(gsb.spmm(graph, x, reduce="mean"))
 
 
+class Attention(nn.Module):
+    """GAT's sum of neighbours with learned weights, one head."""
+
+    def __init__(self, wide: int, out: int) -> None:
+        super().__init__()
+        self.linear, self.ends = nn.Linear(wide, out), nn.Linear(out, 2, bias=False)
+
+    def forward(self, graph, x: Tensor) -> Tensor:
+        x = self.linear(x)
+        of_rows, of_columns = self.ends(x).unbind(1)
+        return gsb.gat_attention(graph, of_rows, of_columns, x)
+
+
+LAYERS = {"mean": Layer, "attention": Attention}
+
+
 def run(
     rank: int,
     folder: str,
@@ -46,6 +62,7 @@ def run(
     delayed: bool,
     shared: bool,
     reuse: bool,
+    layer: str,
 ) -> None:
     """Write what was measured as ``told<rank>.json`` into the folder of the parts.
 
@@ -64,7 +81,7 @@ def run(
     x, labels = part.features(), part.labels()
     torch.manual_seed(0)
     widths = [x.shape[1]] + [hidden] * (layers - 1) + [CLASSES]
-    model = nn.ModuleList(Layer(i, o) for i, o in itertools.pairwise(widths))
+    model = nn.ModuleList(LAYERS[layer](i, o) for i, o in itertools.pairwise(widths))
     optimiser = torch.optim.Adam(model.parameters())
     parameters = list(model.parameters())
 
@@ -74,8 +91,8 @@ def run(
             dist.barrier()
         start = time.perf_counter()
         h = x
-        for layer in model:
-            h = layer(graph, h if layer is model[0] else torch.relu(h))
+        for each in model:
+            h = each(graph, h if each is model[0] else torch.relu(h))
         loss = mean_loss(part, cross_entropy(h, labels, reduction="sum"), len(labels))
         optimiser.zero_grad()
         loss.backward()
@@ -98,7 +115,7 @@ def run(
     told = {
         "epochs": measured[WARM:],
         "sent": sum(each.forward + each.backward for each in part.traffic.values()) / (WARM + epochs),
-        "wire": _wire(part, widths, epochs) if count > 1 else 0.0,
+        "wire": _wire(part, layer, widths, epochs) if count > 1 else 0.0,
         "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "rows": part.shape[0],
         "edges": part.num_edges,
@@ -115,11 +132,14 @@ def _waited(part: DistGraph) -> float:
     return sum(each.waited for each in part.traffic.values())
 
 
-def _wire(part: DistGraph, widths: list[int], times: int) -> float:
-    """Seconds of an epoch's exchanges with nothing beside them: forward of each layer, backward but of the first."""
+def _wire(part: DistGraph, layer: str, widths: list[int], times: int) -> float:
+    """Seconds of an epoch's exchanges with nothing beside them: forward of each layer, backward but of an input."""
     seconds = []
-    inputs = [torch.zeros(part.shape[1], width) for width in widths[:-1]]
-    for x in inputs[1:]:
+    if layer == "attention":  # what is sent are a layer's scores and results, which have gradients
+        inputs = [torch.zeros(part.shape[1], *width) for out in widths[1:] for width in ((), (out,))]
+    else:
+        inputs = [torch.zeros(part.shape[1], width) for width in widths[:-1]]
+    for x in inputs if layer == "attention" else inputs[1:]:
         x.requires_grad_()
     for _ in range(times):
         total = 0.0

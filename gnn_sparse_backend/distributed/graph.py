@@ -114,13 +114,31 @@ class DistGraph(Immutable, Partitioned):
             ("inner", self.inner_edges, 0, own),
             ("outer", self.outer_edges, own, halo),
         ):
-            shape, ends = (self.shape[0], columns), (row[edges], col[edges] - first)
-            if relation is None:
-                made: Graph | RelGraph = Graph.from_coo(*ends, shape)
-            else:
-                count = self.manifest["num_relations"]
-                made = RelGraph.from_triples(ends[1], ends[0], relation[edges], shape, count)
-            _set(self, name, made)
+            some = None if relation is None else relation[edges]
+            _set(self, name, self._made(row[edges], col[edges] - first, some, (self.shape[0], columns)))
+
+    def _made(self, row: Tensor, col: Tensor, relation: Tensor | None, shape: tuple[int, int]) -> Graph | RelGraph:
+        if relation is None:
+            return Graph.from_coo(row, col, shape)
+        return RelGraph.from_triples(col, row, relation, shape, self.manifest["num_relations"])
+
+    @cached_property
+    def halves(self) -> tuple[operators.Half, operators.Half] | None:
+        """Rows whose edges all come from own sources, and the others, with columns [own sources | halo]; None where
+        one of the two has no edges.
+        """
+        row, col, relation = self._held["row"], self._held["col"], self._held.get("relation")
+        far = torch.zeros(self.shape[0], dtype=torch.bool)
+        far[row[self.outer_edges].long()] = True
+        of_edges, found = far[row.long()], []
+        for wanted, columns in ((False, self.shape[1]), (True, self.shape[1] + self.halo_ids.numel())):
+            rows, edges = ((each == wanted).nonzero().squeeze(1) for each in (far, of_edges))
+            place = torch.zeros(far.shape, dtype=row.dtype)
+            place[rows] = torch.arange(rows.numel(), dtype=row.dtype)
+            some = None if relation is None else relation[edges]
+            graph = self._made(place[row[edges].long()], col[edges], some, (rows.numel(), columns))
+            found.append(operators.Half(graph, rows, edges))
+        return (found[0], found[1]) if all(half.edges.numel() for half in found) else None
 
     def features(self) -> Tensor:
         """(own sources, ...) what ``partition`` was given, mapped."""

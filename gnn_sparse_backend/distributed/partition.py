@@ -34,6 +34,7 @@ def partition(
     bipartite: bool | None = None,
     seed: int = 0,
     sample: float = 1.0,
+    coarsen: bool | None = None,
     progress: bool = True,
 ) -> Report:
     """Share out the nodes of a graph among ``parts`` processes, and write what each needs into ``folder``.
@@ -51,6 +52,8 @@ def partition(
         seed: of ``"random"``, and of ``sample``.
         sample: the share of the edges, drawn at random, that METIS is shown: its memory and time are theirs. The report
             counts all edges.
+        coarsen: METIS is shown groups of nodes in the place of nodes, and the parts are improved node by node; None
+            does so where METIS would take more than 1.5 GB (Meyerhenke, Sanders and Schulz, SEA 2014).
         progress: show a bar on a terminal.
 
     Returns:
@@ -70,7 +73,7 @@ def partition(
         raise ValueError(f"partition: a graph of shape {graph.shape} is bipartite, got bipartite=False")
     row, col, relation = _edges(graph)
     extra = {"features": _rows("features", features, graph.shape[1]), "labels": _rows("labels", labels, graph.shape[0])}
-    of_row, of_col = owners(method, row, col, graph.shape, parts, square, seed, sample)
+    of_row, of_col = owners(method, row, col, graph.shape, parts, square, seed, sample, coarsen)
     rows, row_place = _places(of_row, parts)
     columns, col_place = (rows, row_place) if square else _places(of_col, parts)
     edges, _ = _had(of_row[row], parts)
@@ -113,6 +116,7 @@ def partition(
         "method": method,
         "seed": seed,
         "sample": sample,
+        "coarsen": coarsen,
         "parts": told,
         "report": report.as_dict(),
     }
