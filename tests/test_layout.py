@@ -89,6 +89,7 @@ RECORDED = {
     "integrations.lazy.tensor": "the history of tensors that nobody has computed",
     "integrations.torch.rectified": "a rectified unit whose gradient is one pass with that of its dropout",
     "integrations.lazy.recipes": "a gather of a framework, whose gradient is an aggregation",
+    "nn.kept": "dense weights of which pruned ones have no gradient, whose bits are cleared where it lies",
 }
 
 

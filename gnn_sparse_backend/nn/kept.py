@@ -23,7 +23,8 @@ def trained(values: Tensor, bits: Tensor, owned: bool = False) -> Tensor:
 
     owned: nobody but the one operator that takes the result has its gradient, which may be written to.
     """
-    if torch.compiler.is_compiling():  # which takes no function with a forward derivative, and fuses this
+    # compiled programs fuse this, and transformed functions (torch.func) know derivatives of every kind of it
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return torch.where(bits != 0, values, 0)
     found: Tensor = _Trained.apply(values, bits, owned)
     return found
