@@ -46,7 +46,7 @@ PRECISIONS = ("float32", "bfloat16")
 PARTS = ("full", "sampled", "cora")
 # Timed epochs of a turn, behind one that is timed apart: between turns the backend forgets what it derived of a graph,
 # and memory takes some epochs to settle.
-CALLS, COMPARED = 3, 10
+CALLS, TURNS, COMPARED = 3, 2, 10
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def measure(
         else:
             variants[name] = training
     calls = {name: Switched(training.epoch, training.switched) for name, training in variants.items()}
-    timed = in_turns(calls, budget_s=budget, turn_s=0.0, calls=CALLS)
+    timed = in_turns(calls, budget_s=budget, turn_s=0.0, calls=options.calls, min_turns=options.turns)
     timings = {
         name: turns.timing.to_dict() | {"first_epoch": first[name], "opening": turns.opening}
         for name, turns in timed.items()
@@ -206,6 +206,8 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=list(PRECISIONS))
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--eager", action="store_true", help="leave out what torch.compile makes")
+    parser.add_argument("--calls", type=cli.positive_int, default=CALLS, help="timed epochs of a turn")
+    parser.add_argument("--turns", type=cli.positive_int, default=TURNS, help="turns of each variant, at least")
     parser.add_argument("--layers", type=cli.positive_int, default=3)
     parser.add_argument("--hidden", type=cli.positive_int, default=128)
     parser.add_argument("--dropout", type=float, default=0.5)

@@ -13,6 +13,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -25,15 +26,14 @@ from benchmarks.planner.matrices import SETS
 from benchmarks.planner.regret import summarise
 from benchmarks.planner.report import show_regret
 from benchmarks.pruned_layers.problem import DTYPES, TOLERANCE
-from benchmarks.support import cells, cli, graphs, machine, merging, report
+from benchmarks.support import cells, cli, graphs, machine, report
 from benchmarks.support.budget import Budget
 from benchmarks.support.cells import Unable, relative_error
 from benchmarks.support.timing import Rules, interleaved
 from gnn_sparse_backend import Graph, composed_linear, composed_spmm, formats, tune_format
 from gnn_sparse_backend.compiler.codegen import host_target
 from gnn_sparse_backend.formats.composed.decompose import SEPARATOR
-from gnn_sparse_backend.ops.composed import schedules_cpu
-from gnn_sparse_backend.ops.composed.executables import WHOLE_ROWS
+from gnn_sparse_backend.ops.composed.executables import WHOLE_ROWS, with_tile
 from gnn_sparse_backend.planner.composed import DENSE, PieceCount, predicted, problem_of
 from gnn_sparse_backend.planner.database import PlanDatabase, database
 from gnn_sparse_backend.tuning.tune_format import CANDIDATES
@@ -93,19 +93,9 @@ class Product:
         same = self.made.setdefault((tile, *((str(p.spec), p.nnz, p.num_slots) for p in parts.pieces)), name)
         if same != name:
             raise Unable(f"is the same as {same}")
+        with_tile(parts, int(tile or 0))
         packed, product = parts.pack(self.values), OPS[self.op]
-
-        def call() -> Tensor:
-            return product(parts, packed, self.x, packed=True)
-
-        def tiled() -> Tensor:
-            before, schedules_cpu.TILE_VECTORS = schedules_cpu.TILE_VECTORS, int(tile)
-            try:
-                return call()
-            finally:
-                schedules_cpu.TILE_VECTORS = before
-
-        return tiled if tile else call
+        return lambda: product(parts, packed, self.x, packed=True)
 
     def _dense(self) -> Callable[[], Tensor]:
         """PyTorch's product, zeros and all."""
@@ -132,16 +122,15 @@ def measure_cell(
     product = Product(graph, op, precision, features, options.seed)
     names = candidates(options.tiles if op == "spmm" else ())
     found = cells.answers(names, product.call_of, product.mismatch)
-    clock = time.process_time if options.processor_time else time.perf_counter
     pause(time.perf_counter() - begin)
-    timed = interleaved(found.calls, Rules(budget_s=budget, **RULES), warm=False, clock=clock)
+    timed = interleaved(found.calls, Rules(budget_s=budget, **RULES), warm=False, clock=cli.clock(options))
     begin = time.perf_counter()
     asked = {"features": features, "dtype": DTYPES[precision], "tokens": op == "linear"}
     rule, tuned = (tune_format(graph, budget=share, **asked) for share in (0, options.tuning))
     pause(time.perf_counter() - begin)
     seconds = {each: timing.median for each, timing in timed.items()}
     best = min(seconds, key=seconds.__getitem__)
-    by_rule, planned = (SEPARATOR.join(choice.formats) for choice in (rule, tuned))
+    by_rule, planned = (choice.rows[0].name for choice in (rule, tuned))
     return {
         "graph": name,
         "kind": SETS[options.set][name].kind,
@@ -170,11 +159,24 @@ def measure_cell(
     }
 
 
-def places(options: argparse.Namespace) -> list[tuple[str, tuple[str, str, int]]]:
-    """(matrix, place) of every cell: linear layers have the weights alone."""
+@dataclass(frozen=True)
+class Cell:
+    """A matrix, and what is done with it."""
+
+    matrix: str
+    op: str
+    precision: str
+    features: int
+
+    def __str__(self) -> str:
+        return f"{self.matrix}: {self.op}, {self.precision}, {self.features}"
+
+
+def places(options: argparse.Namespace) -> list[Cell]:
+    """Of every cell: linear layers have the weights alone."""
     recipes = SETS[options.set]
     return [
-        (name, (op, precision, width))
+        Cell(name, op, precision, width)
         for name in options.matrices
         for op in options.ops
         if op == "spmm" or recipes[name].weight
@@ -183,42 +185,31 @@ def places(options: argparse.Namespace) -> list[tuple[str, tuple[str, str, int]]
     ]
 
 
-def run(
-    options: argparse.Namespace,
-    begin: Callable[[str], None] = lambda cell: None,
-    done: Callable[[dict, dict], None] = lambda cell, so_far: None,
-    before: dict | None = None,
-) -> dict:
-    """Measure all that the options name, knowing nothing that was measured before; the report as plain values.
-    before: an earlier report, whose other cells are kept.
-    """
-    description, wanted = machine.describe(options.threads), places(options)
-    found: list[dict] = []
+def series(options: argparse.Namespace) -> cells.Series:
+    """All that the options name; times in seconds."""
+    wanted = places(options)
     skipped: dict[str, str] = {}
+    budget = Budget(options.budget, dict.fromkeys(wanted, 1.0))
+    loaded: dict[str, Graph] = {}
 
-    def so_far() -> dict:
-        now = {"machine": description, "tuning": options.tuning, "cells": list(found), "skipped": dict(skipped)}
-        merged = merging.merge(before, now)
-        return merged | {"summary": summarise_all(merged["cells"])}
+    def measure(cell: Cell) -> dict | None:
+        share = budget.take(cell)
+        if cell.matrix in skipped:
+            return None
+        if cell.matrix not in loaded:
+            start = time.perf_counter()
+            loaded.clear()  # one at a time
+            try:
+                loaded[cell.matrix] = Graph.from_scipy(SETS[options.set][cell.matrix].make(options.seed))
+            except graphs.Unavailable as missing:
+                skipped[cell.matrix] = str(missing)
+                return None
+            budget.pause(time.perf_counter() - start)
+        place = cell.op, cell.precision, cell.features
+        return measure_cell(cell.matrix, loaded[cell.matrix], place, options, share, budget.pause)
 
-    budget, loaded = Budget(options.budget, dict.fromkeys(wanted, 1.0)), None
-    with tempfile.TemporaryDirectory() as scratch, database.using(PlanDatabase(Path(scratch) / "plans.json")):
-        for name, place in wanted:
-            begin(f"{name}: {', '.join(map(str, place))}")
-            share = budget.take((name, place))
-            if name in skipped:
-                continue
-            if loaded is None or loaded[0] != name:
-                start = time.perf_counter()
-                try:
-                    loaded = name, Graph.from_scipy(SETS[options.set][name].make(options.seed))
-                except graphs.Unavailable as missing:
-                    skipped[name] = str(missing)
-                    continue
-                budget.pause(time.perf_counter() - start)
-            found.append(measure_cell(*loaded, place, options, share, budget.pause))
-            done(found[-1], so_far())
-    return so_far()
+    head = {"machine": machine.describe(options.threads), "tuning": options.tuning, "skipped": skipped}
+    return cells.Series("formats", head, wanted, measure, summarise_all, line, show)
 
 
 def summarise_all(measured: Sequence[dict]) -> dict:
@@ -279,7 +270,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--widths", nargs="+", type=cli.positive_int, default=list(WIDTHS))
     parser.add_argument("--tiles", nargs="*", type=cli.positive_int, default=list(TILES), help="vectors of columns")
     parser.add_argument("--tuning", type=float, default=0.3, metavar="SECONDS", help="budget of gsb.tune_format")
-    parser.add_argument("--processor-time", action="store_true", help="of all threads, in the place of the clock")
+    cli.add_processor_time(parser)
     cli.add_append(parser)
     options = parser.parse_args(argv)
     options.matrices = options.matrices or list(SETS[options.set])
@@ -295,10 +286,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run, print the tables, write ``formats.json``. 1 if an answer was wrong, else 0."""
     options = arguments(argv)
     console = cli.start(options)
-    results = cells.measured(run, options, "formats", len(places(options)), line, console)
-    show(results, console)
-    console.print(f"written: {machine.write_json(options.out / 'formats.json', results)}")
-    return 1 if results["summary"]["wrong"] else 0
+    # knowing nothing that was measured before
+    with tempfile.TemporaryDirectory() as scratch, database.using(PlanDatabase(Path(scratch) / "plans.json")):
+        return cells.reported(series(options), options, console)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from rich.console import Console
@@ -19,7 +20,7 @@ from rich.console import Console
 from benchmarks.pruned_layers import bert, contenders
 from benchmarks.pruned_layers.contenders import CONTENDERS, NOTES, OURS, VARIANTS
 from benchmarks.pruned_layers.problem import DTYPES, OPS, PATTERNS, Place, Problem
-from benchmarks.support import cells, cli, machine, merging, report, roofline, summary
+from benchmarks.support import cells, cli, machine, report, roofline, summary
 from benchmarks.support.reasons import duration
 from benchmarks.support.timing import Rules, interleaved
 
@@ -84,50 +85,43 @@ def loss(taken: str | None, timings: Mapping, variants: Mapping) -> float | None
     return seconds[taken] / min(seconds.values()) - 1 if taken in seconds else None
 
 
-def run(
-    options: argparse.Namespace,
-    begin: Callable[[str], None] = lambda cell: None,
-    done: Callable[[dict, dict], None] = lambda cell, so_far: None,
-    before: dict | None = None,
-) -> dict:
-    """Measure all that the options name; return the report as plain values, times in seconds. before: an earlier
-    report, whose other cells are kept. ``done`` is called at each cell's end with it and the report so far.
-    """
-    description = machine.describe(options.threads)
-    single = roofline.measure(options.threads, largest=256 * roofline.MiB)
-    limits = {
-        name: single if name == "float32" else roofline.with_products_in(single, DTYPES[name], gemm=256)
-        for name in options.precisions
-    }
-    found: list[dict] = []
+@dataclass(frozen=True)
+class Cell:
+    """A place in one of the parts."""
 
-    def so_far() -> dict:
-        notes = {name: NOTES[name] for name in options.contenders} | bert.NOTES
-        merged = merging.merge(
-            before,
-            {"machine": description, "roofline": single.to_dict(), "contenders": notes, "cells": list(found)},
-        )
-        return merged | {"summary": summarise(merged["cells"])}
+    kind: str
+    place: Place
 
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.place}"
+
+
+def series(options: argparse.Namespace) -> cells.Series:
+    """All that the options name; times in seconds."""
+    limits = roofline.by_type(options.threads, {name: DTYPES[name] for name in options.precisions}, gemm=256)
     wanted = places(options)
-    clock = time.process_time if options.processor_time else time.perf_counter
-    for kind, place in wanted:
-        begin(f"{kind}: {place}")
+    share = options.budget / max(len(wanted), 1)
+
+    def measure(cell: Cell) -> dict:
+        kind, place = cell.kind, cell.place
         names = options.contenders if kind == "layers" else [n for n in options.contenders if "torch" not in n]
-        share = options.budget / len(wanted)
-        found.append(
-            measure_cell(kind, place, names, limits[place.precision], share, options.length, options.heads, clock)
-        )
-        done(found[-1], so_far())
-    return so_far()
+        shape = options.length, options.heads
+        return measure_cell(kind, place, names, limits[place.precision], share, *shape, cli.clock(options))
+
+    head = {
+        "machine": machine.describe(options.threads),
+        "roofline": limits["float32"].to_dict(),
+        "contenders": {name: NOTES[name] for name in options.contenders} | bert.NOTES,
+    }
+    panels = "op", "graph", "width"
+    return cells.Series("pruned", head, wanted, measure, summarise, line, show, panels, "layer")
 
 
-def places(options: argparse.Namespace) -> list[tuple[str, Place]]:
-    """(part, place) of every cell."""
+def places(options: argparse.Namespace) -> list[Cell]:
 
     def each(kind: str, shapes: Sequence[str], ops: Sequence[str], precisions: Sequence[str], densities) -> list:
         return [
-            (kind, Place(name, op, precision, *map(int, shape.split("x")), density, options.tokens, options.seed))
+            Cell(kind, Place(name, op, precision, *map(int, shape.split("x")), density, options.tokens, options.seed))
             for shape in shapes
             for name in options.patterns
             for op in ops
@@ -225,11 +219,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--width", type=cli.positive_int, default=768, help="of the layer of BERT")
     parser.add_argument("--heads", type=cli.positive_int, default=12)
     parser.add_argument("--length", type=cli.positive_int, default=128, help="of a sequence")
-    parser.add_argument(
-        "--processor-time",
-        action="store_true",
-        help="of all threads, in the place of time on the clock: for machines that others share, with --threads 1",
-    )
+    cli.add_processor_time(parser)
     cli.add_append(parser)
     options = parser.parse_args(argv)
     if options.quick:
@@ -243,11 +233,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run, print the tables, write ``pruned.json`` and ``.png``. 1 if an answer was wrong, else 0."""
     options = arguments(argv)
     console = cli.start(options)
-    results = cells.measured(run, options, "pruned", len(places(options)), line, console)
-    show(results, console)
-    panels = report.panels_of(results["cells"], "op", "graph", "width")
-    report.finish(results, panels, "pruned", "layer", options.out, console)
-    return 1 if results["summary"]["wrong"] else 0
+    return cells.reported(series(options), options, console)
 
 
 if __name__ == "__main__":

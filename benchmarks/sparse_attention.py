@@ -10,14 +10,14 @@ that takes is told apart.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
 from benchmarks.masked import contenders, memory
 from benchmarks.masked.contenders import CONTENDERS, NOTES, OURS, PRODUCTS
 from benchmarks.masked.problem import DTYPES, MASKS, OPS, Place, Problem
-from benchmarks.support import cells, cli, machine, merging, report, roofline, summary
+from benchmarks.support import cells, cli, machine, report, roofline, summary
 from benchmarks.support.reasons import duration
 from benchmarks.support.timing import Rules, interleaved
 
@@ -59,52 +59,29 @@ def measure_cell(
     }
 
 
-def run(
-    options: argparse.Namespace,
-    begin: Callable[[str], None] = lambda cell: None,
-    done: Callable[[dict, dict], None] = lambda cell, so_far: None,
-    before: dict | None = None,
-) -> dict:
-    """Measure all that the options name; return the report as plain values, times in seconds, memory in bytes. before:
-    an earlier report, whose other cells are kept. ``done`` is called at each cell's end with it and the report so far.
-    """
-    description = machine.describe(options.threads)
-    single = roofline.measure(options.threads, largest=256 * roofline.MiB)
-    limits = {
-        name: single if name == "float32" else roofline.with_products_in(single, DTYPES[name])
-        for name in options.precisions
+def series(options: argparse.Namespace) -> cells.Series:
+    """All that the options name; times in seconds, memory in bytes."""
+    limits = roofline.by_type(options.threads, {name: DTYPES[name] for name in options.precisions})
+    wanted = places(options)
+    share = options.budget / max(len(wanted), 1)
+
+    def measure(place: Place) -> dict:
+        return measure_cell(place, options.contenders, options.parts, limits[place.precision], share, options.threads)
+
+    def joined(earlier: dict, now: dict) -> dict:
+        """A cell of which one part was measured now, and the other earlier."""
+        if len(options.parts) > 1:
+            return now
+        first, second = (now, earlier) if options.parts == ["time"] else (earlier, now)
+        return {**first, "memory": second["memory"], "memory_ratio": second["memory_ratio"]}
+
+    head = {
+        "machine": machine.describe(options.threads),
+        "roofline": limits["float32"].to_dict(),
+        "contenders": {name: NOTES[name] for name in options.contenders},
     }
-    found: list[dict] = []
-
-    def so_far() -> dict:
-        merged = merging.merge(
-            before,
-            {
-                "machine": description,
-                "roofline": single.to_dict(),
-                "contenders": {name: NOTES[name] for name in options.contenders},
-                "cells": list(found),
-            },
-        )
-        return merged | {"summary": summarise(merged["cells"])}
-
-    for place in places(options):
-        begin(str(place))
-        earlier = [cell for cell in (before or {}).get("cells", ()) if cell["where"] == str(place)]
-        share = options.budget / len(places(options))
-        found.append(
-            measure_cell(place, options.contenders, options.parts, limits[place.precision], share, options.threads)
-        )
-        if earlier and len(options.parts) == 1:  # the other part was measured before
-            found[-1] = joined(earlier[-1], found[-1], options.parts[0])
-        done(found[-1], so_far())
-    return so_far()
-
-
-def joined(earlier: dict, now: dict, part: str) -> dict:
-    """A cell of which one part was measured now, and the other earlier."""
-    first, second = (now, earlier) if part == "time" else (earlier, now)
-    return {**first, "memory": second["memory"], "memory_ratio": second["memory_ratio"]}
+    panels = "op", "precision", "graph"
+    return cells.Series("sparse_attention", head, wanted, measure, summarise, line, show, panels, "mask", joined)
 
 
 def places(options: argparse.Namespace) -> list[Place]:
@@ -180,11 +157,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run, print the tables, write ``sparse_attention.json`` and ``.png``. 1 if an answer was wrong, else 0."""
     options = arguments(argv)
     console = cli.start(options)
-    results = cells.measured(run, options, "sparse_attention", len(places(options)), line, console)
-    show(results, console)
-    panels = report.panels_of(results["cells"], "op", "precision", "graph")
-    report.finish(results, panels, "sparse_attention", "mask", options.out, console)
-    return 1 if results["summary"]["wrong"] else 0
+    return cells.reported(series(options), options, console)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ apart. ``GSB_TACO`` names the folder in which TACO was built; without it TACO is
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
@@ -17,7 +17,7 @@ from benchmarks.algebra import contenders, inputs, studies
 from benchmarks.algebra.contenders import CONTENDERS, NOTES, OURS
 from benchmarks.algebra.inputs import Input
 from benchmarks.algebra.problem import KINDS, OPERATIONS, Place, Problem
-from benchmarks.support import cells, cli, machine, merging, report, roofline, summary
+from benchmarks.support import cells, cli, machine, report, roofline, summary
 from benchmarks.support.reasons import duration
 from benchmarks.support.timing import Rules, interleaved
 
@@ -61,35 +61,27 @@ def _products(each: Input) -> int:
     return int(lengths[each.csr.indices].sum())
 
 
-def run(
-    options: argparse.Namespace,
-    begin: Callable[[str], None] = lambda cell: None,
-    done: Callable[[dict, dict], None] = lambda cell, so_far: None,
-    before: dict | None = None,
-) -> dict:
-    """Measure all that the options name; return the report as plain values, times in seconds."""
-    description = machine.describe(options.threads)
+def series(options: argparse.Namespace, given: Sequence[Input], skipped: Mapping[str, str]) -> cells.Series:
+    """All that the options name; times in seconds. skipped: inputs that are not there, and why."""
     limits = roofline.measure(options.threads, largest=256 * roofline.MiB)
-    found: list[dict] = []
+    wanted = places(options, given)
+    share = options.budget / max(len(wanted), 1)
+    head = {
+        "machine": machine.describe(options.threads),
+        "roofline": limits.to_dict(),
+        "contenders": {name: NOTES[name] for name in options.contenders},
+        "graphs": [each.describe() for each in given],
+        "skipped": skipped,
+    }
 
-    def so_far() -> dict:
-        now = {
-            "machine": description,
-            "roofline": limits.to_dict(),
-            "contenders": {name: NOTES[name] for name in options.contenders},
-            "graphs": [each.describe() for each in options.given],
-            "skipped": options.skipped,
-            "cells": list(found),
-        }
-        merged = merging.merge(before, now)
-        return merged | {"summary": summary.summarise(merged["cells"], ("kind", "op", "graph"))}
+    def measure(place: Place) -> dict:
+        return measure_cell(place, options.contenders, limits, share)
 
-    every = places(options, options.given)
-    for place in every:
-        begin(str(place))
-        found.append(measure_cell(place, options.contenders, limits, options.budget / len(every)))
-        done(found[-1], so_far())
-    return so_far()
+    def summarise(measured: Sequence[dict]) -> dict:
+        return summary.summarise(measured, ("kind", "op", "graph"))
+
+    panels = "kind", "op", "graph"
+    return cells.Series("tensor_algebra", head, wanted, measure, summarise, line, show, panels, "input")
 
 
 def line(cell: Mapping) -> str:
@@ -141,13 +133,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         wrong = _studies(options, console)
         if "operations" not in options.parts:
             return wrong
-    options.given, options.skipped = inputs.load_available(options.inputs, options.seed, console)
-    count = len(places(options, options.given))
-    results = cells.measured(run, options, "tensor_algebra", count, line, console)
-    show(results, console)
-    panels = report.panels_of(results["cells"], "kind", "op", "graph")
-    report.finish(results, panels, "tensor_algebra", "input", options.out, console)
-    return 1 if results["summary"]["wrong"] else wrong
+    given, skipped = inputs.load_available(options.inputs, options.seed, console)
+    return max(wrong, cells.reported(series(options, given, skipped), options, console))
 
 
 def _studies(options: argparse.Namespace, console: Console) -> int:

@@ -1,11 +1,15 @@
-"""What every benchmark says of a cell: who is fastest, how far that is from the roofline, and where its time goes."""
+"""What every benchmark says of a cell: who is fastest, how far that is from the roofline, and where its time goes.
+
+And how cells are measured one after another into one report (`Series`).
+"""
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rich.console import Console
 from torch import Tensor
@@ -64,25 +68,67 @@ def relative_error(found: Tensor, wanted: Tensor) -> float:
     return float((found.detach().double() - wanted).abs().max()) / max(float(wanted.abs().max()), 1e-30)
 
 
-def measured(
-    run: Callable[..., dict],
-    options: argparse.Namespace,
-    name: str,
-    count: int,
-    line: Callable[[Mapping], str],
-    console: Console,
-) -> dict:
-    """The report of ``run(options, begin, done, before)``, of so many cells, each of which is said as a line. It is
-    written after each, to ``name``.json: a long run that is stopped leaves what it has measured.
+@dataclass(frozen=True)
+class Series:
+    """What a benchmark measures one cell after another, and how its report is made.
+
+    name: of the files. head: what the report says beside its cells, read anew at each cell. wanted: the place of each
+    cell, said in words by ``str``. measure: a place to its cell, None where that is skipped. line: a cell in a line.
+    show: prints the report. panels, axis: keys of cells for ``report.panels_of`` and the label below; without them no
+    figure is drawn. joined: what becomes of a cell that an earlier report has, given the earlier one and the new one.
     """
-    path = options.out / f"{name}.json"
 
-    def done(cell: dict, so_far: dict) -> None:
-        machine.write_json(path, so_far)
-        console.print(line(cell), highlight=False)
+    name: str
+    head: Mapping
+    wanted: Sequence
+    measure: Callable[[Any], dict | None]
+    summarise: Callable[[Sequence[dict]], dict]
+    line: Callable[[Mapping], str]
+    show: Callable[[Mapping, Console], None]
+    panels: tuple[str, str, str] | None = None
+    axis: str = ""
+    joined: Callable[[dict, dict], dict] = lambda earlier, now: now
 
-    with report.progress(console, count) as begin:
-        return run(options, begin, done, merging.read(path) if options.append else None)
+
+def measured(series: Series, options: argparse.Namespace, console: Console) -> dict:
+    """The report, as plain values, in which cells of an earlier one are kept where the options ask for that. It is
+    written after each cell: a long run that is stopped leaves what it has measured.
+    """
+    path = options.out / f"{series.name}.json"
+    before = merging.read(path) if options.append else None
+    earlier = {cell["where"]: cell for cell in (before or {}).get("cells", ())}
+    found: list[dict] = []
+
+    def so_far() -> dict:
+        merged = merging.merge(before, {**series.head, "cells": list(found)})
+        return merged | {"summary": series.summarise(merged["cells"])}
+
+    with report.progress(console, len(series.wanted)) as begin:
+        for place in series.wanted:
+            begin(str(place))
+            cell = series.measure(place)
+            if cell is None:
+                continue
+            if cell["where"] in earlier:
+                cell = series.joined(earlier[cell["where"]], cell)
+            found.append(cell)
+            machine.write_json(path, so_far())
+            console.print(series.line(cell), highlight=False)
+    return so_far()
+
+
+def reported(series: Series, options: argparse.Namespace, console: Console) -> int:
+    """Measure, print the tables, write ``name``.json and, where there are panels, ``name``.png. 1 if an answer was
+    wrong, else 0.
+    """
+    results = measured(series, options, console)
+    series.show(results, console)
+    if series.panels is None:
+        console.print(f"written: {machine.write_json(options.out / f'{series.name}.json', results)}")
+    else:
+        panels = report.panels_of(results["cells"], *series.panels)
+        report.finish(results, panels, series.name, series.axis, options.out, console)
+    return 1 if results["summary"]["wrong"] else 0
 
 
 def rate(

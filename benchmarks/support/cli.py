@@ -8,8 +8,9 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
@@ -48,6 +49,20 @@ def add_append(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="keep the cells of the report that --out holds already; those measured again are replaced",
     )
+
+
+def add_processor_time(parser: argparse.ArgumentParser) -> None:
+    """``--processor-time``, for benchmarks whose contenders are timed by `clock`."""
+    parser.add_argument(
+        "--processor-time",
+        action="store_true",
+        help="of all threads, in the place of time on the clock: for machines that others share, with --threads 1",
+    )
+
+
+def clock(options: argparse.Namespace) -> Callable[[], float]:
+    """What gives the seconds that the options ask for."""
+    return time.process_time if options.processor_time else time.perf_counter
 
 
 def add_reuse_memory(parser: argparse.ArgumentParser) -> None:

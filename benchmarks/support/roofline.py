@@ -7,7 +7,7 @@ What a call must move and compute is counted in ``work.py``.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -116,6 +116,13 @@ def with_products_in(limits: Roofline, dtype: torch.dtype, *, gemm: int = 512, r
         return replace(limits, flops=max(limits.flops, _gemm_rate(gemm, repeats, dtype)))
     finally:
         torch.set_num_threads(previous)
+
+
+def by_type(threads: int, types: Mapping[str, torch.dtype], *, gemm: int = 512) -> dict[str, Roofline]:
+    """The limits by the name of a type, and those of "float32" in any case. Working sets of 256 MiB are the largest."""
+    single = measure(threads, largest=256 * MiB)
+    others = {name: dtype for name, dtype in types.items() if name != "float32"}
+    return {"float32": single} | {name: with_products_in(single, dtype, gemm=gemm) for name, dtype in others.items()}
 
 
 def _best_seconds(call: Callable[[], object], repeats: int, inner: int = 1) -> float:

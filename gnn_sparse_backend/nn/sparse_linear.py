@@ -18,6 +18,7 @@ from ..formats.structure import row_of_position
 from ..ops.composed.api import composed_linear
 from ..planner.composed import DENSE
 from ..structures.graph import Graph
+from .kept import bits_of, trained
 from .weight_format import weight_format
 
 
@@ -40,6 +41,7 @@ class SparseLinear(Module):
 
     indptr: Tensor
     indices: Tensor
+    _bits: Tensor
     _saved: weakref.ref[Tensor] | None = None
 
     def __init__(
@@ -74,6 +76,8 @@ class SparseLinear(Module):
         self._matrix = self._structure(matrix)
         shape = (self.out_features, in_features) if self._matrix is None else (self._matrix.num_slots,)
         self.values = Parameter(torch.zeros(shape, **new))
+        self.register_buffer("_bits", None, persistent=False)
+        self._mark()
 
     @classmethod
     def from_dense(cls, linear: Linear, mask: Tensor | None = None, format: str = "auto") -> SparseLinear:
@@ -122,7 +126,7 @@ class SparseLinear(Module):
     def weight(self) -> Tensor:
         """(out_features, in_features) the matrix with its zeros, made anew from ``values``, with their gradient."""
         if self._matrix is None:
-            return self._trained(self.values)
+            return self._trained()
         values = self._matrix.unpack(self.values)
         flat = values.new_zeros(self.out_features * self.in_features)
         return flat.index_copy(0, self._places, values).view(self.out_features, self.in_features)
@@ -142,12 +146,12 @@ class SparseLinear(Module):
         if not isinstance(x, Tensor) or x.dim() == 0 or x.shape[-1] != self.in_features:
             found = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
             raise ValueError(f"SparseLinear: x must be (..., {self.in_features}), got {found}")
-        values, bias = self.values, self.bias
+        values, bias = self._trained(owned=True) if self._matrix is None else self.values, self.bias
         if torch.is_autocast_enabled(x.device.type) and x.dtype is not torch.float64:
             dtype = torch.get_autocast_dtype(x.device.type)
             x, values, bias = x.to(dtype), values.to(dtype), None if bias is None else bias.to(dtype)
         if self._matrix is None:
-            return F.linear(x, self._trained(values), bias)
+            return F.linear(x, values, bias)
         if x.dtype is not values.dtype:
             raise TypeError(f"SparseLinear: x is {x.dtype}, and the weights are {values.dtype}; give both one type")
         y = composed_linear(self._matrix, values, x.reshape(-1, self.in_features), bias, packed=True)
@@ -167,12 +171,15 @@ class SparseLinear(Module):
         self._graph = matrix  # keeps the decomposition, which compiled programs find by the graph's arrays
         return decompose(matrix, self.format.split(SEPARATOR))
 
-    def _trained(self, values: Tensor) -> Tensor:
+    def _trained(self, owned: bool = False) -> Tensor:
         """The values of the format ``"dense"``, of which those that were pruned have no gradient."""
-        if not (torch.is_grad_enabled() and values.requires_grad):
-            return values
-        flat = values.flatten()
-        return torch.zeros_like(flat).index_copy(0, self._places, flat[self._places]).view_as(values)
+        values, bits = self.values, self._bits
+        return trained(values, bits, owned) if torch.is_grad_enabled() and values.requires_grad else values
+
+    def _mark(self) -> None:
+        """Make what tells the weights that are kept in the format ``"dense"``."""
+        if self._matrix is None:
+            self._bits = bits_of(self._places, self.values)
 
     def _keep(self, weight: Tensor) -> None:
         """Take the values from a dense matrix."""
@@ -184,8 +191,10 @@ class SparseLinear(Module):
             self.values.copy_(self._matrix.pack(kept))
 
     def _apply(self, fn: Any, recurse: bool = True) -> SparseLinear:
-        before = self.indices.device
+        before, size = self.indices.device, self.values.element_size()
         super()._apply(fn, recurse)
+        if self.values.element_size() != size:
+            self._mark()
         if self.indices.device != before:
             shape = self.out_features, self.in_features
             self._matrix = self._structure(Graph.from_csr(self.indptr, self.indices, shape))

@@ -64,9 +64,12 @@ _HALF_FEATURE = {"bfloat16": "avx512bf16", "float16": "avx512fp16"}
 
 @dataclass(frozen=True)
 class ComposedPlan:
-    """The formats of a matrix, as words with " + " between them, or `DENSE`."""
+    """The formats of a matrix, as words with " + " between them, or `DENSE`. tile: vectors of columns that its kernel
+    accumulates together, 0 for as many as the rule has.
+    """
 
     formats: str
+    tile: int = 0
 
 
 @dataclass(frozen=True)

@@ -163,6 +163,8 @@ def _problem(content: object) -> Problem:
 
 def _plan(content: object) -> Plan:
     composed = isinstance(content, dict) and "formats" in content
+    if isinstance(content, dict) and composed:
+        content = {"tile": 0} | content  # of a release that measured one tile
     of: Any = ComposedPlan if composed else _class_of(content, Plan, CudaPlan)
     content = _fields("a plan", content, {field.name for field in fields(of)})
     choices = _CHOICES[of]

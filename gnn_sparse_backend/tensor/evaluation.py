@@ -10,7 +10,8 @@ from .expressions.kernel import TensorKernel, kernel_of
 from .expressions.notation import Statement as Notation
 from .expressions.notation import accesses, parse, parse_einsum
 from .running import run
-from .scheduling.statement import Statement, statement_of
+from .scheduling.initial import statement_of
+from .scheduling.statement import Statement
 from .storage.stored import GivenFormat
 from .storage.values import FLOATS, promoted
 
@@ -78,8 +79,8 @@ def compile(expression: str | Statement, /, *, format: GivenFormat = None, **ope
 def statement(expression: str, /, *, format: GivenFormat = None, **operands: Any) -> Statement:
     """The loops of an expression for operands like these, to be scheduled by commands and compiled by `compile`.
 
-    Arguments and errors are those of `evaluate`. Raises ScheduleError for a result that is put together element by
-    element, and for functions of several sparse operands.
+    Arguments and errors are those of `evaluate`. Raises ScheduleError for functions of several sparse operands. Of a
+    result that is put together element by element, rows are loops: `reorder`, `precompute` and `parallelize` apply.
     """
     notation = parse(expression)
     return statement_of(expression, arrays_of(notation, operands), notation, format)

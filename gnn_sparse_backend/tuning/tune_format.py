@@ -17,7 +17,9 @@ from ..formats.composed.decomposition import Decomposition
 from ..formats.composed.fills import Stored, stored_values
 from ..formats.composed.spec import parse_formats
 from ..ops.composed.api import composed_linear, composed_spmm
-from ..planner.composed import DENSE, ComposedPlan, PieceCount, predicted, problem_of
+from ..ops.composed.executables import WHOLE_ROWS, with_tile
+from ..ops.composed.schedules_cpu import column_tile
+from ..planner.composed import DENSE, LINEAR, ComposedPlan, PieceCount, predicted, problem_of
 from ..planner.database import database
 from ..planner.problem import Problem
 from ..runtime.text import render
@@ -28,6 +30,8 @@ CANDIDATES = ("csr", "bsr(32)", "bsr(16)", "bsr(8)", "bsr(32) + csr", "bsr(16) +
 """What is tried of every matrix, beside dense."""
 MOST_SLOTS = 8
 """Stored values for each non-zero beyond which a format is not made at all."""
+TILES = (0, 4)
+"""Vectors of columns that kernels of ``composed_spmm`` accumulate together, 0 for as many as the rule has."""
 PROMISING = 2.0
 """Candidates whose prediction is at most so many times the best one's are measured."""
 
@@ -35,13 +39,20 @@ PROMISING = 2.0
 @dataclass(frozen=True)
 class FormatRow:
     """A candidate: formats as words, values that it stores beside non-zeros, and seconds of a product. padding,
-    predicted: None where they were not worked out, as the structure is known.
+    predicted: None where they were not worked out, as the structure is known. tile: of its schedule, how many vectors
+    of columns are accumulated together; 0: as many as the rule has.
     """
 
     formats: str
     padding: int | None
     predicted: float | None
     measured: float | None = None
+    tile: int = 0
+
+    @property
+    def name(self) -> str:
+        """Formats and, where it is not the rule's, tile in words."""
+        return f"{self.formats}, tile of {self.tile}" if self.tile else self.formats
 
 
 @dataclass(frozen=True)
@@ -65,7 +76,7 @@ class FormatChoice:
     def reason(self) -> str:
         """Which is taken and why, in words."""
         known = "predicted" if self.rows[0].measured is None else "measured"
-        taken, *others = [(row.formats, seconds) for row in self.rows if (seconds := getattr(row, known)) is not None]
+        taken, *others = [(row.name, seconds) for row in self.rows if (seconds := getattr(row, known)) is not None]
         margin = f", {others[0][1] / taken[1]:.2f} times faster than {others[0][0]}, the next" if others else ""
         hint = "" if known == "measured" else "; nothing was measured on this structure, as gsb.tune_format would"
         return f"taken: {taken[0]}, {known} to be the fastest{margin}{hint}"
@@ -77,7 +88,7 @@ class FormatChoice:
         for row in self.rows:
             padding = "" if row.padding is None else f"{row.padding:,}"
             mark = "* " if row is self.rows[0] else "  "
-            table.add_row(mark + row.formats, padding, _micro(row.predicted), _micro(row.measured))
+            table.add_row(mark + row.name, padding, _micro(row.predicted), _micro(row.measured))
         return render(table, self.reason)
 
 
@@ -94,8 +105,9 @@ def tune_format(
         print(choice)
         parts = None if choice.dense else gsb.formats.decompose(weight, choice.formats)
 
-    The cost model orders the candidates, and those that it thinks may win are measured, the most promising first, while
-    the budget lasts. What was measured is remembered for this structure, width and type, in later processes too.
+    The cost model orders the candidates, which are formats and schedules of their kernels, and those that it thinks may
+    win are measured, the most promising first, while the budget lasts. What was measured is remembered for this
+    structure, width and type, in later processes too, and ``composed_spmm`` takes the schedule from there.
 
     Args:
         matrix: as ``gsb.formats.decompose`` takes it.
@@ -138,22 +150,25 @@ def _tuned(matrix: Any, features: Any, dtype: Any, budget: Any, tokens: bool, ta
 
     known = database().find(problem, fingerprint)
     if known is not None and not table:
-        measured = [FormatRow(plan.formats, None, None, taken) for plan, taken in known.seconds]
+        measured = [FormatRow(plan.formats, None, None, taken, plan.tile) for plan, taken in known.seconds]
         return _choice("known", measured)
     count, pieces = _candidates(indptr, indices, shape)
     processor = host_target().features
-    expected = {words: predicted(problem, counts, processor) for words, counts in pieces.items()}
-    seconds = {} if known is None else {plan.formats: taken for plan, taken in known.seconds}
+    expected = {}
+    for words, counts in pieces.items():
+        taking = predicted(problem, counts, processor)
+        expected |= dict.fromkeys((ComposedPlan(words, tile) for tile in _tiles(words, problem)), taking)
+    seconds = {} if known is None else dict(known.seconds)
     source = "known" if seconds else "predicted"
     if budget and not seconds:
         seconds = _measured(given, expected, problem, dtype, budget, tokens)
         source = "measured"
-        database().add(problem, fingerprint(), {ComposedPlan(words): taken for words, taken in seconds.items()})
+        database().add(problem, fingerprint(), seconds)
     rows = []
-    for words in {**expected, **seconds}:
-        counts = pieces.get(words)
+    for plan in {**expected, **seconds}:
+        counts = pieces.get(plan.formats)
         padding = sum(piece.slots for piece in counts) - count if counts else 0
-        rows.append(FormatRow(words, padding, expected.get(words), seconds.get(words)))
+        rows.append(FormatRow(plan.formats, padding, expected.get(plan), seconds.get(plan), plan.tile))
     return _choice(source, rows)
 
 
@@ -179,41 +194,51 @@ def _candidates(
     return count, {**made, DENSE: None}
 
 
+def _tiles(words: str, problem: Problem) -> list[int]:
+    """Those of `TILES` with which the kernel of these formats differs from that of the others."""
+    alone = words in (DENSE, "csr") and (words == DENSE or problem.features <= WHOLE_ROWS)
+    if alone or problem.kind == LINEAR:
+        return [0]
+    different = {column_tile(problem.features, problem.dtype, tile): tile for tile in reversed(TILES)}
+    return sorted(different.values())
+
+
 def _measured(
     given: Any,
-    expected: dict[str, float],
+    expected: dict[ComposedPlan, float],
     problem: Problem,
     dtype: torch.dtype,
     budget: float,
     tokens: bool,
-) -> dict[str, float]:
-    order = sorted(expected, key=lambda words: expected[words])
-    order = [words for words in order if expected[words] <= PROMISING * expected[order[0]]]
+) -> dict[ComposedPlan, float]:
+    order = sorted(expected, key=lambda plan: expected[plan])
+    order = [plan for plan in order if expected[plan] <= PROMISING * expected[order[0]]]
     x = torch.randn(problem.cols, problem.features).to(dtype)
     x = x.t().contiguous() if tokens else x
-    clock, seconds = time.perf_counter, {}
+    clock, seconds = time.perf_counter, dict[ComposedPlan, float]()
     deadline = clock() + budget
-    calls: dict[str, Callable[[], Tensor]] = {}
-    for words in order:
+    calls: dict[ComposedPlan, Callable[[], Tensor]] = {}
+    for plan in order:
         if calls and clock() >= deadline:
             break
-        calls[words] = _call(_parts(given, words), x, problem, dtype, tokens)
-        calls[words]()  # compiles
+        calls[plan] = _call(_parts(given, plan), x, problem, dtype, tokens)
+        calls[plan]()  # compiles
     # in turns, so that what else the machine does meets all of them; of each the fastest
     while not seconds or clock() < deadline:
-        for words, call in calls.items():
+        for plan, call in calls.items():
             begin = clock()
             call()
             taken = clock() - begin
-            seconds[words] = min(seconds.get(words, taken), taken)
+            seconds[plan] = min(seconds.get(plan, taken), taken)
     return seconds
 
 
-def _parts(given: Any, words: str) -> Decomposition | None:
-    if words == DENSE:
+def _parts(given: Any, plan: ComposedPlan) -> Decomposition | None:
+    if plan.formats == DENSE:
         return None
     indptr, indices, _, shape = given
-    return decompose_csr(indptr, indices, None, shape, parse_formats(words.split(SEPARATOR)), FILL, check=False)
+    specs = parse_formats(plan.formats.split(SEPARATOR))
+    return with_tile(decompose_csr(indptr, indices, None, shape, specs, FILL, check=False), plan.tile)
 
 
 def _call(

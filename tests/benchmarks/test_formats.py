@@ -13,7 +13,6 @@ from benchmarks import formats
 from benchmarks.planner import matrices
 from benchmarks.planner.matrices import FITTED, HELD_OUT
 from benchmarks.support.cells import Unable
-from gnn_sparse_backend.ops.composed import schedules_cpu
 
 SMALL = {
     "blocks": matrices.blocks(64, 96, 16, 0.25),
@@ -29,7 +28,7 @@ def graph_of(name: str, seed: int = 3) -> gsb.Graph:
 
 @pytest.mark.parametrize("name, op, precision", [("mixed", "spmm", "float32"), ("single", "linear", "bfloat16")])
 def test_every_candidate_is_right_and_a_wrong_one_is_seen(name, op, precision):
-    product, able, tile = formats.Product(graph_of(name), op, precision, 24, seed=3), set(), schedules_cpu.TILE_VECTORS
+    product, able = formats.Product(graph_of(name), op, precision, 24, seed=3), set()
     for candidate in formats.candidates((2,)):
         try:
             call = product.call_of(candidate)
@@ -41,7 +40,6 @@ def test_every_candidate_is_right_and_a_wrong_one_is_seen(name, op, precision):
         assert product.mismatch(answer + 0.1 * answer.abs().max()).startswith("off by")
         able.add(candidate)
     assert {"dense", "csr", "bsr(8)", "bsr(8), tile of 2"} <= able
-    assert schedules_cpu.TILE_VECTORS == tile
 
 
 def test_matrices_are_of_their_kind_and_no_set_has_one_of_the_other():

@@ -254,6 +254,14 @@ inline void run_block(unsigned order, std::mt19937& random) {
   }
 }
 
+// A thread goes on until it waits: nothing comes between.
+template <typename T>
+T atomic_add(T* address, T value) {
+  T before = *address;
+  *address = before + value;
+  return before;
+}
+
 }  // namespace simt
 
 #define threadIdx (simt::now->index)
@@ -262,6 +270,8 @@ inline void run_block(unsigned order, std::mt19937& random) {
 #define gridDim (simt::gridDim_)
 #define __syncthreads() simt::barrier(__LINE__)
 #define __activemask() 0u
+#define tvm_builtin_cuda_warp_sync() ((void)0)  // a shuffle waits by itself
+#define tvm_builtin_cuda_atomic_add(address, value) simt::atomic_add(address, value)
 #define __shfl_sync(mask, value, from, width) simt::shuffle_from(__LINE__, mask, value, from, width)
 #define __shfl_down_sync(mask, value, by, width) simt::shuffle_down(__LINE__, mask, value, by, width)
 #define __shfl_up_sync(mask, value, by, width) simt::shuffle_up(__LINE__, mask, value, by, width)

@@ -7,7 +7,10 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.formats.composed.decompose import decompose_csr as kept
+from gnn_sparse_backend.ops.composed.schedules_cpu import lanes_of
+from gnn_sparse_backend.planner.composed import ComposedPlan, problem_of
 from gnn_sparse_backend.planner.database import PlanDatabase, database
+from gnn_sparse_backend.structures.facts import content_hash
 from gnn_sparse_backend.tuning import tune_format
 
 
@@ -71,6 +74,29 @@ def test_nothing_is_made_that_is_not_measured(monkeypatch):
     for budget in (0, 1):
         assert gsb.tune_format(matrix, 32, budget=budget).source == "known"
     assert not made
+
+
+def test_a_schedule_that_was_measured_is_taken():
+    """By products of decompositions that were there before, too, in the formats and the width it was measured for."""
+    matrix, lanes = blocks(1, 0.05), lanes_of("float32")
+    x, parts = torch.randn(128, 512), gsb.formats.decompose(matrix, "csr")
+    tried = {(row.formats, row.tile) for row in gsb.explain(matrix, "format", 512).rows}
+    assert {("csr", 0), ("csr", 4), ("dense", 0)} <= tried and ("dense", 4) not in tried
+    assert {row.tile for row in gsb.explain(matrix, "format", 64).rows if row.formats == "csr"} == {0}
+    assert {row.tile for row in gsb.explain(matrix, "format", 512, tokens=True).rows} == {0}
+
+    def tile(width: int) -> str:
+        product = gsb.composed_spmm(parts, parts.values_of(matrix), x[:, :width])
+        torch.testing.assert_close(product, matrix @ x[:, :width], rtol=1e-4, atol=1e-4)
+        return str(gsb.last_run())
+
+    assert f"tile {8 * lanes}," in tile(512)
+    problem = problem_of(parts.shape, parts.nnz, 512, "float32", torch.get_num_threads())
+    key = content_hash(parts.indptr, parts.indices, None, parts.shape)
+    database().add(problem, key, {ComposedPlan("csr"): 2.0, ComposedPlan("csr", 4): 1.0, ComposedPlan("bsr(8)"): 0.5})
+    assert f"tile {4 * lanes}," in tile(512) and f"tile {8 * lanes}," in tile(384)
+    told = gsb.explain(matrix, "format", 512)
+    assert [row.name for row in told.rows[:3]] == ["bsr(8)", "csr, tile of 4", "csr"] and "csr, tile of 4" in str(told)
 
 
 def test_errors_quote_what_they_got():

@@ -21,14 +21,15 @@ if TYPE_CHECKING:
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 INTEGERS = ("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "bool")
 ARITHMETIC = ("+", "-", "*", "/", "//", "%", "min", "max")
+BITWISE = ("&", "|")
 COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 LOGICAL = ("and", "or")
 FUNCTIONS = ("exp", "log", "sqrt", "tanh", "sigmoid", "abs")
 PREDICATES = ("is_nan",)
-# A word of 32 bits holds two neighbouring bfloat16 numbers: each as a float32, and the bits (0 to 65,535) of one,
-# rounded.
+# A word of 32 bits holds two neighbouring bfloat16 numbers: each as a float32, and the bits of one, rounded.
 HALVES = ("low_half", "high_half")
 BITS = ("bfloat16_bits",)
+SETS = ("bit", "bit_count", "trailing_zeros")  # `bits`
 
 Operator: TypeAlias = Callable[["Expr", "ExprLike"], "Expr"]
 
@@ -214,7 +215,7 @@ def _range(dtype: str) -> tuple[float, float]:
 
 def binary(op: str, a: ExprLike, b: ExprLike) -> Expr:
     """The operation `op` on two expressions of one type (numbers adapt)."""
-    if op not in ARITHMETIC + COMPARISONS + LOGICAL:
+    if op not in ARITHMETIC + BITWISE + COMPARISONS + LOGICAL:
         raise StageIError(f"unknown operation {op!r}")
     if isinstance(a, Expr):
         b = as_expr(b, a.dtype)
@@ -229,7 +230,7 @@ def binary(op: str, a: ExprLike, b: ExprLike) -> Expr:
         raise StageIError(f"{op!r} wants numbers, not conditions; use select(condition, 1, 0)")
     if op == "/" and a.dtype not in FLOATS:
         raise StageIError(f"'/' wants floating-point operands, not {a.dtype}; use '//'")
-    if op in ("//", "%") and a.dtype in FLOATS:
+    if op in ("//", "%", *BITWISE) and a.dtype in FLOATS:
         raise StageIError(f"{op!r} wants integer operands, not {a.dtype}")
     return Binary(op, a, b)
 
@@ -301,22 +302,21 @@ def select(condition: Expr, then: ExprLike, otherwise: ExprLike) -> Expr:
 
 def cast(dtype: str, value: ExprLike) -> Expr:
     """`value` converted to `dtype`; nothing where it already has it."""
-    if dtype not in FLOATS + INTEGERS:
-        raise StageIError(f"unknown value type {dtype!r}")
-    value = as_expr(value, dtype)
+    value = value if isinstance(value, Expr) and dtype in FLOATS + INTEGERS else number(value, dtype)
     return value if value.dtype == dtype else Cast(dtype, value)
 
 
 def call(function: str, argument: ExprLike) -> Expr:
     """A function of one value, by name: "exp", "log", "sqrt", "tanh", "sigmoid", "abs", "is_nan"; and of bfloat16
-    numbers in words "low_half", "high_half" and "bfloat16_bits"."""
-    known = (*FUNCTIONS, *PREDICATES, *HALVES, *BITS)
+    numbers in words "low_half", "high_half" and "bfloat16_bits"; of sets "bit", "bit_count", "trailing_zeros"."""
+    known = (*FUNCTIONS, *PREDICATES, *HALVES, *BITS, *SETS)
     if function not in known:
         raise StageIError(f"unknown function {function!r}; there are {', '.join(known)}")
-    argument = as_expr(argument, "int64" if function in HALVES else "float32")
-    if function in HALVES:
+    argument = as_expr(argument, "int64" if function in HALVES + SETS else "float32")
+    if function in HALVES + SETS:
         if argument.dtype not in INTEGERS:
-            raise StageIError(f"{function} wants a word of 32 bits, not {argument.dtype}")
+            wanted = "an integer" if function in SETS else "a word of 32 bits"
+            raise StageIError(f"{function} wants {wanted}, not {argument.dtype}")
     elif argument.dtype not in (("float32",) if function in BITS else FLOATS):
         raise StageIError(
             f"{function} wants a {'float32' if function in BITS else 'floating-point'} argument, not {argument.dtype}"

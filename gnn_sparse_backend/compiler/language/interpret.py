@@ -36,6 +36,8 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
     ">=": lambda a, b: a >= b,
     "==": lambda a, b: a == b,
     "!=": lambda a, b: a != b,
+    "&": lambda a, b: int(a) & int(b),
+    "|": lambda a, b: int(a) | int(b),
 }
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "exp": np.exp,
@@ -51,6 +53,9 @@ _CALLS: dict[str, Callable[[Any], Any]] = {
     "low_half": lambda word: np.float64(np.array(word % 65536 * 65536, np.uint32).view(np.float32)),
     "high_half": lambda word: np.float64(np.array(word // 65536 * 65536, np.uint32).view(np.float32)),
     "bfloat16_bits": lambda x: _bfloat16_bits(x),
+    "bit": lambda n: 1 << n,
+    "bit_count": lambda x: x.bit_count(),
+    "trailing_zeros": lambda x: (x & -x).bit_length() - 1,
 }
 
 

@@ -10,6 +10,7 @@ from .program import WORDS, Bounds, Buffer, Iteration, Program, Store, walk_iter
 
 _PRECEDENCE = {"or": 0, "and": 1, "<": 2, "<=": 2, ">": 2, ">=": 2, "+": 3, "-": 3, "*": 4, "/": 4, "//": 4, "%": 4}
 _FUNCTIONS = {"min": "minimum", "max": "maximum", "==": "equal", "!=": "differ", "and": "both", "or": "either"}
+_FUNCTIONS |= {"&": "bit_and", "|": "bit_or"}
 _INDENT = "    "
 
 
@@ -33,9 +34,9 @@ def script(program: Program) -> str:
 
 def program_from_script(text: str) -> Program:
     """Run the text that `script` printed. It is Python: run only text whose origin is known."""
-    from . import builder, expr
+    from . import bits, builder, expr
 
-    names = {n: getattr(expr, n) for n in WORDS if hasattr(expr, n)}
+    names = {n: getattr(room, n) for room in (expr, bits) for n in WORDS if hasattr(room, n)}
     names["ProgramBuilder"] = builder.ProgramBuilder
     exec(compile(text, "<stage I program>", "exec"), names)
     program = names.get("program")

@@ -24,7 +24,18 @@ from .traversal import walk
 # what the text of a program is written with: no part of a program may have such a name
 WORDS = (
     *("minimum", "maximum", "equal", "differ", "both", "either", "select", "cast", "call", "number", "present"),
-    *("float", "program", "ProgramBuilder", "stored", "begin_of", "end_of", "offset_of", "owner_of"),
+    *(
+        "float",
+        "program",
+        "ProgramBuilder",
+        "stored",
+        "begin_of",
+        "end_of",
+        "offset_of",
+        "owner_of",
+        "bit_and",
+        "bit_or",
+    ),
 )
 SCOPES = ("param", "temporary", "local")
 
@@ -173,11 +184,15 @@ class Point:
     """A walk along `axes` until one of them ends (a point of a merge lattice), or along `every` coordinate.
 
     There is a case for each set of axes that may store a coordinate.
+
+    Attributes:
+        joint: what does for all cases alike, so that nobody needs to ask which it is; empty where nothing does.
     """
 
     axes: tuple[Axis, ...]
     cases: tuple[Case, ...]
     every: bool = False
+    joint: tuple[Store, ...] = ()
 
 
 Named = TypeVar("Named", Axis, Buffer, Iteration)

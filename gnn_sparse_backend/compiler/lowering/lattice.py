@@ -59,7 +59,8 @@ class _Lattices:
             left = _known(it, asked, axes, asking=True)
             if left.where == _FALSE or set(axes) - _mentioned(left):
                 continue  # nothing to do, or what a smaller point does
-            points.append(Point(axes, self._cases(it, asked, _subsets(axes))))
+            cases = self._cases(it, asked, _subsets(axes))
+            points.append(Point(axes, cases, joint=_joint(left, cases) if len(axes) > 1 else ()))
         return replace(it, body=(), points=tuple(points))
 
     def _cases(self, it: Iteration, asked: dict[Axis, Stored], sets: Iterable[tuple[Axis, ...]]) -> tuple[Case, ...]:
@@ -100,6 +101,19 @@ def _moved(expr: Expr, renamed: dict[Buffer, Buffer]) -> Expr | None:
     if isinstance(expr, Load) and expr.buffer in renamed:
         return Load(renamed[expr.buffer], expr.indices)
     return None
+
+
+def _joint(left: Iteration, cases: tuple[Case, ...]) -> tuple[Store, ...]:
+    """Stores that do what each of the cases does. They ask as they go who stores the coordinate, which takes no branch:
+    nobody could foretell it. left: the iteration with what the axes of the point alone may store.
+    """
+    if not all(isinstance(s, Store) for s in left.body) or any(case.where is not None for case in cases):
+        return ()
+    if all(case.body for case in cases):
+        return left.stores
+    if left.where is None or any(s.buffer.scope != "local" for s in left.stores):
+        return ()  # to leave what is there as it is, it has to be nobody else's
+    return tuple(replace(s, value=Select(left.where, s.value, Load(s.buffer, s.indices))) for s in left.stores)
 
 
 def _subsets(axes: tuple[Axis, ...]) -> Iterator[tuple[Axis, ...]]:

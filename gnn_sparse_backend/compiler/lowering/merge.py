@@ -4,7 +4,7 @@ For A + B of two rows, whose elements lie in [at_A, end_A) and [at_B, end_B):
 
     while at_A < end_A and at_B < end_B:
         j = min(JA[at_A], JB[at_B])
-        if JA[at_A] == j: (both, or A alone)   else: (B alone)
+        if JA[at_A] == j: (both, or A alone)   else: (B alone)      or without a branch (`Point.joint`)
         at_A += JA[at_A] == j; at_B += JB[at_B] == j
     for p in range(at_A, end_A): (A alone)
     for p in range(at_B, end_B): (B alone)
@@ -111,7 +111,11 @@ class _Walk:
         with T.While(tirx.all(*(cursor.more for cursor in cursors))):
             for cursor in cursors:
                 T.buffer_store(cursor.coordinate, self._at(cursor), [ZERO])
-            self._visit(point, cursors, reduce(tirx.min, (cursor.here for cursor in cursors)))
+            least = reduce(tirx.min, (cursor.here for cursor in cursors))
+            if point.joint:
+                self._jointly(point, cursors, least)
+            else:
+                self._visit(point, cursors, least)
 
     def _every(self, point: Point, cursors: list[_Cursor]) -> None:
         dense = self.it.axes[0]
@@ -129,6 +133,19 @@ class _Walk:
         """Run the case of a coordinate, and go past it."""
         T.buffer_store(self.coordinate, coordinate, [ZERO])
         self._decide(point, cursors, ())
+        self._pass(cursors)
+
+    def _jointly(self, point: Point, cursors: list[_Cursor], coordinate: tirx.Expr) -> None:
+        """Run what does for all cases, and go past the coordinate."""
+        T.buffer_store(self.coordinate, coordinate, [ZERO])
+        scope = self.scope.bind(self.it.axes[0], self.it.variables[0], self.coordinate[ZERO])
+        for c in cursors:
+            here = c.here.equal(self.coordinate[ZERO])
+            scope = scope.walking(c.axis, self.operands[c.axis].indices, c.at[ZERO] - c.first, here)
+        self.body(point.joint, scope)
+        self._pass(cursors)
+
+    def _pass(self, cursors: list[_Cursor]) -> None:
         for cursor in cursors:
             passed = cursor.here.equal(self.coordinate[ZERO]).astype("int64")
             T.buffer_store(cursor.at, cursor.at[ZERO] + passed, [ZERO])

@@ -24,6 +24,7 @@ from ..language.axes import Axis, StageIError, given
 from ..language.expr import (
     FLOATS,
     HALVES,
+    SETS,
     Binary,
     Call,
     Cast,
@@ -62,6 +63,8 @@ _BINARY = {
     ">=": lambda a, b: a >= b,
     "==": lambda a, b: a.equal(b),
     "!=": lambda a, b: tirx.NE(a, b),
+    "&": tirx.bitwise_and,
+    "|": tirx.bitwise_or,
     "and": tirx.all,
     "or": tirx.any,
 }
@@ -88,6 +91,9 @@ _CALLS = {
     "low_half": bits.low_half,
     "high_half": bits.high_half,
     "bfloat16_bits": lambda x: bits.bfloat16_bits(x).astype("int64"),
+    "bit": lambda n: tirx.shift_left(index(1), n),
+    "bit_count": tirx.popcount,
+    "trailing_zeros": lambda x: tirx.popcount(tirx.bitwise_and(x, -x) - 1),
 }
 
 
@@ -138,7 +144,10 @@ def value(expr: Expr, scope: Scope) -> tirx.Expr:
             loaded = scope.buffers[expr.buffer.name][tuple(positions)]
             if str(loaded.ty.dtype) != expr.dtype:
                 loaded = loaded.astype(expr.dtype)
-            return loaded if found is None else tirx.if_then_else(found, loaded, tirx.const(0, expr.dtype))
+            if found is None:
+                return loaded
+            choose = tirx.Select if _is_read(expr, scope) else tirx.if_then_else
+            return choose(found, loaded, tirx.const(0, expr.dtype))
     raise StageIError(f"cannot lower {expr!r}")
 
 
@@ -167,6 +176,7 @@ def locate(
         walked = scope.walked(axis, tuple(named[a] for a in axis.chain if a in named))
         if walked is not None:
             positions[axis] = walked
+            found = both(found, scope.met.get(axis))
             continue
         coordinate = value(expr, scope)
         if not axis.is_sparse:
@@ -199,7 +209,7 @@ def _harmless(expr: Select, scope: Scope) -> bool:
         decided = []  # not all of the condition is evaluated
     for side in (expr.then, expr.otherwise):
         for e in walk(side):
-            if isinstance(e, (Present, Stored)) or (isinstance(e, Call) and e.function not in HALVES):
+            if isinstance(e, (Present, Stored)) or (isinstance(e, Call) and e.function not in HALVES + SETS):
                 return False
             if isinstance(e, Binary) and e.op in ("//", "%") and not isinstance(e.b, Const):
                 return False
@@ -208,9 +218,18 @@ def _harmless(expr: Select, scope: Scope) -> bool:
     return True
 
 
+def _is_read(load: Load, scope: Scope) -> bool:
+    """Whether the element can be read wherever its walk is, and is asked for or not."""
+    axes = load.buffer.axes
+    walks = [axis for axis in axes if axis in scope.met]
+    return walks == list(axes[-1:]) and scope.walked(axes[-1], load.indices) is not None
+
+
 def _is_there(load: Load, scope: Scope) -> bool:
     """Whether the element surely exists: along each axis the one that the iterators visit, or within a dense extent."""
     visited: set[Axis] = set()
+    if _is_read(load, scope):
+        return True
     for axis, expr in zip(load.buffer.axes, load.indices):
         if isinstance(expr, Var) and scope.axis_of[expr] == axis and axis.parent in (None, *visited):
             visited.add(axis)
@@ -345,18 +364,18 @@ def visited(axis: Axis, bounds: Bounds, scope: Scope) -> tuple[tirx.Expr, tirx.E
     """(first position, count) of what is visited of an axis within bounds, kept in cells where it takes reading."""
     low, high = value(bounds.low, scope), value(bounds.high, scope)
     start, count = scope.slots(axis)
-    if bounds.by == "position" or not axis.is_sparse:
-        first, behind = tirx.max(low, index(0)), tirx.min(high, count)
-        if not any(nodes(e, (tvm.ir.TensorLoad, tvm.ir.Call)) for e in (first, behind)):
-            return first, tirx.max(behind - first, index(0))
-    cells = [scalar(f"{axis.name}_{part}") for part in ("first", "behind")]
+    places = tirx.max(low, index(0)), tirx.min(high, count)
     searched = _bounds(axis.name) if bounds.by == "coordinate" and axis.is_sparse else None
-    with T.sblock(scope.fresh(f"bounds_{axis.name}")):
-        T.writes(*(c[0:1] for c in (*cells, *(searched or ()))))
-        for n, place in enumerate((tirx.max(low, index(0)), tirx.min(high, count))):
-            if searched is not None:
-                before = partial(_is_before, axis, start, high if n else low, scope)
-                place = lower_bound(before, cells[0][index(0)] if n else index(0), count, searched)
-            T.buffer_store(cells[n], place, [index(0)])
-    first, behind = (cell[index(0)] for cell in cells)
+    reads = [searched is not None or bool(nodes(e, (tvm.ir.TensorLoad, tvm.ir.Call))) for e in places]
+    cells = [scalar(f"{axis.name}_{part}") if reads[n] else None for n, part in enumerate(("first", "behind"))]
+    if any(reads):
+        with T.sblock(scope.fresh(f"bounds_{axis.name}")):
+            T.writes(*(c[0:1] for c in (*cells, *(searched or ())) if c is not None))
+            for n, (cell, place) in enumerate(zip(cells, places)):
+                if searched is not None:
+                    before = partial(_is_before, axis, start, high if n else low, scope)
+                    place = lower_bound(before, cells[0][index(0)] if n else index(0), count, searched)
+                if cell is not None:
+                    T.buffer_store(cell, place, [index(0)])
+    first, behind = (place if cell is None else cell[index(0)] for cell, place in zip(cells, places))
     return first, tirx.max(behind - first, index(0))

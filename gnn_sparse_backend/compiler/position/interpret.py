@@ -23,15 +23,18 @@ from ..language.layout import chains, elements, offset
 from .function import PositionFunction
 
 # TVM's names of the operations, in the order in which the interpreter of stage I has them
-_NAMES = "Add Sub Mul Div FloorDiv FloorMod Min Max LT LE GT GE EQ NE".split()
+_NAMES = "Add Sub Mul Div FloorDiv FloorMod Min Max LT LE GT GE EQ NE BitwiseAnd BitwiseOr".split()
 _BINARY = dict(zip(_NAMES, BINARY.values(), strict=True))
-_CALLS: dict[str, Callable[[Any], Any]] = {**FUNCTIONS, "fabs": abs, "isnan": np.isnan}
+_CALLS: dict[str, Callable[[Any], Any]] = {
+    **FUNCTIONS,
+    "fabs": abs,
+    "isnan": np.isnan,
+    "popcount": lambda x: int(x).bit_count(),
+}
 # on non-negative integers
 _BITWISE = {
     "LShift": lambda a, b: a << b,
     "RShift": lambda a, b: a >> b,
-    "BitwiseAnd": lambda a, b: a & b,
-    "BitwiseOr": lambda a, b: a | b,
 }
 
 

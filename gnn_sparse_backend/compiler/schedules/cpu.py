@@ -13,6 +13,7 @@ from ..position.function import PositionFunction
 from .primitives.cpu import parallelize, vectorize
 from .primitives.cpu.amx_tiles import amx_tiles
 from .primitives.cpu.bf16_pair_dot import bf16_pair_dot
+from .primitives.cpu.brief_exponentials import brief_exponentials
 from .primitives.cpu.lanes import fold_in_lanes
 from .primitives.cpu.pairs import interleave, transpose_pairs
 from .primitives.cpu.prefetch import prefetch_gather
@@ -46,6 +47,7 @@ class CpuSchedule:
         together: (iteration, count): so many of its elements are visited at a time (`primitives.cpu.unroll_and_jam`).
         tiles: local buffers that stay in tile registers (`primitives.cpu.amx_tiles`).
         interleaved, transposed: iterations that put rows in pairs, and that transpose pairs (`primitives.cpu.pairs`).
+        brief: iterations whose exponentials are rounded to bfloat16 (`primitives.cpu.brief_exponentials`).
     """
 
     parallel: bool = True
@@ -58,6 +60,7 @@ class CpuSchedule:
     tiles: tuple[str, ...] = ()
     interleaved: tuple[str, ...] = ()
     transposed: tuple[str, ...] = ()
+    brief: tuple[str, ...] = ()
 
     def prepare(self, program: Program) -> Program:
         """What the schedule wants done in coordinate space: nothing."""
@@ -87,6 +90,8 @@ class CpuSchedule:
             stage2 = interleave(stage2, stage2.program.iteration(name))
         for name in self.transposed:
             stage2 = transpose_pairs(stage2, stage2.program.iteration(name))
+        for name in self.brief:
+            stage2 = brief_exponentials(stage2, stage2.program.iteration(name))
         if self.tiles:
             stage2 = amx_tiles(stage2, self.tiles)
         stage2 = locals_on_stack(stage2)

@@ -9,10 +9,11 @@ from ...compiler.compile import compile_program
 from ...compiler.language.program import Program
 from ...compiler.schedules.cpu import CpuSchedule, Prefetch
 from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
+from ...compiler.transforms.dense_axes.lanes_together import reduce_together
 from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...planner.cpu.prefetch_distance import distance
 from ...planner.cpu.spmm import group_count
-from ...planner.cpu.tiling import REGISTERS_PER_CHUNK, chunks_of_runs, register_tiles, sum_lanes
+from ...planner.cpu.tiling import REGISTERS_PER_CHUNK, chunks_of_runs, fits_together, register_tiles, sum_lanes
 from ...planner.plan import Plan
 from ..message.programs.operands import ACCUMULATOR, Operand
 from .programs.attention import AttentionSpec, attention
@@ -54,7 +55,8 @@ def attention_kernel(spec: AttentionSpec, parallel: bool, prefetch: int = 0) -> 
     """
     target = host_target()
     itemsize = _BYTES[ACCUMULATOR[spec.dtype]]
-    program = _sums_in_lanes(attention(spec), {"dot": spec.terms, "above": spec.scores}, itemsize, target)
+    program = _sums_in_lanes(attention(spec), {"dot": spec.terms}, spec.scores, itemsize, target)
+    program = _sums_in_lanes(program, {"above": spec.scores}, 1, itemsize, target)
     program = _cut(program, spec, itemsize, target)
     return compile_program(program, CpuSchedule(parallel=parallel, prefetch=_ahead(spec, prefetch)), target)
 
@@ -68,7 +70,7 @@ def attention_gradient_kernel(
     itemsize = _BYTES[ACCUMULATOR[spec.dtype]]
     width = spec.features // spec.scores
     terms = {"dot": spec.terms, "delta": width, "weight": width}
-    program = _sums_in_lanes(attention_gradient(spec, outputs), terms, itemsize, target)
+    program = _sums_in_lanes(attention_gradient(spec, outputs), terms, spec.scores, itemsize, target)
     program = _cut_outputs(_cut(program, spec, itemsize, target), outputs, itemsize, target)
     return compile_program(program, CpuSchedule(parallel=parallel, prefetch=_ahead(spec, prefetch)), target)
 
@@ -81,7 +83,7 @@ def columns_gradient_kernel(
     target = host_target()
     itemsize = _BYTES[ACCUMULATOR[spec.dtype]]
     terms = {"dot": spec.terms, "weight": spec.features // spec.scores}
-    program = _sums_in_lanes(attention_gradient_of_columns(spec, outputs), terms, itemsize, target)
+    program = _sums_in_lanes(attention_gradient_of_columns(spec, outputs), terms, spec.scores, itemsize, target)
     program = _cut_outputs(_cut(program, spec, itemsize, target), outputs, itemsize, target)
     gathered = {"M": spec.scores, "R": spec.scores, "Delta": spec.scores, "dC": spec.features} if prefetch else {}
     ahead = tuple(Prefetch("edges", name, 0, width, prefetch) for name, width in gathered.items())
@@ -115,10 +117,15 @@ def _gathers(named: list[tuple[str, Operand]], numbered: bool, distance: int) ->
     return tuple(Prefetch("edges", name, 0, x.width, distance) for name, x in named if x.at in places and distance)
 
 
-def _sums_in_lanes(program: Program, terms: dict[str, int], itemsize: int, target: Target) -> Program:
+def _sums_in_lanes(program: Program, terms: dict[str, int], sums: int, itemsize: int, target: Target) -> Program:
+    """Sums over so many terms in lanes. sums: how many of each there are, in neighbouring heads."""
     for name, count in terms.items():
         if count > 1:
-            program = reduce_in_lanes(program, name, sum_lanes(count, itemsize, target))
+            lanes = sum_lanes(count, itemsize, target)
+            if sums > 1 and not count % lanes and fits_together(sums * lanes, itemsize, target):
+                program = reduce_together(program, name, lanes)
+            else:
+                program = reduce_in_lanes(program, name, lanes)
     return program
 
 

@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...compiler.cache.bounded import kept
 from ...formats.composed.decomposition import Decomposition
-from ...formats.composed.spec import FormatSpec
+from ...planner.composed import problem_of
+from ...planner.database import database
 from ...runtime.layout import compact
 from ...runtime.memory import empty
 from ...runtime.type_names import type_name
 from ...structures.derived import fact
+from ...structures.facts import content_hash
 from ...structures.graph import Graph
 from ..core.ran import in_threads
 from ..core.signatures import ready_call
 from ..message.message_op import message_op
 from ..message.ready import ReadyAggregate
-from .arguments import formats_of, named_pieces, of_one_piece, structure_of, values_of
+from .arguments import formats_of, structure_of, values_of
 from .executables_tiles import tiled_linear
 from .launches import Named, first_tokens, padded_rows
-from .programs.rules import ComposedSpec, name_of
-from .programs.sddmm import by_terms
+from .programs.rules import ComposedSpec
 from .programs.sliced import STRETCH
 from .schedules_cpu import (
     NamedKernel,
     column_tile,
     in_short_blocks,
-    lanes_of,
     linear_kernel,
-    sddmm_kernel,
     slice_tokens,
     sliced_kernel,
     spmm_kernel,
@@ -56,7 +54,7 @@ WIDE = {"float16": torch.float32, "bfloat16": torch.float32}
 
 
 @kept
-def _launch(make: Callable[[ComposedSpec, bool], NamedKernel], spec: ComposedSpec, parallel: bool) -> Named:
+def launch_of(make: Callable[[ComposedSpec, bool], NamedKernel], spec: ComposedSpec, parallel: bool) -> Named:
     words = f"{' + '.join(map(str, spec.pieces))}, tile {spec.tile}{', masked' if spec.masked else ''}"
     return Named(*make(spec, parallel), f"{words}, {in_threads(parallel)}, by rules")
 
@@ -76,10 +74,10 @@ def run_spmm(parts: Decomposition, packed: Tensor, x: Tensor) -> Tensor:
         return found[None] if batched else found
     x = compact(padded_rows(x, columns, 1))
     types = type_name(x.dtype), type_name(result), type_name(parts.indptr.dtype)
-    tile = column_tile(features, types[0])
+    tile = column_tile(features, types[0], tile_vectors(parts, features, types[0]))
     masked = _masked(parts, x)
     spec = ComposedSpec(formats_of(parts), *types, tile, masked)
-    tasks, parallel = _tasks(parts.num_slots * features * batch, rows)
+    tasks, parallel = tasks_of(parts.num_slots * features * batch, rows)
     given = {
         "num_tasks": tasks,
         "m": rows,
@@ -90,9 +88,43 @@ def run_spmm(parts: Decomposition, packed: Tensor, x: Tensor) -> Tensor:
         "X": x,
         "Y": y,
     }
-    launch = _launch(spmm_kernel, spec, parallel)
+    launch = launch_of(spmm_kernel, spec, parallel)
     launch.run(given, structure_of(parts, tasks, masked), _values(parts, values))
     return plain(y, parts.shape[0], batched, x.dtype)
+
+
+TILE = "tile of columns"
+
+
+def with_tile(parts: Decomposition, vectors: int) -> Decomposition:
+    """The decomposition, whose kernels accumulate so many vectors of columns together from now on."""
+    parts.facts[TILE] = vectors
+    return parts
+
+
+def tile_vectors(parts: Decomposition, features: int, dtype: str) -> int:
+    """Vectors of columns that a kernel accumulates together: as `with_tile` said, as was fastest in these formats where
+    ``gsb.tune_format`` has measured the matrix, else 0, for the rule's.
+    """
+    said = parts.facts.get(TILE)
+    if said is not None:
+        return int(said)
+    if not parts.made_of or parts.made_of[-1]:  # a transpose, of which nothing is measured
+        return 0
+    indptr, indices, _, columns, words, *_ = parts.made_of
+    shape = indptr.numel() - 1, columns
+    problem = problem_of(shape, indices.numel(), features, dtype, torch.get_num_threads())
+    known = database().find(problem, lambda: fingerprint(parts))
+    if known is None:
+        return 0
+    return next((plan.tile for plan, _ in known.seconds if plan.formats == words), 0)
+
+
+@fact
+def fingerprint(parts: Decomposition) -> str:
+    """Of the structure that it was made of, which is what measurements are found by."""
+    indptr, indices, _, columns, *_ = parts.made_of
+    return content_hash(indptr, indices, None, (indptr.numel() - 1, columns))
 
 
 def by_rows(parts: Decomposition, batch: int) -> bool:
@@ -153,7 +185,7 @@ def run_linear(parts: Decomposition, packed: Tensor, x: Tensor, bias: Tensor | N
         "Y": y,
         **_bias(bias, rows),
     }
-    launch = _launch(linear_kernel, spec, parallel)
+    launch = launch_of(linear_kernel, spec, parallel)
     launch.run(given, structure_of(parts, 0, False), _values(parts, packed))
     y = y.to(x.dtype)
     return y if rows == parts.shape[0] else y[:, : parts.shape[0]].contiguous()
@@ -189,7 +221,7 @@ def _run_sliced(
         "slices": slices,
         "row_stretches": -(-rows // STRETCH),
         "column_stretches": -(-columns // STRETCH),
-        "slice_ptr": _shares(slices, threads, index),
+        "slice_ptr": shares(slices, threads, index),
         "First": first_tokens(tokens, spec.tile, index),
         "X": x,
         "P": empty(x, threads, columns, spec.tile, dtype=wide),
@@ -198,81 +230,8 @@ def _run_sliced(
         **_bias(bias, rows),
     }
     structure = structure_of(parts, 0, spec.masked)
-    _launch(sliced_kernel, spec, threads > 1).run(given, structure, _values(parts, packed))
+    launch_of(sliced_kernel, spec, threads > 1).run(given, structure, _values(parts, packed))
     return y if rows == parts.shape[0] else y[:, : parts.shape[0]].contiguous()
-
-
-def run_sddmm(parts: Decomposition, u: Tensor, v: Tensor, tokens: bool) -> Tensor:
-    """(batch, m, terms) and (batch, n, terms), or without batch, to (batch, num_slots), 0 at padding.
-
-    tokens: operands are (terms, m) and (terms, n), without batch.
-    """
-    batched, operands = u.dim() == 3, Operands(u, v, *parts.padded_shape, tokens)
-    batch, terms = operands.shape
-    packed = empty(u, batch, parts.num_slots)
-    if parts.num_slots and batch:
-        rows = parts.padded_shape[0]
-        types = type_name(u.dtype), type_name(u.dtype), type_name(parts.indptr.dtype)
-        tasks, parallel = _tasks(parts.num_slots * terms * batch, rows)
-        structure, outputs = structure_of(parts, tasks, False), values_of(parts, packed, "O")
-        for name, piece, _ in named_pieces(parts):
-            _one_piece(piece, name, operands, types, (tasks, parallel), structure, outputs)
-        if parts.padding:
-            packed.masked_fill_(~parts.mask, 0)
-    return packed if batched else first(packed)
-
-
-class Operands:
-    """Both operands of a product at the non-zeros, row by row or term by term, each made where it is first needed.
-
-    u, v: as of `run_sddmm`, with or without batch. shape: (batch, terms).
-    """
-
-    def __init__(self, u: Tensor, v: Tensor, rows: int, columns: int, tokens: bool) -> None:
-        if u.dim() == 2:
-            u, v = u[None], v[None]
-        if tokens:
-            u, v = u.transpose(1, 2), v.transpose(1, 2)
-        self.shape = u.shape[0], u.shape[2]
-        self.given = tuple(padded_rows(x, length, 1) for x, length in ((u, rows), (v, columns)))
-        self.made: dict[bool, tuple[Tensor, ...]] = {}
-
-    def __call__(self, terms_first: bool) -> tuple[Tensor, ...]:
-        if terms_first not in self.made:
-            found = (x.transpose(1, 2) if terms_first else x for x in self.given)
-            self.made[terms_first] = tuple(compact(x) for x in found)
-        return self.made[terms_first]
-
-
-def _one_piece(
-    piece: FormatSpec,
-    name: str,
-    operands: Operands,
-    types: tuple[str, str, str],
-    shared: tuple[int, bool],
-    structure: Mapping[str, Any],
-    outputs: Mapping[str, Tensor],
-) -> None:
-    spec = ComposedSpec((piece,), *types, lanes_of(types[0]))
-    u, v = operands(by_terms(spec))
-    batch, terms = operands.shape
-    given = {
-        "num_tasks": shared[0],
-        "m": operands.given[0].shape[1],
-        "n": operands.given[1].shape[1],
-        "batch": batch,
-        "terms": terms,
-        "lane_terms": terms // spec.tile,
-        "rest": terms % spec.tile,
-        "row_ptr": structure["row_ptr"],
-        "U": u,
-        "V": v,
-    }
-    values = outputs[f"O_{name}"]
-    into = values if values.is_contiguous() else torch.empty_like(values, memory_format=torch.contiguous_format)
-    _launch(sddmm_kernel, spec, shared[1]).run(given, of_one_piece(structure, name), {f"O_{name_of(0)}": into})
-    if into is not values:
-        values.copy_(into)
 
 
 def _values(parts: Decomposition, packed: Tensor) -> dict[str, Tensor]:
@@ -280,14 +239,14 @@ def _values(parts: Decomposition, packed: Tensor) -> dict[str, Tensor]:
     return {name: compact(x) for name, x in values_of(parts, compact(packed), "A").items()}
 
 
-def _tasks(work: int, rows: int) -> tuple[int, bool]:
+def tasks_of(work: int, rows: int) -> tuple[int, bool]:
     threads = torch.get_num_threads()
     parallel = work >= PARALLEL and threads > 1
     return (min(TASKS_OF_A_THREAD * threads, max(rows, 1)) if parallel else 1), parallel
 
 
 @kept
-def _shares(count: int, tasks: int, dtype: torch.dtype) -> Tensor:
+def shares(count: int, tasks: int, dtype: torch.dtype) -> Tensor:
     return (torch.arange(tasks + 1) * count // tasks).to(dtype)
 
 

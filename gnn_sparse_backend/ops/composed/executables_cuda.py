@@ -20,7 +20,8 @@ from ...runtime.layout import compact
 from ...runtime.precision import on_tensor_cores
 from ...runtime.type_names import type_name
 from .arguments import formats_of, named_pieces, of_one_piece, structure_of, unit_of, values_of
-from .executables import Operands, by_rows, in_rows, plain, result_type
+from .executables import by_rows, in_rows, plain, result_type
+from .executables_sddmm import Operands
 from .launches import Named, padded_rows
 from .programs.rules import ComposedSpec, name_of
 from .programs.sddmm import by_terms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
@@ -17,8 +18,8 @@ from ..core.ran import in_threads
 from .arguments import formats_of, structure_of
 from .launches import Named, first_tokens, padded_rows
 from .programs.rules import name_of
-from .programs.tiled import TOKENS, TiledSpec
-from .schedules_cpu import takes_tiles, tiled_kernel
+from .programs.tiled import NARROW, TOKENS, TiledSpec
+from .schedules_cpu import NamedKernel, takes_tiles, tiled_kernel, tiled_sddmm_kernel
 
 
 class TiledLinear:
@@ -46,7 +47,7 @@ class TiledLinear:
         given = {name: constant_argument(each) if isinstance(each, Tensor) else each for name, each in given.items()}
         given |= {"stretches": first.numel(), "m": self._rows, "n": self._columns, "tokens": tokens}
         self._given = given
-        self._launch = _launch(spec, parallel)
+        self._launch = _launch(tiled_kernel, spec, parallel)
 
     def __call__(self, packed: Tensor, x: Tensor, bias: Tensor | None, rows: int) -> Tensor:
         """(num_slots,) and (tokens, n) to (tokens, rows)."""
@@ -63,6 +64,51 @@ class TiledLinear:
         return y if rows == self._rows else y[:, :rows].contiguous()
 
 
+class TiledSddmm:
+    """The gradient of the weights of such a layer, for so many tokens, by `programs.tiled_sddmm`.
+
+    takes: whether there is such a product; else it cannot be called.
+    """
+
+    __slots__ = ("_columns", "_given", "_launch", "_rows", "_stored", "_tokens", "takes")
+
+    def __init__(self, parts: Decomposition, tokens: int, parallel: bool) -> None:
+        formats = formats_of(parts)
+        self.takes = takes_tiles(formats, tokens)
+        if not self.takes:
+            return
+        structure, suffix = structure_of(parts, 0, False), f"_{name_of(0)}"
+        given: dict[str, Any] = {name.removesuffix(suffix): each for name, each in structure.items()}
+        given = {name: constant_argument(each) if isinstance(each, Tensor) else each for name, each in given.items()}
+        (height, depth), stretches = formats[0].block, -(-tokens // TOKENS)
+        self._rows, self._columns = m, n = parts.padded_shape
+        self._tokens, self._stored = stretches * TOKENS, (given["nnzb"], depth, height)
+        given |= {"stretches": stretches, "tokens": self._tokens, "half": self._tokens // 2, "m": m, "n": n}
+        self._given = given | {"over_m": m // NARROW, "over_n": n // NARROW, "wide_m": 2 * m, "wide_n": 2 * n}
+        spec = TiledSpec(formats[0], type_name(parts.indptr.dtype))
+        self._launch = _launch(tiled_sddmm_kernel, spec, parallel)
+
+    def __call__(self, u: Tensor, v: Tensor) -> Tensor:
+        """(tokens, m) and (tokens, n) to (num_slots,), with whatever products there are at padding."""
+        found, half = empty(u, *self._stored), self._tokens // 2
+        own = {
+            "U": compact(padded_rows(padded_rows(u, self._rows, 1), self._tokens, 0)),
+            "V": compact(padded_rows(padded_rows(v, self._columns, 1), self._tokens, 0)),
+            "W": empty(u, half, 2 * self._rows),
+            "Q": empty(u, half, 2 * self._columns),
+            "Z": empty(u, self._columns, self._tokens),
+            "O": found,
+        }
+        self._launch.run(self._given, own)
+        return found.view(-1)
+
+
+@fact
+def tiled_sddmm(parts: Decomposition, tokens: int, parallel: bool) -> TiledSddmm:
+    """What multiplies at the blocks, summed over so many tokens."""
+    return TiledSddmm(parts, tokens, parallel)
+
+
 @fact
 def tiled_linear(parts: Decomposition, tokens: int, bias: bool, parallel: bool) -> TiledLinear:
     """What multiplies so many tokens."""
@@ -70,5 +116,5 @@ def tiled_linear(parts: Decomposition, tokens: int, bias: bool, parallel: bool) 
 
 
 @kept
-def _launch(spec: TiledSpec, parallel: bool) -> Named:
-    return Named(*tiled_kernel(spec, parallel), f"{spec.piece}, AMX tiles, {in_threads(parallel)}, by rules")
+def _launch(make: Callable[[TiledSpec, bool], NamedKernel], spec: TiledSpec, parallel: bool) -> Named:
+    return Named(*make(spec, parallel), f"{spec.piece}, AMX tiles, {in_threads(parallel)}, by rules")

@@ -20,8 +20,10 @@ from .programs.linear import linear
 from .programs.rules import BLOCKS, ComposedSpec, name_of
 from .programs.sddmm import by_terms, sddmm
 from .programs.sliced import sliced
+from .programs.sliced_sddmm import sliced_sddmm
 from .programs.spmm import spmm
 from .programs.tiled import NARROW, TOKENS, TiledSpec, tiled
+from .programs.tiled_sddmm import tiled_sddmm
 
 NamedKernel: TypeAlias = tuple[Kernel, tuple[str, ...]]
 """A kernel, and the names of its parameters."""
@@ -38,12 +40,15 @@ def lanes_of(dtype: str, target: Target | None = None) -> int:
     return max(1, (target or host_target()).vector_bytes // _BYTES[ACCUMULATOR[dtype]])
 
 
-def column_tile(features: int, dtype: str) -> int:
-    """Columns that are accumulated together: the widest tile of those that compute fewest columns twice."""
+def column_tile(features: int, dtype: str, vectors: int = 0) -> int:
+    """Columns that are accumulated together: the widest tile of those that compute fewest columns twice. vectors: of
+    the widest one, 0 for the rule's.
+    """
     lanes = lanes_of(dtype)
     if features < 2 * lanes:
         return features
-    tiles = [vectors * lanes for vectors in (TILE_VECTORS, 4, 2) if vectors * lanes <= features]
+    most = vectors or TILE_VECTORS
+    tiles = [count * lanes for count in {most, min(most, 4), min(most, 2)} if count * lanes <= features]
     return min(tiles, key=lambda tile: (-(-features // tile) * tile, -tile))
 
 
@@ -152,6 +157,36 @@ def tiled_kernel(spec: TiledSpec, parallel: bool) -> NamedKernel:
 def scheduled_tiled(spec: TiledSpec, parallel: bool) -> tuple[Program, CpuSchedule]:
     """The program and its schedule: sums in tile registers."""
     return tiled(spec), CpuSchedule(parallel=parallel, tiles=("C",), interleaved=("pairs",))
+
+
+@kept
+def tiled_sddmm_kernel(spec: TiledSpec, parallel: bool) -> NamedKernel:
+    """The kernel of `programs.tiled_sddmm`."""
+    return _compiled(*scheduled_tiled_sddmm(spec, parallel))
+
+
+def scheduled_tiled_sddmm(spec: TiledSpec, parallel: bool) -> tuple[Program, CpuSchedule]:
+    """The program and its schedule: sums in tile registers."""
+    pairs = ("pairs_u", "pairs_v")
+    return tiled_sddmm(spec), CpuSchedule(parallel=parallel, tiles=("C",), interleaved=pairs, transposed=("turned",))
+
+
+def terms_of_slice(dtype: str) -> int:
+    """Tokens of a slice of `programs.sliced_sddmm`: with fewer, lanes are added up more often; of more, slices of wide
+    matrices are larger than a core's own cache.
+    """
+    return 2 * VECTORS * lanes_of(dtype)
+
+
+@kept
+def sliced_sddmm_kernel(spec: ComposedSpec, parallel: bool) -> NamedKernel:
+    """The kernel of `programs.sliced_sddmm`."""
+    return _compiled(*scheduled_sliced_sddmm(spec, parallel, host_target()))
+
+
+def scheduled_sliced_sddmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[Program, CpuSchedule]:
+    """The program and its schedule."""
+    return sliced_sddmm(spec, lanes_of(spec.dtype, target)), CpuSchedule(parallel=parallel)
 
 
 def takes_tiles(pieces: Sequence[FormatSpec], tokens: int, target: Target | None = None) -> bool:

@@ -14,6 +14,7 @@ from ..message.programs.operands import ACCUMULATOR
 from .programs.backward import backward
 from .programs.forward import forward
 from .programs.pairs import masked_dots, masked_sums
+from .programs.softmax import BRIEF
 from .programs.spec import SIDE, MaskedSpec
 from .programs.tile_forward import INTERLEAVED, TILES, TRANSPOSED, tile_forward, workspace
 
@@ -62,7 +63,8 @@ def scheduled(make: str, spec: MaskedSpec, parallel: bool) -> tuple[Program, Cpu
         return program, CpuSchedule(parallel=parallel)
     iterations = list(walk_iterations(program.iterations))
     tiles = tuple(buffer.name for it in iterations for buffer in it.locals if buffer.name.startswith(TILES))
-    interleaved, transposed = (
-        tuple(it.name for it in iterations if it.name.startswith(word)) for word in (INTERLEAVED, TRANSPOSED)
-    )
-    return program, CpuSchedule(parallel=parallel, tiles=tiles, interleaved=interleaved, transposed=transposed)
+    named = {
+        what: tuple(it.name for it in iterations if it.name.startswith(word))
+        for what, word in (("interleaved", INTERLEAVED), ("transposed", TRANSPOSED), ("brief", BRIEF))
+    }
+    return program, CpuSchedule(parallel=parallel, tiles=tiles, **named)

@@ -18,8 +18,7 @@ def register_tiles(features: int, itemsize: int, target: Target) -> tuple[tuple[
     """
     lanes = max(1, target.vector_bytes // itemsize)
     chunk = lanes * REGISTERS_PER_CHUNK
-    registers = 32 if target.vector_bytes >= 64 else 16
-    most = max(chunk, registers // 2 * lanes)
+    most = max(chunk, _registers(target) // 2 * lanes)
     passes = -(-features // most)
     width = -(-features // (passes * lanes)) * lanes
     tiles = []
@@ -28,6 +27,10 @@ def register_tiles(features: int, itemsize: int, target: Target) -> tuple[tuple[
         features -= tile
         tiles.append(_chunks(tile, chunk))
     return tuple(tiles)
+
+
+def _registers(target: Target) -> int:
+    return 32 if target.vector_bytes >= 64 else 16
 
 
 def _chunks(width: int, chunk: int) -> tuple[int, ...]:
@@ -42,6 +45,13 @@ def sum_lanes(width: int, itemsize: int, target: Target, registers: int = REGIST
     while lanes * 2 <= min(width, most):
         lanes *= 2
     return lanes
+
+
+def fits_together(lanes: int, itemsize: int, target: Target) -> bool:
+    """Whether the lanes of several sums, ``lanes`` in all, stay in registers while they are folded together: a quarter
+    of them, since what is summed, and other sums, take theirs.
+    """
+    return lanes * itemsize <= target.vector_bytes * (_registers(target) // 4)
 
 
 def row_lanes(features: int, itemsize: int, target: Target) -> int:

@@ -53,8 +53,9 @@ class Call:
 def _emptied(call: weakref.ref[Call], structure: object) -> None:
     """Let go of the arrays of a call, one of whose structures has gone."""
     found = call()
-    if found is not None:
-        del found.arguments, found.structure
+    if found is not None:  # another structure of it may have gone before
+        found.__dict__.pop("arguments", None)
+        found.__dict__.pop("structure", None)
 
 
 @dataclass

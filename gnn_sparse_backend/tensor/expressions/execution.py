@@ -20,7 +20,7 @@ from ..storage.structure import LevelArrays, Structure, dense_levels
 from ..storage.values import Values, argument, empty_like, is_tensor, to_dtype, zeros_like
 from .assembled.assembly import COUNT, INDICES, OFFSETS, VALUES
 from .assembled.order import Order
-from .assembled.workspace import BLOCK, FIRST, SHARES
+from .assembled.workspace import FIRST, SHARES, WORD
 from .declared import Written
 from .notation import Statement
 from .result import Kept, accumulator
@@ -92,26 +92,28 @@ def assembled(plan: Plan, counted: Counted, operands: Mapping[str, Stored], size
     """The result of a plan whose rows are counted, added up to where they begin, and filled."""
     extents = [sizes[index] for index in counted.order.result]
     rows = int(np.prod(extents[:-1], dtype=np.int64))
-    groups, blocks = max(1, min(num_threads(), rows)), extents[-1] // BLOCK + 1
+    groups, above = max(1, min(num_threads(), rows)), extents[-1] // WORD**2 + 1
     shares = np.arange(groups + 1) * rows // groups
     own: dict[str, Any] = {
-        **{"rows": rows, "groups": groups, "blocks": blocks, "columns": blocks * BLOCK},
-        **{SHARES: shares, FIRST: shares[:-1].copy(), COUNT: np.zeros(rows, np.int64)},
+        **{"rows": rows, "groups": groups, "above": above, "words": above * WORD, "columns": above * WORD**2},
+        **{SHARES: shares, FIRST: shares[:-1].copy(), COUNT: np.empty(rows, np.int64)},
     }
     counted.kernel(*arguments(plan, counted.written, operands, sizes, own))
-    offsets = np.concatenate([[0], np.cumsum(own[COUNT])])
-    total = int(offsets[-1])
+    total = int(own[COUNT].sum())
     if max(total, *extents) > np.iinfo(counted.index_dtype).max:
         raise FormatError(
             f"the result of {plan.statement} has {total} elements, more than {counted.index_dtype} can count; "
             "give an operand made with index_dtype='int64'"
         )
     values = empty_like(_example(plan, operands), total)
+    offsets = np.empty(rows + 1, counted.index_dtype)
+    offsets[0] = 0
+    np.cumsum(own[COUNT], dtype=offsets.dtype, out=offsets[1:])
     # threads get as many elements each
-    shares = np.searchsorted(offsets, np.arange(groups + 1) * total // groups)
+    shares = np.searchsorted(offsets, (np.arange(groups + 1) * total // groups).astype(offsets.dtype))
     shares[0], shares[-1] = 0, rows
     own |= {SHARES: shares, FIRST: shares[:-1].copy()}
-    offsets, indices = offsets.astype(counted.index_dtype), empty_like(np.empty(0, counted.index_dtype), total)
+    indices = empty_like(offsets, total)
     own |= {"elements": total, OFFSETS: offsets, INDICES: indices, VALUES: values}
     plan.kernel(*arguments(plan, plan.written, operands, sizes, own))
     levels = [*dense_levels(extents[:-1]), LevelArrays("compressed", extents[-1], total, offsets, indices)]

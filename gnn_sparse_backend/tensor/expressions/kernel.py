@@ -10,7 +10,7 @@ from ...compiler.cache.bounded import shared
 from ..storage.format import Format, as_format, dense
 from ..storage.stored import GivenFormat, Stored
 from .assembled.assembly import Assembly
-from .assembled.order import assembled_order, conversions, modes_of
+from .assembled.order import Order, assembled_order, conversions, modes_of
 from .assembled.workspace import Workspace
 from .calls import Call, Last
 from .execution import Counted, Plan, assembled
@@ -128,7 +128,8 @@ def _compiled(
     kept = structure_of(statement, terms, specs, wanted)
     dtype = dtype_of(statement, terms, specs)
     if is_assembled(statement, terms, specs, wanted):
-        return _assembling(statement, terms, specs, wanted, dtype, converted)
+        order = assembled_order(statement, terms, specs, modes_of(statement, wanted))
+        return assembling(statement, terms, specs, wanted, dtype, converted, order)
     written = write("expression", statement, terms, specs, kept, dtype, static)
     kernel = compile_program(*scheduled(written, traits))
     plan = Plan(statement, terms, specs, kept, dtype, static, written, kernel, None, converted)
@@ -136,22 +137,24 @@ def _compiled(
     return TensorKernel(plan, made if wanted is None else wanted)
 
 
-def _assembling(
+def assembling(
     statement: Statement,
     terms: tuple[Term, ...],
     specs: Mapping[str, Operand],
     wanted: Format | None,
     dtype: str,
     converted: Mapping[str, Format],
+    order: Order,
+    parallel: bool = True,
 ) -> TensorKernel:
-    order = assembled_order(statement, terms, specs, modes_of(statement, wanted))
+    """The kernel of a result that is put together, in loops of an order. parallel: threads have shares of the rows."""
     index_dtype = max(operand.index_dtype for operand in specs.values())
     writer = Workspace if order.workspace else Assembly
     counting, filling = (
         writer(statement, terms, specs, order, accumulator(dtype), index_dtype, filling).run()
         for filling in (False, True)
     )
-    count, fill = (compile_program(written.program, CpuSchedule()) for written in (counting, filling))
+    count, fill = (compile_program(written.program, CpuSchedule(parallel)) for written in (counting, filling))
     counted = Counted(counting, count, order, index_dtype)
     modes = tuple(statement.result.indices.index(index) for index in order.result)
     natural = Format(("dense",) * (len(modes) - 1) + ("compressed",), modes)
@@ -161,7 +164,8 @@ def _assembling(
 
 def _check(plan: Plan, operands: Mapping[str, Stored], sizes: Mapping[str, int]) -> None:
     patterns = frozenset(name for name, operand in plan.operands.items() if operand.pattern)
-    given = specs_of(plan.statement, operands, patterns)
+    sparse = [operand.structure for operand in plan.operands.values() if operand.is_sparse]
+    given = specs_of(plan.statement, operands, patterns, compare=len(set(sparse)) < len(sparse))
     numbers: dict[int, int] = {}
     for name, operand in plan.operands.items():
         # elements that may be at different coordinates may be at the same ones too; the reverse is not compiled

@@ -12,8 +12,15 @@ from .notation import Access, Statement, accesses
 from .terms import Operand
 
 
-def specs_of(statement: Statement, operands: Mapping[str, Stored], patterns: frozenset[str]) -> dict[str, Operand]:
-    """Each operand of a statement; patterns: those whose elements count as ones."""
+def specs_of(
+    statement: Statement, operands: Mapping[str, Stored], patterns: frozenset[str], compare: bool = True
+) -> dict[str, Operand]:
+    """Each operand of a statement.
+
+    Args:
+        patterns: those whose elements count as ones.
+        compare: find out which structures are the same; otherwise none is.
+    """
     found: dict[str, Operand] = {}
     known: list[Structure] = []
     for name in dict.fromkeys(access.name for access in accesses(statement.expression)):
@@ -22,7 +29,7 @@ def specs_of(statement: Statement, operands: Mapping[str, Stored], patterns: fro
         if stored.format.is_dense:
             found[name] = Operand(stored.format, stored.dtype)
             continue
-        number = next((n for n, other in enumerate(known) if same_structure(structure, other)), len(known))
+        number = next((n for n, other in enumerate(known) if compare and same_structure(structure, other)), len(known))
         known += [structure] if number == len(known) else []
         widths = tuple(level.width for level in structure.levels if level.kind == "slots")
         found[name] = Operand(stored.format, stored.dtype, stored.index_dtype, number, name in patterns, widths)

@@ -37,10 +37,10 @@ class Assign:
 
 @dataclass(frozen=True)
 class Where:
-    """`producer` fills a workspace, `consumer` reads it. workspace: its name, and its indices in the consumer."""
+    """`producers` add to a workspace, `consumer` reads it. workspace: its name, and its indices in the consumer."""
 
     consumer: Nest
-    producer: Nest
+    producers: tuple[Nest, ...]
     workspace: Access
 
 
@@ -55,7 +55,7 @@ class Nest:
     @property
     def parts(self) -> tuple[Nest, ...]:
         """The nests directly inside."""
-        return (self.body.producer, self.body.consumer) if isinstance(self.body, Where) else ()
+        return (*self.body.producers, self.body.consumer) if isinstance(self.body, Where) else ()
 
     def nests(self) -> Iterator[Nest]:
         """This one and all inside, outer ones first."""
@@ -74,9 +74,8 @@ class Nest:
     def changed(self, change: Callable[[Nest], Nest]) -> Nest:
         """The nest with `change` applied to all inside, inner ones first."""
         if isinstance(self.body, Where):
-            where = replace(
-                self.body, consumer=self.body.consumer.changed(change), producer=self.body.producer.changed(change)
-            )
+            producers = tuple(each.changed(change) for each in self.body.producers)
+            where = replace(self.body, consumer=self.body.consumer.changed(change), producers=producers)
             return change(replace(self, body=where))
         return change(self)
 
@@ -89,7 +88,7 @@ class Nest:
         if isinstance(self.body, Assign):
             return [*lines, indent + str(self.body)]
         lines.append(f"{indent}{self.body.workspace.name}[...] = 0")
-        return [*lines, *self.body.producer.text(indent), *self.body.consumer.text(indent)]
+        return [*lines, *(line for part in self.parts for line in part.text(indent))]
 
 
 def expression_of(term: Term) -> Expression:

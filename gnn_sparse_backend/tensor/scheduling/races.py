@@ -47,11 +47,10 @@ def _command(loop: Loop) -> str:
 def _gpu(nest: Nest, outermost: bool) -> None:
     on_gpu = [(n, loop) for n, loop in enumerate(nest.loops) if loop.unit in GPU]
     order = [GPU.index(loop.unit) for _, loop in on_gpu]
-    for place, (n, loop) in enumerate(on_gpu):
-        if not outermost or n != place:
-            refuse(
-                _command(loop), "loops on a GPU are the outermost ones, with no other between them; reorder the loops"
-            )
+    for n, loop in on_gpu:
+        if not outermost or (loop.unit == "block" and n > 0):
+            where = "outside of workspaces" if not outermost else "the outermost one"
+            refuse(_command(loop), f"a loop on {loop.unit} is {where}; reorder the loops")
     if order != sorted(set(order)) or (order and order[0] != 0):
         loops = ", ".join(f"{loop.name} on {loop.unit}" for _, loop in on_gpu)
         refuse(_command(on_gpu[-1][1]), f"a block is around its warps, a warp around its threads, not {loops}")
@@ -104,8 +103,8 @@ def _race(loop: Loop, n: int, nest: Nest, inner: Nest, assign: Assign, is_top: b
         if target.name != asked.result:
             refuse(command, f"{target.name} is a workspace; atomic additions are those to the result")
     if loop.race == "parallel_reduction":
-        if loop.unit not in ("threads", "lanes"):
-            refuse(command, "the threads of a GPU add by 'atomics'")
+        if loop.unit in ("block", "warp"):
+            refuse(command, f"each {loop.unit} of a GPU adds by 'atomics'; the threads of a warp add by shuffles")
         if inner is not nest:
             refuse(command, f"{target.name} is written in a nest of its own inside of {loop.name}")
         parts = [(each.name, set(above(inner.graph, each.name, target.indices))) for each in nest.loops[n:]]

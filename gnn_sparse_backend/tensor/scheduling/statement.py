@@ -10,23 +10,19 @@ from typing import Any
 from ...compiler import Kernel, LoopSchedule, Program, StageIError, compile_program
 from ...compiler.schedules.primitives.shared.whole import most_of
 from ..errors import ScheduleError
-from ..expressions.assembled.order import WALKED, preferred_order, sparse_accesses, walkable
 from ..expressions.declared import Written
 from ..expressions.execution import Plan
 from ..expressions.kernel import TensorKernel
 from ..expressions.notation import Access
 from ..expressions.notation import Statement as Notation
-from ..expressions.result import Kept, accumulator, dtype_of, is_assembled, structure_of
-from ..expressions.specs import extents_of, specs_of
-from ..expressions.terms import Operand, Term, terms_of
-from ..storage.format import Format, as_format, dense
-from ..storage.stored import GivenFormat, Stored
-from . import commands, workspaces
-from .nest import Assign, Loop, Nest
+from ..expressions.result import Kept, accumulator
+from ..expressions.terms import Operand, Term
+from ..storage.format import Format, dense
+from . import commands, races, workspaces
+from .nest import Nest
 from .printing import provenance
 from .promises import Promise
 from .provenance import Bound, above
-from .races import Asked, check
 from .writer import LoopWriter
 
 ON_GPU = ("block", "warp", "thread")
@@ -198,14 +194,14 @@ class Statement:
     def _changed(self, said: str, names: Sequence[str], change: Callable[[], tuple[Nest, ...]]) -> Statement:
         commands.texts(said, *names)
         done = replace(self, nests=change(), said=(*self.said, said))
-        done._check(said)
+        done.check(said)
         return done
 
-    def _check(self, said: str) -> None:
+    def check(self, said: str) -> None:
         """Raise ScheduleError where the loops cannot be written, or would not compute what is asked for."""
         repeats = {name for name, each in self.source.operands.items() if "compressed-nonunique" in each.format.levels}
-        asked = Asked(self.source.notation.result.name, self.source.kept is not None, lambda a: a.name in repeats)
-        check(self.nests, asked)
+        asked = races.Asked(self.source.notation.result.name, self.source.kept is not None, lambda a: a.name in repeats)
+        races.check(self.nests, asked)
         try:
             program, schedule = self.program, self.schedule
             schedule.prepare(program)
@@ -262,47 +258,3 @@ class Statement:
         if wanted not in found:
             commands.refuse(command, f"{text} is no access of the expression; there are {', '.join(found)}")
         return found[wanted]
-
-
-def statement_of(text: str, operands: Mapping[str, Stored], notation: Notation, format: GivenFormat) -> Statement:
-    """The statement of an expression for operands like these, each loop in the order of the indices."""
-    wanted = None if format is None else as_format(format, len(notation.result.indices))
-    extents_of(notation, operands)
-    specs = specs_of(notation, operands, frozenset())
-    converted = _conversions(terms_of(notation, specs), specs)
-    if converted:
-        operands = {**operands, **{name: operands[name].to(format) for name, format in converted.items()}}
-        specs = specs_of(notation, operands, frozenset())
-    terms = terms_of(notation, specs)
-    if is_assembled(notation, terms, specs, wanted):
-        raise ScheduleError(
-            f"the result of {notation} is put together element by element, which has loops of its own; give "
-            "format='dense', or compile the expression as it is"
-        )
-    kept = structure_of(notation, terms, specs, wanted)
-    for term in terms:
-        for factor in term.factors:
-            several = {specs[a.name].structure for a in sparse_accesses([Term(1, (factor,))], specs)}
-            if len(several) > 1 and not isinstance(factor.of, Access):
-                raise ScheduleError(
-                    f"{text}: a function of several sparse operands is not scheduled; compile the expression as it is"
-                )
-    nests = []
-    for term in terms:
-        order = preferred_order([term], specs, notation.result.indices)
-        nests.append(Nest(tuple(map(Loop, order)), Assign(notation.result, term)))
-    source = Source(notation, terms, specs, kept, dtype_of(notation, terms, specs), wanted, converted)
-    made = Statement(source, tuple(nests))
-    made._check(f"statement({text!r})")
-    return made
-
-
-def _conversions(terms: Sequence[Term], specs: Mapping[str, Operand]) -> dict[str, Format]:
-    """Formats that cannot be visited level by level, or not beside another sparse operand."""
-    found: dict[str, Format] = {}
-    for term in terms:
-        for access in sparse_accesses([term], specs):
-            format = specs[access.name].format
-            if format.masked or (term.together and not WALKED.issuperset(format.levels)):
-                found[access.name] = walkable(format, format.modes_in_order)
-    return found

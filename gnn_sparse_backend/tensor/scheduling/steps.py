@@ -31,7 +31,9 @@ class Steps:
         """Emit the loops."""
         space = self.extents.space(self.loop.name, env.known)
         made = maker(self.graph, space.variable)
-        if made is None:
+        if self.is_shuffled:
+            self.counted(space, env)
+        elif made is None:
             self.coordinates(space, env)
         elif isinstance(made, Pos):
             self.positions(space, made, env)
@@ -39,6 +41,11 @@ class Steps:
             self.one_after_another(made, env)
         else:
             self.counted(space, env)
+
+    @property
+    def is_shuffled(self) -> bool:
+        """Whether each thread has a sum, which is known by the number of the thread."""
+        return self.loop.unit == "thread" and self.loop.race == "parallel_reduction"
 
     # One loop.
 
@@ -241,7 +248,8 @@ class Steps:
         """A loop that counts the values of a variable; where the element is, is found for each."""
         p = self.places
         differs = varies(plus(space.low, space.high))
-        of = self.loop.name if isinstance(maker(self.graph, space.variable), Pos) else space.variable
+        by_name = self.is_shuffled or isinstance(maker(self.graph, space.variable), Pos)
+        of = self.loop.name if by_name else space.variable
         axis = p.counter(self.extents, of)
         if of != space.variable:  # elements of a part, from the first on
             bounds = (ZERO, space.high - space.base, "position", space.most)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ...compiler import LoopSchedule, number
+from ...compiler import LoopSchedule, equal, number
 from ...compiler.language.expr import Expr
 from ..errors import ScheduleError
 from ..expressions.arithmetic import product
@@ -19,6 +19,9 @@ from .extents import Extents, constant
 from .nest import Assign, Loop, Nest, Where
 from .places import Env, Places, Then
 from .steps import Steps
+
+WARP = 32
+"""Threads of a GPU that add up what each has by shuffles."""
 
 
 class LoopWriter(Declared):
@@ -148,6 +151,10 @@ class LoopWriter(Declared):
         if isinstance(nest.body, Where):
             self.where(nest, nest.body, env)
             return
+        if not env.inside:  # there are no loops at all
+            with self.p.iterate(self.fresh("alone"), (self.one,), "S", (self.fresh("o"),)):
+                self.body(nest, env.replaced(inside=True))
+            return
         term = nest.body.term
         self.add(nest.body.target.name, env, product(term, self.dtype, lambda access: self.element(access, env)))
 
@@ -202,17 +209,33 @@ class LoopWriter(Declared):
         self.add(target, env, sum[0])
 
     def in_parts(self, nest: Nest, loop: Loop, target: str, env: Env, then: Then) -> None:
+        """A sum for each element of a loop, added up. On a GPU each thread has its own, and the first one adds."""
         extents = self.extents(nest, env)
-        most = extents.space(loop.name, env.known).most if loop.unit == "lanes" else None
+        most = extents.space(loop.name, env.known).most if loop.unit != "threads" else None
+        unit = loop.unit if loop.unit == "thread" else ""
+        if unit and most != WARP:
+            raise ScheduleError(
+                f"parallelize({loop.name}, {unit!r}, {loop.race!r}): {WARP} threads, a warp, add up by shuffles, and "
+                f"{loop.name} has {most or 'no number of elements that is known'}; split it by {WARP}"
+            )
         axis = self.places.counter(extents, loop.name, most)
         parts = self.p.local(self.fresh("Parts"), (axis,), self.dtype)
-        self.clear(parts, (axis,))
+        self.clear(parts, (axis,), unit)
         then(env.replaced(settled=True, sinks={**env.sinks, target: lambda inner: (parts, (inner.known[loop.name],))}))
         sum = self.p.local(self.fresh("Sum"), (self.one,), self.dtype)
-        sum[0] = self.constant(0)
-        with self.p.iterate(self.fresh("part"), (axis,), "R", (self.fresh("c"),)) as (c,):
+        name = self.fresh("part")
+        with self.p.iterate(name, (axis,), "R", (self.fresh("c"),)) as (c,):
+            with self.p.init():
+                sum[0] = self.constant(0)
             sum[0] = sum[0] + parts[c]
-        self.add(target, env, sum[0])
+        if not unit:
+            self.add(target, env, sum[0])
+            return
+        first = self.fresh("first")
+        with self.p.iterate(first, (axis,), "S", (self.fresh("c"),)) as (c,):
+            self.p.where(equal(c, 0))
+            self.add(target, env, sum[0])
+        self.units += [(name, unit), (first, unit)]
 
     # Workspaces.
 
@@ -230,9 +253,10 @@ class LoopWriter(Declared):
         make = self.p.local if env.inside else self.p.temporary
         buffer = make(self.fresh(name), tuple(axes), self.dtype)
         self.clear(buffer, axes)
-        producer = next(each for each in where.producer.assigns() if each.target.name == name).target.indices
-        place = lambda inner: (buffer, tuple(self.counted(inner, i) for i in producer))
-        self.loops(where.producer, where.producer.loops, env.replaced(settled=False, sinks={**env.sinks, name: place}))
+        for producer in where.producers:
+            filled = next(each for each in producer.assigns() if each.target.name == name).target.indices
+            place = lambda inner, at=filled: (buffer, tuple(self.counted(inner, i) for i in at))
+            self.loops(producer, producer.loops, env.replaced(settled=False, sinks={**env.sinks, name: place}))
         consumer = env.replaced(settled=False, workspaces={**env.workspaces, name: buffer})
         self.loops(where.consumer, where.consumer.loops, consumer)
 

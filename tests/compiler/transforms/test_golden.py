@@ -19,9 +19,10 @@ from gnn_sparse_backend.compiler.transforms import (
     tile_axis,
 )
 from gnn_sparse_backend.compiler.transforms.block_rules import bsr_rule
+from gnn_sparse_backend.compiler.transforms.dense_axes.lanes_together import reduce_together
 from gnn_sparse_backend.compiler.transforms.format_rules import ell_rule, hyb_bucket_rule
 from tests.compiler.structures import complete
-from tests.compiler.transforms.tiny_programs import dot, local_sum, spmm
+from tests.compiler.transforms.tiny_programs import dot, heads, local_sum, spmm
 
 
 def hyb(program):
@@ -40,6 +41,7 @@ TRANSFORMED = {
     "tile_axis": (local_sum, lambda p: tile_axis(p, "K", ((2, 1), (3,)))),
     "hoist_axis": (local_sum, lambda p: hoist_axis(p, "K")),
     "reduce_in_lanes": (dot, lambda p: reduce_in_lanes(p, "sum", 4)),
+    "reduce_together": (heads, lambda p: reduce_together(p, "sum", 4)),
     "group_axis": (spmm, lambda p: group_axis(p, "I")),
     "decompose_format": (spmm, blocks_and_rows),
     "decompose_format_hyb": (spmm, hyb),
@@ -52,6 +54,14 @@ def remove_init(program):
     """The product that adds to what is there: its fusion over rows and non-zeros may have no init."""
     (it,) = program.iterations
     return replace(program, iterations=(replace(it, init=()),))
+
+
+@pytest.mark.parametrize("lanes", [2, 4, 8])
+def test_sums_together_have_the_bits_of_lanes(lanes):
+    before = heads()
+    arguments = complete(before, np.random.default_rng(lanes), {"m": 5})
+    alone, together = (interpret(by(before, "sum", lanes), arguments)["Y"] for by in (reduce_in_lanes, reduce_together))
+    np.testing.assert_array_equal(together, alone)
 
 
 def before_and_after(before, after) -> str:
@@ -71,7 +81,9 @@ def test_before_and_after(name, file_regression):
     assert program_from_script(after.script()) == after
 
 
-@pytest.mark.parametrize("name", ["sparse_reorder", "sparse_fuse", "tile_axis", "hoist_axis", "reduce_in_lanes"])
+@pytest.mark.parametrize(
+    "name", ["sparse_reorder", "sparse_fuse", "tile_axis", "hoist_axis", "reduce_in_lanes", "reduce_together"]
+)
 @pytest.mark.parametrize("seed", range(4))
 def test_the_meaning_stays(name, seed):
     make, transform = TRANSFORMED[name]

@@ -20,8 +20,9 @@ from gnn_sparse_backend.compiler.transforms import (
     tile_axis,
 )
 from gnn_sparse_backend.compiler.transforms.block_rules import bsr_rule
+from gnn_sparse_backend.compiler.transforms.dense_axes.lanes_together import reduce_together
 from gnn_sparse_backend.compiler.transforms.format_rules import ell_rule
-from tests.compiler.transforms.tiny_programs import dot, local_sum, matrix, spmm
+from tests.compiler.transforms.tiny_programs import dot, heads, local_sum, matrix, spmm
 
 SIX = ((6,),)
 HALVES = ((3,), (3,))
@@ -237,6 +238,41 @@ def test_lanes_of_other_iterations():
         reduce_in_lanes(local_sum(), "sum", 4)
     with refused("is not over one static dense reduction axis"):
         reduce_in_lanes(local_sum(), "out", 4)
+
+
+# reduce_together
+
+
+@pytest.mark.parametrize("lanes", [0, 1, 3, 16, -2])
+def test_lanes_that_leave_a_rest(lanes):
+    with refused(f"{lanes} lanes are no power of two that divides 8, the axis's length"):
+        reduce_together(heads(), "sum", lanes)
+
+
+def _alone(add, D, Y, i, h, p):
+    Y[i, h] = 1.0
+    add()
+
+
+def _of_another(add, D, Y, i, h, p):
+    p.local("E", (), "float32")
+    add()
+    Y[i, h] = D[()]
+
+
+@pytest.mark.parametrize(
+    "program, message",
+    [
+        (lambda: dot(width=8), "is in 'rows', which is not nested"),
+        (lambda: heads(where=lambda h: h < 2), "is in 'heads', which is not over one static dense spatial axis"),
+        (lambda: heads(kind="R"), "is in 'heads', which is not over one static dense spatial axis"),
+        (lambda: heads(_alone), "is not followed by stores alone in 'heads'"),
+        (lambda: heads(_of_another), "does not add to the one number that 'heads' has for itself"),
+    ],
+)
+def test_sums_that_are_no_neighbours(program, message):
+    with refused(message):
+        reduce_together(program(), "sum", 4)
 
 
 # decompose_format

@@ -59,3 +59,28 @@ def dot(start=0.0, term=None, width: object = 11, where=None) -> Program:
             D[()] = term(D, U[i, k], V[i, k]) if term else D[()] + U[i, k] * V[i, k]
         Y[i] = D[()]
     return p.finish()
+
+
+def heads(body=None, where=None, kind="S") -> Program:
+    """Three dot products of eight terms for each row. body(p, sum, h, D, Y): in the place of the sum and a store."""
+    p = ProgramBuilder("heads")
+    I, H, K = p.dense_fixed("I", p.size("m")), p.dense_fixed("H", 3), p.dense_fixed("K", 8)
+    U, V, Y = p.buffer("U", (I, H, K), "float32"), p.buffer("V", (H, K), "float32"), p.buffer("Y", (I, H), "float32")
+    with p.iterate("rows", (I,), "S") as (i,):
+        with p.iterate("heads", (H,), kind) as (h,):
+            if where is not None:
+                p.where(where(h))
+            D = p.local("D", (), "float32")
+
+            def add():
+                with p.iterate("sum", (K,), "R") as (k,):
+                    with p.init():
+                        D[()] = 0.0
+                    D[()] = D[()] + U[i, h, k] * V[h, k]
+
+            if body is not None:
+                body(add, D, Y, i, h, p)
+            else:
+                add()
+                Y[i, h] = D[()] * 2.0
+    return p.finish()

@@ -10,6 +10,7 @@ import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.codegen import host_target
 from gnn_sparse_backend.formats import decompose
 from gnn_sparse_backend.formats.composed.spec import parse_formats
+from gnn_sparse_backend.ops.composed.executables_sddmm import run_sddmm
 from gnn_sparse_backend.ops.composed.schedules_cpu import takes_tiles
 
 FORMATS = (
@@ -137,6 +138,16 @@ def test_tokens_in_slices(formats, threads, m, n, tokens, dtype):
         torch.set_num_threads(before)
 
 
+def test_gradients_are_the_same_bits_for_any_number_of_threads():
+    parts, u, v = decompose(matrix(40, 30), ["csr"]), randn(300, 40, dtype=torch.float32), randn(300, 30, seed=1)
+    before, found = torch.get_num_threads(), []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        found.append(run_sddmm(parts, u, v.float(), True))
+    torch.set_num_threads(before)
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+
+
 @pytest.mark.parametrize("formats", [["bsr(32)"], ["bsr(16)", "csr"], ["csr"], ["dbsr(4)"], ["hyb(1, 2)"]])
 @pytest.mark.parametrize("tokens", [1, 133])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -167,6 +178,10 @@ def test_what_runs_in_slices():
         parts = decompose(torch.ones(64, 64), [f"bsr({side})"])
         gsb.composed_linear(parts, torch.ones(parts.nnz), torch.ones(tokens, 64))
         assert name in str(gsb.last_run())
+    parts = decompose(matrix(40, 30), ["csr"])
+    for tokens, name in ((1000, "composed_sliced_sddmm"), (7, "composed_sddmm")):
+        found = run_sddmm(parts, torch.ones(tokens, 40), torch.ones(tokens, 30), True)
+        assert name in str(gsb.last_run()) and torch.equal(found, torch.full_like(found, tokens))
 
 
 @every_format
@@ -256,6 +271,8 @@ def test_blocks_on_tile_registers(block, tokens, m, n):
     y.backward(g)
     close(x.grad, g.double() @ matrix_of, torch.bfloat16)
     close(values.grad, parts.values_of(g.double().T @ x.double()), torch.bfloat16)
+    packed = run_sddmm(parts, g, x.detach(), True)
+    assert "composed_tiled_sddmm" in str(gsb.last_run()) and not packed[~parts.mask].any()
 
 
 def test_what_goes_to_tile_registers():

@@ -7,10 +7,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
+import pytest
 
 from gnn_sparse_backend import tensor as st
-from gnn_sparse_backend.compiler import interpret, run_loops, stage3
+from gnn_sparse_backend.compiler import Program, interpret, run_loops, stage3
 from gnn_sparse_backend.tensor.evaluation import arrays_of
+from gnn_sparse_backend.tensor.expressions import kernel as expressions_kernel
+from gnn_sparse_backend.tensor.expressions.kernel import TensorKernel
+from gnn_sparse_backend.tensor.expressions.notation import written
+from gnn_sparse_backend.tensor.expressions.terms import Term
+from gnn_sparse_backend.tensor.scheduling.assembled import AssembledStatement
+from gnn_sparse_backend.tensor.scheduling.nest import Assign, expression_of
 from gnn_sparse_backend.tensor.scheduling.statement import Statement
 
 T = TypeVar("T")
@@ -36,6 +43,7 @@ EXPRESSIONS = (
     "a = x[i] * z[i]",
 )
 FORMATS = {
+    0: ("dense",),
     1: ("dense", ("compressed",)),
     2: ("dense", "csr", "csr", "csc", "dcsr", "coo", "ell", "bsr(2)", "dia", ("compressed", "dense")),
     3: (
@@ -49,6 +57,7 @@ FORMATS = {
         ("dense", "compressed", "dense"),
     ),
 }
+RESULTS: dict[int, tuple[Any, ...]] = {0: (), 1: (("compressed",),), 2: ("csr", "csc", "dcsr"), 3: ("csf",)}
 COMMANDS = (
     *("split", "split", "divide", "fuse", "fuse", "pos", "pos", "coord", "reorder", "reorder"),
     *("parallelize", "parallelize", "parallelize", "unroll", "bound", "precompute", "precompute"),
@@ -133,22 +142,50 @@ def _split(access: str) -> tuple[str, tuple[str, ...]]:
     return name, tuple(inside.rstrip("]").split(",")) if inside else ()
 
 
+def random_expression(choose: Choose) -> str:
+    """A sum of up to three products of up to three operands of up to three modes; the first has every index of the
+    result."""
+    letters = ("i", "j", "k", "l")
+    result = letters[: choose((0, 1, 1, 2, 2))]
+    terms, names = [], 0
+    for n in range(choose((1, 1, 1, 2, 3))):
+        missing = list(result) if n == 0 else []
+        factors: list[str] = []
+        for _ in range(choose((1, 2, 2, 3))):
+            left = list(letters[: choose((2, 3, 4))])
+            count = max(choose((0, 1, 1, 2, 2, 3)), min(len(missing), 2))
+            indices = [missing.pop(0) for _ in range(min(count, len(missing)))]
+            left = [letter for letter in left if letter not in indices]
+            while len(indices) < count and left:
+                indices.append(left.pop(choose(range(len(left)))))
+            if choose((False, True)):
+                indices.reverse()
+            access = f"X{names}[{','.join(indices)}]" if indices else f"X{names}"
+            names += 1
+            again = choose(factors) if factors and choose((False, False, False, False, True)) else ""
+            factors.append(again or (f"relu({access})" if choose((False, False, False, False, True)) else access))
+        terms.append(" * ".join([*choose(([], [], ["2"])), *factors]))
+    made = f"y[{','.join(result)}]" if result else "y"
+    return f"{made} = {choose((' + ', ' - ')).join(terms)}"
+
+
 def random_case(choose: Choose, most: int = 6) -> Case:
     """A case with commands of which some are legal."""
-    expression = choose(EXPRESSIONS)
+    expression = random_expression(choose) if choose((False, True)) else choose(EXPRESSIONS)
     found = accesses(expression)
     indices = dict.fromkeys([i for _, each in found for i in each])
-    sizes = {index: choose((0, 1, 3, 5, 7, 4, 9)) for index in indices}
+    sizes = {index: choose((0, 1, 3, 5, 7, 4, 9) if len(indices) < 4 else (0, 1, 3, 2, 4)) for index in indices}
     formats = {name: choose(FORMATS[len(each)]) for name, each in found}
-    wanted = choose(("dense", "dense", None))
+    result = products(expression)[0]
+    wanted = choose(("dense", "dense", None, *RESULTS[len(result)]))
     case = Case(expression, formats, sizes, (), choose((0, 20, 40, 40, 100)), choose(range(4)), wanted)
     try:
         made, _ = case.statement()
-    except st.ScheduleError:
+    except (st.ScheduleError, st.CoIterationError):
         case = replace(case, wanted="dense")
         made, _ = case.statement()
     commands: list[Command] = []
-    for n in range(choose(range(most + 1))):
+    for n in range(choose(range(most + 1)) if any(nest.loops for nest in made.nests) else 0):
         command = random_command(made, choose, n, sizes)
         commands.append(command)
         try:
@@ -168,7 +205,7 @@ def random_command(made: Statement, choose: Choose, n: int, sizes: dict[str, int
     sparse = [str(a) for term in made.source.terms for a in term.accesses if made.source.operands[a.name].is_sparse]
     match choose(COMMANDS):
         case "split":
-            return "split", loop, *new, choose((4, 1, 2, 3, 8))
+            return "split", loop, *new, choose((4, 1, 2, 3, 8, 32))
         case "divide":
             return "divide", loop, *new, choose((2, 1, 3))
         case "fuse":
@@ -195,7 +232,18 @@ def random_command(made: Statement, choose: Choose, n: int, sizes: dict[str, int
     count = 1 + choose(range(len(factors)))
     picked = factors[:count] if choose((True, False)) else factors[-count:]
     names = loops[: 1 + choose(range(len(loops)))] if choose((False, False, True)) else [loop]
-    return "precompute", " * ".join(picked), tuple(names), tuple(f"{new[0]}_{name}" for name in names), new[1]
+    others = [each.body.term for each in made.nests if isinstance(each.body, Assign) and each.holds(loop)]
+    if len(others) > 1 and choose((False, True)):
+        return "precompute", _sum(others[: 2 + choose(range(len(others) - 1))]), tuple(names), *_inside(new, names)
+    return "precompute", " * ".join(picked), tuple(names), *_inside(new, names)
+
+
+def _inside(new: Sequence[str], names: Sequence[str]) -> tuple[tuple[str, ...], str]:
+    return tuple(f"{new[0]}_{name}" for name in names), new[1]
+
+
+def _sum(terms: Sequence[Term]) -> str:
+    return " + ".join(written(expression_of(term)) for term in terms)
 
 
 def apply(made: Statement, command: Command) -> Statement:
@@ -225,6 +273,22 @@ class Stage:
         given[result][...] = found[result]
 
 
+def interpreted(made: AssembledStatement) -> TensorKernel:
+    """The kernel of a statement whose programs, the one that counts and the one that fills, are interpreted."""
+
+    def kernel(program: Program, schedule: Any) -> Callable[..., None]:
+        def run(*arguments: Any) -> None:
+            given = dict(zip(program.parameter_names, arguments, strict=True))
+            for name, found in interpret(program, given).items():
+                given[name][...] = found
+
+        return run
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(expressions_kernel, "compile_program", kernel)
+        return made.kernel()
+
+
 def check(case: Case, how: Sequence[str] = ("stage1",)) -> Statement:
     """Apply the commands that are legal, and compare what comes out with what NumPy computes, exactly.
 
@@ -238,6 +302,11 @@ def check(case: Case, how: Sequence[str] = ("stage1",)) -> Statement:
             continue
     arrays = arrays_of(made.source.notation, given)
     expected = case.expected()
+    if isinstance(made, AssembledStatement):
+        for stage in how:
+            found = (made.kernel() if stage == "kernel" else interpreted(made)).run(arrays)
+            np.testing.assert_array_equal(found.to_dense(), expected, err_msg=f"{stage} of {case}\n{made}")
+        return made
     for stage in how:
         serial = made.schedule.on_gpu
         kernel = made.kernel(serial) if stage == "kernel" else made._of(Stage(made, stage == "stage3"))

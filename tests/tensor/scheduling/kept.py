@@ -37,4 +37,6 @@ KEPT = (
         {"i": 9, "j": 7, "k": 7},
         (("precompute", "A[i,j] * B[j,k] * x[k]", ("j",), ("v",), "w"), ("split", "v", "v0", "v1", 4)),
     ),
+    # an expression of numbers alone has no loop at all
+    Case("y = X0 * X1 + 2 * X2", {"X0": "dense", "X1": "dense", "X2": "dense"}, {}),
 )

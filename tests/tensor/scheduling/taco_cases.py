@@ -52,23 +52,18 @@ def commands(text: str) -> tuple[Command, ...]:
     return tuple(found)
 
 
-BETWEEN = "loops on a GPU are the outermost ones, with no other between them"
+COPIES = "a copy of the result for each element is for threads of the CPU"
 
 
-def outermost(port: Port) -> Port:
-    """The same with the loops on a GPU outermost, where TACO has others between them, and additions that are atomic."""
-    found = []
-    for name, *given in port.commands:
-        if name == "reorder" and "thread" in given:
-            given = ["block", "warp", "thread", *(each for each in given if each not in ("block", "warp", "thread"))]
-        found.append(
-            (name, *given[:-1], "atomics") if given[0] == "thread" and name == "parallelize" else (name, *given)
-        )
-    differs = "loops on a GPU are put outermost, and add atomically"
-    return replace(port, commands=tuple(found), refused="", differs=differs)
+def shuffled(port: Port) -> Port:
+    """The same with a reduction by shuffles where TACO has a temporary one, of which it makes shuffles too."""
+    found = tuple(
+        (*each[:-1], "parallel_reduction") if each[0] == "parallelize" and each[-1] == "temporary" else each
+        for each in port.commands
+    )
+    return replace(port, commands=found, refused="", differs="the threads of a warp reduce in parallel")
 
 
-NO_SUM = "is not a product of tensors"
 NO_MERGE = "without mergeby: there is no such command"
 CONVERTED = "refused by TACO; here a result at the elements of an operand, or a dense one that is converted"
 PART = r"i1 is a part of i; take pos\(i, ...\) first"
@@ -109,7 +104,6 @@ SCHEDULING = (
         {"B": "d", "C": "d"},
         V16,
         (("precompute", "B[i] + C[i]", "i", "iw", "w"),),
-        NO_SUM,
     ),
     Port(
         "scheduling.precomputeIndependentIndexVarsSplit",
@@ -117,7 +111,6 @@ SCHEDULING = (
         {"B": "d", "C": "d"},
         V16,
         (("precompute", "B[i] + C[i]", "i", "iw", "w"),),
-        NO_SUM,
     ),
     Port("scheduling.lowerSparseAddSparse", "C[i] = A[i] + B[i]", {"A": "s", "B": "s"}, V8, SPLIT),
     *(
@@ -190,7 +183,7 @@ SCHEDULING = (
             "reorder block warp warp_row thread element; parallelize block block none; parallelize warp warp none;"
             "parallelize thread thread temporary"
         ),
-        BETWEEN,
+        COPIES,
         on_gpu=True,
     ),
     Port("scheduling.dense_pos_error", "y[i] = x[i]", {"x": "d"}, V8, commands("pos i p x[i]"), "x is dense"),
@@ -232,4 +225,4 @@ SCHEDULING = (
         )
     ),
 )
-SCHEDULING = (*SCHEDULING, *map(outermost, (port for port in SCHEDULING if port.refused == BETWEEN)))
+SCHEDULING = (*SCHEDULING, *map(shuffled, (port for port in SCHEDULING if port.refused == COPIES)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.tensor.scheduling.taco_cases import CONVERTED, NO_SUM, V8, V16, Port, commands
+from tests.tensor.scheduling.taco_cases import CONVERTED, V8, V16, Port, commands
 
 TWO, THREE = {"i": 5, "j": 4}, {"i": 3, "j": 4, "k": 5}
 COPY, COPY_3 = "A[i,j] = B[i,j]", "S[i,j,k] = T[i,j,k]"
@@ -155,7 +155,6 @@ WORKSPACES = (
         {"B": "dd", "C": "dd", "D": "dd"},
         TWO,
         (("precompute", "B[i,j] + C[i,j]", ("i", "j"), ("iw", "jw"), "ws"),),
-        NO_SUM,
     ),
     Port(
         "workspaces.precompute4D_add",
@@ -163,7 +162,6 @@ WORKSPACES = (
         {"B": "dddd", "C": "dddd", "D": "dddd"},
         FOUR,
         (("precompute", "B[i,j,k,l] + C[i,j,k,l]", ("i", "j", "k", "l"), ("iw", "jw", "kw", "lw"), "ws"),),
-        NO_SUM,
     ),
     Port(
         "workspaces.precompute4D_multireduce",

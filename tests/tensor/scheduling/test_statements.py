@@ -213,7 +213,7 @@ REFUSED = {
         s.parallelize("j", "lanes", "parallel_reduction")
     ),
     "parallelize(i, 'thread', 'none'): a block is around its warps": lambda s: s.parallelize("i", "thread"),
-    "parallelize(i1, 'block', 'none'): loops on a GPU are the outermost ones": lambda s: s.split(
+    "parallelize(i1, 'block', 'none'): a loop on block is the outermost one; reorder the loops": lambda s: s.split(
         "i", "i0", "i1", 4
     ).parallelize("i1", "block"),
     "parallelize(j, 'threads', 'atomics'): it is inside of the loop over i, which is on threads": lambda s: (
@@ -259,3 +259,27 @@ def test_expressions_that_have_no_loops_to_schedule():
         st.statement("y[i] = relu(A[i,j] + B[i,j])", format="dense", A=a, B=st.array(A * (A > 0), "csr"))
     with pytest.raises(TypeError, match="a statement has its operands and its format already; compile it alone"):
         st.compile(st.statement("y[i] = A[i,j] * x[j]", A=a, x=X), A=a)
+
+
+def test_a_sum_in_a_workspace():
+    a, b, d = (np.where(np.random.default_rng(n).random(A.shape) < 0.4, n + 1.0, 0) for n in range(3))
+    given = {name: st.array(x, format) for name, x, format in (("A", a, "csr"), ("B", b, "csr"), ("D", d, "dcsr"))}
+    made = st.statement("C[i,j] = 2 * A[i,j] - 2 * B[i,j] + D[i,j]", format="dense", **given)
+    made = made.precompute("A[i,j] - B[i,j]", "j", "jp", "w")
+    assert "\n".join(str(made).splitlines()[2:12]) == (
+        "for i\n    w[...] = 0\n    for jp\n        w[jp] += A[i,j]\n    for jp\n        w[jp] += -1 * B[i,j]\n"
+        "    for j\n        C[i,j] += 2 * w[j]\nfor i\n    for j"
+    )
+    agree(made.parallelize("i", "threads"), 2 * a - 2 * b + d, compiled=True, **given)
+    with pytest.raises(st.ScheduleError, match="stand in other loops, or are multiplied by something else"):
+        st.statement("C[i,j] = 2 * A[i,j] + D[i,j]", format="dense", A=given["A"], D=given["D"]).precompute(
+            "A[i,j] + D[i,j]", "j", "jq", "v"
+        )
+    other = made.precompute("D[i,j]", "j", "jq", "v")  # the other nest, by itself
+    agree(other, 2 * a - 2 * b + d, **given)
+    for expression, why in {
+        "A[i,j] - 3": "is not a sum of products of tensors",
+        "D[i,j] + E[i,j]": "E[i,j] is no part of a product under these loops",
+    }.items():
+        with pytest.raises(st.ScheduleError, match=re.escape(why)):
+            made.precompute(expression, "j", "jq", "v")

@@ -15,7 +15,7 @@ import tvm_ffi
 from tvm import tirx
 
 from ..nodes import importing
-from . import llvm_amx, llvm_pairs
+from . import llvm_amx, llvm_exp2, llvm_pairs
 from .formulas import FUNCTIONS, TYPES, llvm_function
 from .llvm_vdpbf16 import function_name, lanes_of, llvm_text
 
@@ -45,6 +45,8 @@ def call_vector_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:
                     if not features().issuperset(module.FEATURES):
                         raise TypeError(f"{named} is for processors with {' and '.join(module.FEATURES)}")
                     names.add(named)
+        elif name == "exp2":
+            return _brief(call, texts, features())
         return _call(name, call.args[0], texts) if name in FUNCTIONS else call
 
     body = tvm_ffi.structural_mutate(function.body, [(tvm.ir.Call, visit)])
@@ -62,6 +64,15 @@ def _features(function: tirx.PrimFunc) -> Callable[[], frozenset[str]]:
         return frozenset(map(str, tvm.get_global_func("target.llvm_get_cpu_features")(function.attrs["target"])))
 
     return features
+
+
+def _brief(call: tvm.ir.Call, texts: dict[str, str], features: frozenset[str]) -> tirx.Expr:
+    """A call of `brief_exponentials`, the only one that makes exp2."""
+    dtype = str(call.ty.dtype)
+    if dtype != f"float32x{llvm_exp2.LANES}" or not features.issuperset(llvm_exp2.FEATURES):
+        raise TypeError(f"exp2 of {dtype} is for vectors of {llvm_exp2.LANES} float32 of processors with AVX-512")
+    texts[llvm_exp2.NAME] = llvm_exp2.llvm_text()
+    return tirx.call_pure_extern(dtype, llvm_exp2.NAME, call.args[0])
 
 
 def _call(function: str, argument: tirx.Expr, texts: dict[str, str]) -> tirx.Expr:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ....compiler.language.builder import BufferHandle
 from ....compiler.language.expr import Expr, equal, exp, log, maximum, number, select
 from .items import Items
@@ -9,6 +11,10 @@ from .items import Items
 LOWEST = -3.4e38
 """Stands for a maximum before there is any: minus infinity less itself would not be a number."""
 
+BRIEF = "brief"
+"""What the names of iterations begin with whose exponentials need no more digits than bfloat16 has."""
+TOGETHER = 4
+"""Vectors."""
 LEAST = {"float32": -87.0, "float64": -708.0}
 """Scores that are so much below the largest one weigh nothing: exponentials of less are below the smallest normal
 number, which processors compute in a hundred times the time, and hidden scores are minus infinity."""
@@ -20,6 +26,7 @@ class OnlineSoftmax:
     def __init__(self, items: Items) -> None:
         self.p, self.b, self.spec = items.p, items.blocks, items.spec
         self.max, self.sum, self.shrink = (self.b.local(name, self.spec.line) for name in ("Max", "Sum", "Shrink"))
+        self.count = 0
         self.zero = number(0.0, self.spec.accumulator)
         self.least = number(LEAST[self.spec.accumulator], self.spec.accumulator)
 
@@ -31,30 +38,81 @@ class OnlineSoftmax:
 
     def weigh(self, scores: BufferHandle) -> None:
         """Weights in the place of the scores of a block, (keys, queries); 0 of minus infinity."""
+        for first, vectors in self._groups():
+            new = self._old(first, vectors)
+            self._most(scores, new, first)
+            self._weigh(scores, new, first, "weight", self._weight)
+
+    def weigh_scaled(
+        self, scores: BufferHandle, scale: Expr, hide: Callable[[], None], hidden: Callable[[], Expr] | None
+    ) -> None:
+        """The same of products that are to be scaled first, to the digits of bfloat16. hide() hides scores where
+        hidden() holds, always where that is None.
+        """
+        p, b, lanes = self.p, self.b, self.spec.lanes
+        groups = [(first, self._old(first, vectors)) for first, vectors in self._groups()]
+        for first, new in groups:
+            with b.each("scale", self.spec.block, "R") as j:
+                for n, own in enumerate(new):
+                    with b.lanes("scale_lane") as c:
+                        at = j * self.spec.line + ((first + n) * lanes + c)
+                        scores[at] = scores[at] * scale
+                        own[c] = maximum(own[c], scores[at])
+        hide()
+        with b.each("again", 1):  # the largest of those that are left
+            if hidden is not None:
+                p.where(hidden())
+            for first, new in groups:
+                with b.lanes("again_old") as c:
+                    for n, own in enumerate(new):
+                        own[c] = self.max[(first + n) * lanes + c]
+                self._most(scores, new, first)
+        for first, new in groups:
+            # exact zeros of minus infinity, and no slow path: see `brief_exponentials`
+            self._weigh(scores, new, first, BRIEF, lambda score, own: exp(score - own))
+
+    def _groups(self) -> list[tuple[int, int]]:
+        """(first, how many) of vectors that are looked at together: one by one they would wait for each other."""
+        vectors = self.spec.line // self.spec.lanes
+        return [(first, min(TOGETHER, vectors - first)) for first in range(0, vectors, TOGETHER)]
+
+    def _old(self, first: int, vectors: int) -> list[BufferHandle]:
+        """The maxima so far, in buffers of a vector."""
+        self.count += 1
+        new = [self.p.local(f"New{self.count}_{n}", (self.b.C,), self.spec.accumulator) for n in range(vectors)]
+        with self.b.lanes("old") as c:
+            for n, own in enumerate(new):
+                own[c] = self.max[(first + n) * self.spec.lanes + c]
+        return new
+
+    def _most(self, scores: BufferHandle, new: list[BufferHandle], first: int) -> None:
+        with self.b.each("maximum", self.spec.block, "R") as j, self.b.lanes("most") as c:
+            for n, own in enumerate(new):
+                own[c] = maximum(own[c], scores[j * self.spec.line + ((first + n) * self.spec.lanes + c)])
+
+    def _weight(self, score: Expr, most: Expr) -> Expr:
+        less = score - most
+        return select(less < self.least, self.zero, exp(select(less < self.least, self.least, less)))
+
+    def _weigh(self, scores, new, first: int, name: str, weight: Callable[[Expr, Expr], Expr]) -> None:
+        """Weights for scores, and their sums."""
         p, b, spec, lanes = self.p, self.b, self.spec, self.spec.lanes
-        with b.each("softmax", spec.line // lanes) as vector:
-            New = p.local("New", (b.C,), spec.accumulator)
-            with b.lanes("old") as c:
-                New[c] = self.max[vector * lanes + c]
-            with b.each("maximum", spec.block, "R") as j, b.lanes("most") as c:
-                New[c] = maximum(New[c], scores[j * spec.line + (vector * lanes + c)])
+        totals = [p.local(f"Total{self.count}_{first}_{n}", (b.C,), spec.accumulator) for n in range(len(new))]
+        for n, (own, total) in enumerate(zip(new, totals)):
             with b.lanes("shrink") as c:
-                lane = vector * lanes + c
-                self.shrink[lane] = exp(self.max[lane] - New[c])
-                self.max[lane] = New[c]
-            with b.each("weigh", spec.block) as j, b.lanes("weight") as c:
-                at = j * spec.line + (vector * lanes + c)
-                less = scores[at] - New[c]
-                weight = exp(select(less < self.least, self.least, less))
-                scores[at] = select(less < self.least, self.zero, weight)
-        with b.each("sum", spec.line // lanes) as vector:
-            Total = p.local("Total", (b.C,), spec.accumulator)
-            with b.lanes("before") as c:
-                Total[c] = self.sum[vector * lanes + c] * self.shrink[vector * lanes + c]
-            with b.each("sum_keys", spec.block, "R") as j, b.lanes("sum_lane") as c:
-                Total[c] = Total[c] + scores[j * spec.line + (vector * lanes + c)]
+                lane = (first + n) * lanes + c
+                self.shrink[lane] = exp(self.max[lane] - own[c])
+                self.max[lane] = own[c]
+                total[c] = self.sum[lane] * self.shrink[lane]
+        with b.each("weigh", spec.block, "R") as j:
+            for n, (own, total) in enumerate(zip(new, totals)):
+                with b.lanes(name) as c:
+                    at = j * spec.line + ((first + n) * lanes + c)
+                    scores[at] = weight(scores[at], own[c])
+                    total[c] = total[c] + scores[at]
+        for n, total in enumerate(totals):
             with b.lanes("total") as c:
-                self.sum[vector * lanes + c] = Total[c]
+                self.sum[(first + n) * lanes + c] = total[c]
 
     def finish(self) -> None:
         """Make Shrink what sums of weighted values are multiplied by at last."""

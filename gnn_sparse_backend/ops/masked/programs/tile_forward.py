@@ -144,9 +144,9 @@ def tile_forward(spec: MaskedSpec) -> Program:
         with w.blocks_of(item) as block:
             w.copy("K", K, rows, D, item, block)
             tiles.product(rows, queries, (spec.block, D, L), S, False, b.each)
-            b.vectors("scale", spec.block * L, lambda c: S.__setitem__(c, S[c] * Scale[0]))
-            w.hide(S, number(float("-inf"), acc), item, block)
-            softmax.weigh(S)
+            low = number(float("-inf"), acc)
+            partly = None if spec.padding else lambda: block.tile >= 0
+            softmax.weigh_scaled(S, Scale[0], lambda: w.hide(S, low, item, block), partly)
             if random:
                 random.drop(S, item, block)
             w.copy("V", V, rows, E, item, block)

@@ -1,17 +1,19 @@
 """Results of which a row is summed in a workspace, since its elements are not met in order (Kjolstad et al., CGO 2019).
 
-Threads have a share of the rows and a workspace each, a value for every column. Which columns a row has is marked by
-its number, so that no marks are cleared between rows. A short row is listed and its elements ranked, each by how many
-columns of the list are smaller; of a long one, which would take more comparisons than there are columns, blocks of
-columns that were touched are looked through. How long a row is has been counted before.
+Threads have a share of the rows and a workspace each, a value for every column, which is zero between rows. Which
+columns a row has is kept as sets of `WORD` columns, a bit for each, and which of these sets have any as sets of sets;
+going through the bits in order gives the columns in order. A row that is short for so many sets is listed instead and
+its elements ranked, each by how many columns of the list are smaller. How long a row is has been counted before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
-from ....compiler import Axis, both, either, equal, number, select
+from ....compiler import Axis, differ, equal, number, select
+from ....compiler.language import bits
 from ....compiler.language.builder import BufferHandle
 from ....compiler.language.expr import Expr
 from ..declared import Written
@@ -19,12 +21,10 @@ from ..terms import Term
 from ..walks import At
 from .assembly import COUNT, Assembly
 
-BLOCK = 8
-"""Columns that are looked at together."""
-ALWAYS_RANKED = 64
-"""Elements of a row up to which all pairs are compared, however few columns there are."""
-COLUMNS_OF_A_PAIR = 2
-"""Columns that are looked through, by blocks, in the time of comparing two elements."""
+WORD = 32
+"""Columns of a set: bits of a word."""
+PAIRS = 12
+"""Elements are compared in so many pairs in the time of looking at one set of sets."""
 FIRST, SHARES = "first", "shares"
 
 
@@ -38,21 +38,23 @@ class Workspace(Assembly):
         rows = self.p.dense_variable(self.fresh("R"), self.group, (count, count), self.array(SHARES), "int64")
         self.declare_result((self.group, rows))
         first = self.p.buffer(self.named("First", FIRST), (self.group,), "int64")
-        stamps = self.index_dtype if len(self.above) == 1 else "int64"
-        self.mark = self.workspace("Mark", self.columns, stamps)
         if self.filling:
-            self.blocks = self.axis("blocks")
-            self.touched = self.workspace("Touched", self.blocks, stamps)
+            self.words = self.workspace("Words", self.axis("words"), "uint32")
+            self.sets_above = self.axis("above")
+            self.above_words = self.workspace("Above", self.sets_above, "uint32")
             self.work = self.workspace("Work", self.columns, self.dtype)
             self.listed = self.workspace("List", self.columns, self.index_dtype)
             self.others = self.elements_of(rows)
-            self.lane = self.p.dense_fixed(self.fresh("Lane"), BLOCK)
+            self.lane = self.p.dense_fixed(self.fresh("Bit"), WORD)
             self.count = self.p.buffer(self.named("Count", COUNT), (self.group, rows), "int64")
+            cleared = self.words, self.above_words, self.work
+        else:
+            self.mark = self.workspace("Mark", self.columns, self.index_dtype if len(self.above) == 1 else "int64")
+            cleared = (self.mark,)
         names = [self.fresh(name) for name in "gr"]
         with self.p.iterate(self.fresh("Shares"), (self.group,), "S", names[:1]) as (g,):
-            self.clear(self.mark, self.columns, g)
-            if self.filling:
-                self.clear(self.touched, self.blocks, g)
+            for buffer in cleared:
+                self.clear(buffer, g)
             with self.p.iterate(self.fresh("Row"), (rows,), "S", names[1:]) as (r,):
                 self.summed(g, r, first[g] + r)
         return self.written(self.own)
@@ -60,8 +62,8 @@ class Workspace(Assembly):
     def workspace(self, name: str, axis: Axis, dtype: str) -> BufferHandle:
         return self.p.temporary(self.fresh(name), (self.group, axis), dtype)
 
-    def clear(self, buffer: BufferHandle, axis: Axis, g: Expr) -> None:
-        with self.p.iterate(self.fresh("cleared"), (axis,), "S", (self.fresh("z"),)) as (z,):
+    def clear(self, buffer: BufferHandle, g: Expr) -> None:
+        with self.p.iterate(self.fresh("cleared"), buffer.value.axes[1:], "S", (self.fresh("z"),)) as (z,):
             buffer[g, z] = 0
 
     def indices_of(self, row: Expr) -> At:
@@ -74,20 +76,20 @@ class Workspace(Assembly):
 
     def summed(self, g: Expr, r: Expr, row: Expr) -> None:
         """Sum a row, and write it in order or count its elements."""
-        at, stamp = self.indices_of(row), row + 1
+        at = self.indices_of(row)
         if not self.filling:
             seen = self.local("At", 0)
-            self.walked(at, partial(self.count_in, g, stamp, seen))
+            self.walked(at, partial(self.count_in, g, row + 1, seen))
             self.count[g, r] = seen[0]
             return
-        length = self.count[g, r]
-        compared, most = length * length * COLUMNS_OF_A_PAIR, number(self.columns.length)
-        short = either(length <= ALWAYS_RANKED, compared <= most)
-        long = both(length > ALWAYS_RANKED, compared > most)
-        for kind, condition, fill in (("Short", short, self.ranked), ("Long", long, self.looked_through)):
+        pairs, cheap = self.count[g, r] * self.count[g, r], number(self.sets_above.length) * PAIRS
+        for kind, condition, fill in (
+            ("Short", pairs <= cheap, self.ranked),
+            ("Long", pairs > cheap, self.from_sets),
+        ):
             with self.p.iterate(self.fresh(kind), (self.one,), "S", (self.fresh("o"),)):
                 self.p.where(condition)
-                fill(g, r, stamp, at)
+                fill(g, r, at)
 
     def walked(self, at: At, product: Callable[[Term, At], None]) -> None:
         """Every product of a row."""
@@ -100,39 +102,55 @@ class Workspace(Assembly):
         seen[0] = seen[0] + select(equal(self.mark[g, column], stamp), number(0), number(1))
         self.mark[g, column] = stamp
 
-    def add(self, g: Expr, stamp: Expr, seen: BufferHandle | None, term: Term, at: At) -> None:
-        """Add a product to its column; list it where `seen` counts those that are listed."""
+    def add(self, g: Expr, seen: BufferHandle | None, term: Term, at: At) -> None:
+        """Add a product to its column, and the column to the row's set; list it where `seen` counts what is listed."""
         column = at[self.last]
-        known = equal(self.mark[g, column], stamp)
-        before = select(known, self.work[g, column], self.constant(0))
-        self.work[g, column] = before + self.walks.value(term, at)
-        if seen is None:
-            self.touched[g, column // BLOCK] = stamp
-        else:
+        word, bit = column // WORD, bits.bit(column % WORD)
+        self.work[g, column] = self.work[g, column] + self.walks.value(term, at)
+        if seen is not None:
             self.listed[g, seen[0]] = column  # the next one takes its place, if it was known
-            seen[0] = seen[0] + select(known, number(0), number(1))
-        self.mark[g, column] = stamp
+            seen[0] = seen[0] + select(equal(bits.bit_and(self.words[g, word], bit), 0), number(1), number(0))
+        else:
+            self.above_words[g, word // WORD] = bits.bit_or(self.above_words[g, word // WORD], bits.bit(word % WORD))
+        self.words[g, word] = bits.bit_or(self.words[g, word], bit)
 
-    def ranked(self, g: Expr, r: Expr, stamp: Expr, at: At) -> None:
-        self.walked(at, partial(self.add, g, stamp, self.local("At", 0)))
+    def ranked(self, g: Expr, r: Expr, at: At) -> None:
+        self.walked(at, partial(self.add, g, self.local("At", 0)))
         names = [self.fresh(name) for name in "pq"]
         with self.p.iterate(self.fresh("Ranked"), (self.elements,), "S", names[:1]) as (p,):
             rank = self.local("Rank", 0)
             with self.p.iterate(self.fresh("Smaller"), (self.others,), "R", names[1:]) as (q,):
                 smaller = self.listed[g, q] < self.listed[g, p]
                 rank[0] = rank[0] + select(smaller, number(1), number(0))
-            column = self.listed[g, p]
-            self.write((g, r, rank[0]), column, self.work[g, column])
+            self.taken((g, r, rank[0]), g, self.listed[g, p])
+            self.words[g, self.listed[g, p] // WORD] = 0
 
-    def looked_through(self, g: Expr, r: Expr, stamp: Expr, at: At) -> None:
-        self.walked(at, partial(self.add, g, stamp, None))
+    def from_sets(self, g: Expr, r: Expr, at: At) -> None:
+        self.walked(at, partial(self.add, g, None))
         placed = self.local("Placed", 0)
-        with self.p.iterate(self.fresh("Looked"), (self.blocks,), "S", (self.fresh("b"),)) as (b,):
-            self.p.where(equal(self.touched[g, b], stamp))
-            with self.p.iterate(self.fresh("Lanes"), (self.lane,), "S", (self.fresh("c"),)) as (c,):
-                column = b * BLOCK + c
-                self.listed[g, placed[0]] = column  # without a branch: the next one takes its place, if it is not there
-                placed[0] = placed[0] + select(equal(self.mark[g, column], stamp), number(1), number(0))
-        with self.p.iterate(self.fresh("Found"), (self.elements,), "S", (self.fresh("p"),)) as (p,):
-            column = self.listed[g, p]
-            self.write((g, r, p), column, self.work[g, column])
+        with self.p.iterate(self.fresh("Looked"), (self.sets_above,), "S", (self.fresh("s"),)) as (s,):
+            self.p.where(differ(self.above_words[g, s], 0))
+            with self.members(self.above_words, g, s) as word, self.members(self.words, g, word) as column:
+                self.taken((g, r, placed[0]), g, column)
+                placed[0] = placed[0] + 1
+
+    @contextmanager
+    def members(self, sets: BufferHandle, g: Expr, at: Expr) -> Iterator[Expr]:
+        """The members of a set, which it loses: `WORD * at` and the places of its bits."""
+        with self.p.iterate(self.fresh("once"), (self.one,), "S", (self.fresh("o"),)):
+            left = self.local("Left", 0)
+            left[0] = sets[g, at]
+            sets[g, at] = 0
+            count = bits.bit_count(left[0])
+            with self.p.iterate(
+                self.fresh("Members"), (self.lane,), "S", (self.fresh("b"),), bounds=((self.lane, 0, count),)
+            ):
+                member = self.local("Member", 0)
+                member[0] = at * WORD + bits.trailing_zeros(left[0])
+                left[0] = bits.without_lowest(left[0])
+                yield member[0]
+
+    def taken(self, place: tuple[Expr, ...], g: Expr, column: Expr) -> None:
+        """Write the sum of a column, and leave zero there for the next row."""
+        self.write(place, column, self.work[g, column])
+        self.work[g, column] = self.constant(0)

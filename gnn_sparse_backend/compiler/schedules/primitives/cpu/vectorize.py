@@ -32,6 +32,8 @@ def refuses(iteration: Iteration) -> str | None:
     """Why `iteration` cannot be vectorised, or None."""
     if len(iteration.axes) != 1 or iteration.kinds != "S":
         return "is not over one spatial axis"
+    if iteration.bounds:
+        return "visits some of its elements only"
     if iteration.merged:
         return "walks along sparse axes, one element after the other"
     axis = iteration.axes[0]

@@ -67,14 +67,16 @@ def bind_part(stage2: PositionFunction, iteration: Iteration, tag: str) -> Posit
     refuse(f"iteration {iteration.name!r}", reason if lacking else None)
 
     def change(loop: tirx.For) -> tirx.Stmt:
-        extent = loop.extent
+        extent, guarded = loop.extent, True
         if fixed and not isinstance(extent, tirx.IntImm):
             assert most is not None
             extent = int64(most)
         elif nodes(extent, tvm.ir.TensorLoad):  # the CPU, which starts the blocks, does not see the arrays
             (iterator,) = loop.body.block.iter_vars
             extent = iterator.dom.extent
-        if extent is loop.extent:
+        else:
+            guarded = False
+        if not guarded:
             return bound_loop(loop.loop_var, extent, loop.body, tag)
         return bound_loop(loop.loop_var, extent, tirx.IfThenElse(loop.loop_var < loop.extent, loop.body, None), tag)
 

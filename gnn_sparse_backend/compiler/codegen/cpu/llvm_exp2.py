@@ -1,0 +1,56 @@
+"""Powers of 2 for results that are rounded to bfloat16: 2^x to 13 bits, in eight instructions of AVX-512.
+
+    2^x = 2^floor(x) p(x - floor(x)),  p(r) = 1 + r + r (r - 1) (a + b r)
+
+p is 1 at 0 and 2 at 1, so that powers of whole numbers are exact and nothing jumps; a and b are minimax (relative error
+1.04e-4, half a unit in the last place of bfloat16 being 2e-3). `vreduceps` gives x - floor(x), 0 of infinity, and
+`vscalefps` multiplies by 2^floor(x): 2^-inf = 0, 2^inf = inf, and NaN stays NaN. Neither leaves the fast path.
+"""
+
+from __future__ import annotations
+
+import struct
+
+LANES = 16
+FEATURES = ("avx512dq", "avx512f")
+"""What the processor must have, in LLVM's spelling."""
+NAME = f"gsb_exp2_brief_float32x{LANES}"
+_LINEAR, _SQUARE, _CUBE = 0.69542434753, 0.22630768228, 0.07826797019
+_FLOOR = 9
+"""Of `vreduceps`: no digits after the point, towards minus infinity, no exception."""
+_VECTOR = f"<{LANES} x float>"
+
+
+def llvm_text() -> str:
+    """The function, for LLVM to put for its calls."""
+    lines = [f"%r0 = call {_VECTOR} @llvm.x86.avx512.mask.reduce.ps.512({_VECTOR} %x, i32 {_FLOOR}, {_rest()})"]
+    total = _constant(_CUBE)
+    for n, coefficient in enumerate((_SQUARE, _LINEAR, 1.0)):
+        lines += [
+            f"%p{n} = fmul contract {_VECTOR} {total}, %r0",
+            f"%s{n} = fadd contract {_VECTOR} %p{n}, {_constant(coefficient)}",
+        ]
+        total = f"%s{n}"
+    lines += [
+        f"%y = call {_VECTOR} @llvm.x86.avx512.mask.scalef.ps.512({_VECTOR} {total}, {_VECTOR} %x, {_rest()})",
+        f"ret {_VECTOR} %y",
+    ]
+    rest = f"{_VECTOR}, i16, i32 immarg)"
+    return (
+        f"declare {_VECTOR} @llvm.x86.avx512.mask.reduce.ps.512({_VECTOR}, i32 immarg, {rest}\n"
+        f"declare {_VECTOR} @llvm.x86.avx512.mask.scalef.ps.512({_VECTOR}, {_VECTOR}, {rest}\n"
+        f"define linkonce_odr hidden {_VECTOR} @{NAME}({_VECTOR} %x) alwaysinline nounwind {{\n"
+        + "".join(f"  {line}\n" for line in lines)
+        + "}\n"
+    )
+
+
+def _rest() -> str:
+    """All lanes, rounded as the thread rounds."""
+    return f"{_VECTOR} zeroinitializer, i16 -1, i32 4"
+
+
+def _constant(value: float) -> str:
+    exact = struct.unpack("f", struct.pack("f", value))[0]
+    bits = struct.unpack("Q", struct.pack("d", exact))[0]
+    return f"<{', '.join([f'float 0x{bits:016X}'] * LANES)}>"
