@@ -26,7 +26,7 @@ def owners(
         raise ValueError(f"partition: method must be one of {METHODS}, got {method!r:.80}")
     if not isinstance(sample, (int, float)) or not 0 < sample <= 1:
         raise ValueError(f"partition: sample must be more than 0 and at most 1, got {sample!r:.80}")
-    if coarsen not in (None, False, True):
+    if coarsen is not None and not isinstance(coarsen, bool):
         raise ValueError(f"partition: coarsen must be True, False or None, got {coarsen!r:.80}")
     if not isinstance(seed, int) or seed < 0:
         raise ValueError(f"partition: seed must be a number from 0 on, got {seed!r:.80}")

@@ -25,7 +25,13 @@ _SOURCES = {
     "aggregate": (),  # by their places
 }
 _DESTINATIONS = {"sddmm": "u", "attention": "query", "gat_attention": "dst_scores", "gatv2_attention": "x_dst"}
-_EDGES = ("weight", "edge_weight", "edge_scores")
+_EDGES = {
+    "spmm": ("weight",),
+    "attention": ("edge_weight",),
+    "gat_attention": ("edge_scores", "edge_weight"),
+    "gatv2_attention": ("edge_weight",),
+    "rgms": ("edge_weight",),
+}
 _OF_EDGES = ("sddmm", "edge_softmax")
 """Operators whose results have a row for each edge."""
 _ADDED = {"spmm": ("sum", "mean"), "aggregate": ("sum", "mean"), "rgms": ("sum",)}
@@ -125,7 +131,7 @@ def _destinations(name: str, given: dict[str, Any]) -> dict[Any, Tensor]:
 def _edges(name: str, given: dict[str, Any]) -> dict[Any, Tensor]:
     if name == "aggregate":
         return {at: x for at, (place, x) in enumerate(given["operands"]) if place == "e"}
-    return {key: given[key] for key in _EDGES if given.get(key) is not None}
+    return {key: given[key] for key in _EDGES.get(name, ()) if given[key] is not None}
 
 
 def _check(graph, name: str, key: Any, x: Any, count: int, of: str) -> None:

@@ -13,7 +13,8 @@ from . import oracles
 def partition(d) -> dict:
     features, labels = d.pick(None, d.floats(d.cols, d.width)), d.pick(None, d.integers(3, d.rows))
     given = dict(graph=d.pick(d.graph(), d.rel_graph()), parts=d.pick(1, 3), method=d.pick("range", "random"))
-    return given | dict(features=features, labels=labels, seed=d.pick(0, 3), sample=d.pick(1.0, 0.5), progress=False)
+    given |= dict(sample=d.pick(1.0, 0.5), coarsen=d.pick(None, False, True))
+    return given | dict(features=features, labels=labels, seed=d.pick(0, 3), progress=False)
 
 
 def cut(**arguments: Any) -> Any:
