@@ -125,11 +125,10 @@ def attend_backward(
     sums = q.new_zeros(parts, planes, rows, spec.padded(width), dtype=acc)
     dk = empty(k, batch, heads, keys, width)
     dv = empty(v, batch, heads, keys, value_width)
-    to_queries = sums.view(-1) if spec.tiles else sums.view(-1, spec.padded(width))
     rest = (
-        *(parts, planes, own.block_columns, to_queries.shape[0], planes * queries),
+        *(parts, planes, own.block_columns, parts * planes * rows, planes * queries),
         *_scalars(q, scale, dropout),
-        *(lse.reshape(-1), delta.view(-1), to_queries),
+        *(lse.reshape(-1), delta.view(-1), sums.view(-1, spec.padded(width))),
         *(dk.view(-1, width), dv.view(-1, value_width)),
     )
     problem.run("backward", [q, k, v, g], rest, planes * keys, parts, work=3 * width + 2 * value_width)

@@ -16,18 +16,17 @@ from .programs.forward import forward
 from .programs.pairs import masked_dots, masked_sums
 from .programs.softmax import BRIEF
 from .programs.spec import SIDE, MaskedSpec
-from .programs.tile_backward import backward_workspace, tile_backward
 from .programs.tile_forward import INTERLEAVED, TILES, TRANSPOSED, tile_forward, workspace
 
 BYTES = {"float64": 8, "float32": 4}
 PROGRAMS: dict[str, Callable[[MaskedSpec], Program]] = {
     "forward": lambda spec: tile_forward(spec) if spec.tiles else forward(spec),
-    "backward": lambda spec: tile_backward(spec) if spec.tiles else backward(spec),
+    "backward": backward,
     "dots": masked_dots,
     "sums": lambda spec: masked_sums(spec, False),
     "sums_transposed": lambda spec: masked_sums(spec, True),
 }
-WORKSPACES: dict[str, Callable[[MaskedSpec], int]] = {"forward": workspace, "backward": backward_workspace}
+WORKSPACES: dict[str, Callable[[MaskedSpec], int]] = {"forward": workspace}
 """Numbers that each task of a program on tiles has for itself."""
 # Rows and vectors of a tile of sums: with a vector of the right and a number of the left for each they fill the 16
 # registers of AVX2.

@@ -1,4 +1,4 @@
-"""Exponentials with the digits of bfloat16: how exact they are, what they give of special values, and what is refused."""
+"""Exponentials with the digits of bfloat16: how exact they are, what special values give, and what is refused."""
 
 from __future__ import annotations
 
