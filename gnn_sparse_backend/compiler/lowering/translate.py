@@ -374,7 +374,8 @@ def visited(axis: Axis, bounds: Bounds, scope: Scope) -> tuple[tirx.Expr, tirx.E
             for n, (cell, place) in enumerate(zip(cells, places)):
                 if searched is not None:
                     before = partial(_is_before, axis, start, high if n else low, scope)
-                    place = lower_bound(before, cells[0][index(0)] if n else index(0), count, searched)
+                    least = index(0) if n == 0 or cells[0] is None else cells[0][index(0)]
+                    place = lower_bound(before, least, count, searched)
                 if cell is not None:
                     T.buffer_store(cell, place, [index(0)])
     first, behind = (place if cell is None else cell[index(0)] for cell, place in zip(cells, places))

@@ -51,8 +51,8 @@ def statement_of(text: str, operands: Mapping[str, Stored], notation: Notation, 
                 )
     nests = []
     for term in terms:
-        order = preferred_order([term], specs, notation.result.indices)
-        nests.append(Nest(tuple(map(Loop, order)), Assign(notation.result, term)))
+        loops = map(Loop, preferred_order([term], specs, notation.result.indices))
+        nests.append(Nest(tuple(loops), Assign(notation.result, term)))
     source = Source(notation, terms, specs, kept, dtype_of(notation, terms, specs), wanted, converted)
     made = Statement(source, tuple(nests))
     made.check(f"statement({text!r})")

@@ -67,7 +67,7 @@ def _sum(
             _none(command, nests, written(expression_of(part)))
     first = found[0][1]
     assert isinstance(first.body, Where)
-    producers = []
+    producers: list[Nest] = []
     for _, other in found:
         assert isinstance(other.body, Where)
         if replace(other, body=first.body) != first or other.body.consumer != first.body.consumer:

@@ -47,7 +47,7 @@ class Workspace(Assembly):
             self.others = self.elements_of(rows)
             self.lane = self.p.dense_fixed(self.fresh("Bit"), WORD)
             self.count = self.p.buffer(self.named("Count", COUNT), (self.group, rows), "int64")
-            cleared = self.words, self.above_words, self.work
+            cleared: tuple[BufferHandle, ...] = self.words, self.above_words, self.work
         else:
             self.mark = self.workspace("Mark", self.columns, self.index_dtype if len(self.above) == 1 else "int64")
             cleared = (self.mark,)
