@@ -2,7 +2,8 @@
 
 Of a product the gradient with respect to one factor is the product of the others and of the gradient of the result,
 summed over what the factor has not. With respect to a sparse operand that is a sampled product: it is wanted where the
-operand has elements, and nowhere else.
+operand has elements, and nowhere else. It is recorded as any expression is, so that it has gradients too. Functions and
+divisors are applied before, to the values of tensors, by PyTorch.
 """
 
 from __future__ import annotations
@@ -12,24 +13,28 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.autograd.function import once_differentiable
 
 from .expressions.kernel import TensorKernel, kernel_of
-from .expressions.notation import Access, Call, Expression, Number, Statement, accesses, product
+from .expressions.notation import Access, Call, Expression, Number, Operation, Statement, accesses, product
+from .expressions.result import accumulator
 from .expressions.specs import extents_of, same_structure
-from .expressions.terms import Term
+from .expressions.terms import Factor, Term
+from .running import run
 from .storage.stored import Stored, of_dense
 from .storage.values import spread, to_dtype
 
-GRADIENT, PATTERN, ONES = "gradient_", "pattern_", "ones_"
+GRADIENT, PATTERN, ONES, APPLIED = "gradient_", "pattern_", "ones_", "applied_"
+FUNCTIONS = {name: getattr(torch, name) for name in ("exp", "log", "sqrt", "tanh", "sigmoid", "abs", "relu")}
 
 
 def run_recorded(kernel: TensorKernel, operands: Mapping[str, Stored]) -> Stored:
     """The result of a kernel, whose values remember how they came about.
 
-    Raises NotImplementedError for what has no gradient here: functions, divisors, and an index twice in one operand.
+    Raises NotImplementedError for what has no gradient here: an index twice in one operand.
     """
     _check(kernel)
+    if any(not isinstance(factor.of, Access) or factor.inverse for term in kernel.plan.terms for factor in term.factors):
+        return _applied(kernel, operands)
     found: list[Stored] = []
     values = _Recorded.apply(kernel, operands, found, *(each.values for each in operands.values()))
     return Stored(found[0].structure, values)
@@ -38,12 +43,77 @@ def run_recorded(kernel: TensorKernel, operands: Mapping[str, Stored]) -> Stored
 def _check(kernel: TensorKernel) -> None:
     for term in kernel.plan.terms:
         for factor in term.factors:
-            if isinstance(factor.of, Call) or factor.inverse:
-                raise NotImplementedError(
-                    f"{kernel.expression} has no gradient through functions and divisors; apply them to the operands"
-                )
-            if len(set(factor.of.indices)) < len(factor.of.indices):
-                raise NotImplementedError(f"{factor.of} has no gradient, since an index occurs twice in it")
+            for access in accesses(factor.of):
+                if len(set(access.indices)) < len(access.indices):
+                    raise NotImplementedError(f"{access} has no gradient, since an index occurs twice in it")
+
+
+def _applied(kernel: TensorKernel, operands: Mapping[str, Stored]) -> Stored:
+    """The result where functions and divisors are tensors of their own, so that products are left."""
+    plan, known = kernel.plan, dict(operands)
+    products: list[Expression] = []
+    for term in plan.terms:
+        factors: list[Expression] = [Number(term.coefficient)]
+        for factor in term.factors:
+            if isinstance(factor.of, Access) and not factor.inverse:
+                factors.append(factor.of)
+                continue
+            name = fresh(APPLIED, known)
+            indices, known[name] = _tensor_of(factor, term, plan.dtype, operands)
+            factors.append(Access(name, indices))
+        products.append(product(factors))
+    total = products[0]
+    for each in products[1:]:
+        total = Operation("+", total, each)
+    found = _evaluated(Statement(plan.statement.result, total, ""), known, kernel.format)
+    return found.with_values(to_dtype(found.values, plan.dtype))
+
+
+def _tensor_of(
+    factor: Factor, term: Term, dtype: str, operands: Mapping[str, Stored]
+) -> tuple[tuple[str, ...], Stored]:
+    """A function or a divisor as a tensor, and its indices: those of the sparse operand that it is multiplied by, where
+    it has no others, so that it is computed at the elements of that."""
+    function = FUNCTIONS[factor.of.function] if isinstance(factor.of, Call) else None
+    inner = factor.of.argument if isinstance(factor.of, Call) else factor.of
+    if isinstance(inner, Access):
+        indices, found = inner.indices, operands[inner.name]
+    else:
+        read = accesses(inner)
+        indices = tuple(dict.fromkeys(index for access in read for index in access.indices))
+        known, patterns = dict(operands), frozenset[str]()
+        dense = all(operands[access.name].format.is_dense for access in read)
+        if dense and len(indices) > 1 and term.sparse is not None and set(indices) <= set(term.sparse.indices):
+            name = fresh(PATTERN, known)
+            known[name], patterns, indices = _detached(operands[term.sparse.name]), frozenset([name]), term.sparse.indices
+            inner = Operation("*", inner, Access(name, indices))
+        found = _evaluated(Statement(Access("R", indices), inner, ""), known, None, patterns)
+    values = to_dtype(torch.as_tensor(found.values), accumulator(dtype))
+    values = values if function is None else function(values)
+    return indices, found.with_values(1 / values if factor.inverse else values)
+
+
+def _evaluated(
+    statement: Statement, known: Mapping[str, Stored], format: Any, patterns: frozenset[str] = frozenset()
+) -> Stored:
+    """The result of a statement that was made here, recorded."""
+    statement = Statement(statement.result, statement.expression, str(statement))
+    read = {access.name for access in accesses(statement.expression)}
+    given = {name: stored for name, stored in known.items() if name in read}
+    return run(*kernel_of(statement, given, format, patterns & read))
+
+
+def _detached(stored: Stored) -> Stored:
+    """One whose elements alone count."""
+    values = stored.values
+    return stored.with_values(values.detach() if isinstance(values, torch.Tensor) else values)
+
+
+def fresh(name: str, known: Mapping[str, object]) -> str:
+    """A name that no operand has."""
+    while name in known:
+        name += "_"
+    return name
 
 
 class _Recorded(torch.autograd.Function):  # type: ignore[misc]  # PyTorch is not read
@@ -60,7 +130,6 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc]  # PyTorch is no
         return result.values
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, gradient: Any) -> tuple[Any, ...]:
         saved = iter(ctx.saved_tensors)
         values = [next(saved) if each is None else each for each in ctx.others]
@@ -95,26 +164,24 @@ def _of_place(
         result, above = plan.kept.access.indices, Stored(operands[plan.kept.access.name].structure, above.values)
     elif plan.kept is not None:
         above = above.to("dense")
-    known[GRADIENT] = above
-    factors: list[Expression] = [Number(term.coefficient), Access(GRADIENT, result)]
+    gradient = fresh(GRADIENT, known)
+    known[gradient] = above
+    factors: list[Expression] = [Number(term.coefficient), Access(gradient, result)]
     factors += [factor.of for n, factor in enumerate(term.factors) if n != at]
-    patterns: frozenset[str] = frozenset()
+    patterns = frozenset(name for name, operand in plan.operands.items() if operand.pattern)
     if not own.format.is_dense:
-        known[PATTERN] = own
-        patterns = frozenset([PATTERN])
-        factors.append(Access(PATTERN, access.indices))
+        pattern = fresh(PATTERN, known)
+        known[pattern] = _detached(own)
+        patterns |= {pattern}
+        factors.append(Access(pattern, access.indices))
     sizes = extents_of(plan.statement, operands)
     bound = {index for factor in factors for each in accesses(factor) for index in each.indices}
     for index in access.indices:
         if index not in bound:  # it was summed over by itself
             known[ONES + index] = of_dense(above.values.new_ones(sizes[index]))
             factors.append(Access(ONES + index, (index,)))
-    statement = Statement(Access("R", access.indices), product(factors))
-    shown = Statement(statement.result, statement.expression, str(statement))
-    read = {each.name for each in accesses(shown.expression)}
-    given = {each: stored for each, stored in known.items() if each in read}
-    flowing, walked = kernel_of(shown, given, own.format if own.format.is_dense else None, patterns)
-    found = flowing.run(walked)
+    statement = Statement(Access("R", access.indices), product(factors), "")
+    found = _evaluated(statement, known, own.format if own.format.is_dense else None, patterns)
     return found.values if own.format.is_dense or same_structure(found.structure, own.structure) else _at(own, found)
 
 
