@@ -33,7 +33,9 @@ def run_recorded(kernel: TensorKernel, operands: Mapping[str, Stored]) -> Stored
     Raises NotImplementedError for what has no gradient here: an index twice in one operand.
     """
     _check(kernel)
-    if any(not isinstance(factor.of, Access) or factor.inverse for term in kernel.plan.terms for factor in term.factors):
+    if any(
+        not isinstance(factor.of, Access) or factor.inverse for term in kernel.plan.terms for factor in term.factors
+    ):
         return _applied(kernel, operands)
     found: list[Stored] = []
     values = _Recorded.apply(kernel, operands, found, *(each.values for each in operands.values()))
@@ -85,7 +87,11 @@ def _tensor_of(
         dense = all(operands[access.name].format.is_dense for access in read)
         if dense and len(indices) > 1 and term.sparse is not None and set(indices) <= set(term.sparse.indices):
             name = fresh(PATTERN, known)
-            known[name], patterns, indices = _detached(operands[term.sparse.name]), frozenset([name]), term.sparse.indices
+            known[name], patterns, indices = (
+                _detached(operands[term.sparse.name]),
+                frozenset([name]),
+                term.sparse.indices,
+            )
             inner = Operation("*", inner, Access(name, indices))
         found = _evaluated(Statement(Access("R", indices), inner, ""), known, None, patterns)
     values = to_dtype(torch.as_tensor(found.values), accumulator(dtype))

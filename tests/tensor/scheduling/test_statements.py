@@ -297,7 +297,8 @@ def test_a_sparse_product_row_by_row():
     made, given = sparse_result(PRODUCT)
     made = made.precompute("A[i,k] * B[k,j]", "j", "jp", "row").parallelize("i", "threads")
     assert "\n".join(str(made).splitlines()[2:8]) == (
-        "for i  # threads\n    row[...] = 0\n    for k\n        for jp\n            row[jp] += A[i,k] * B[k,j]\n    for j"
+        "for i  # threads\n    row[...] = 0\n    for k\n"
+        "        for jp\n            row[jp] += A[i,k] * B[k,j]\n    for j"
     )
     kernel = st.compile(made)
     np.testing.assert_array_equal(kernel(**given).to_dense(), L @ R)
