@@ -61,6 +61,13 @@ def test_parts_are_improved_within_the_limit():
     assert np.array_equal(propagated(graph, mixed, 10, 3, np.random.default_rng(0))[:20], mixed[:20])  # no room
 
 
+def test_nodes_of_one_turn_share_what_room_there_is():
+    star = np.zeros((65, 65), np.int32)
+    star[0, 1:] = star[1:, 0] = 1
+    label = propagated(_of(star, False, np.ones(65, np.int64)), np.arange(65), 7, 4, np.random.default_rng(0))
+    assert np.bincount(label).max() == 7
+
+
 def test_a_graph_that_is_small_or_does_not_shrink_is_cut_as_it_is():
     seen = []
 
