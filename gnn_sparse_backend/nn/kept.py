@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..ops.core.batched import in_batch
+
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -27,6 +29,13 @@ def trained(values: Tensor, bits: Tensor, owned: bool = False) -> Tensor:
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return torch.where(bits != 0, values, 0)
     found: Tensor = _Trained.apply(values, bits, owned)
+    return found
+
+
+def _masked(x: Tensor, bits: Tensor) -> Tensor:
+    """x where bits are set, else 0; of several gradients at once (`is_grads_batched`), too."""
+    transformed = torch._C._are_functorch_transforms_active() or in_batch((x,))  # where bits have no rule
+    found: Tensor = torch.where(bits != 0, x, 0) if transformed else _Masked.apply(x, bits)
     return found
 
 
@@ -72,12 +81,11 @@ class _Trained(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
         (bits,) = ctx.saved_tensors
-        if ctx.owned and not torch.is_grad_enabled():
+        if ctx.owned and not torch.is_grad_enabled() and not in_batch((g,)):
             g.view(bits.dtype).bitwise_and_(bits)
             return g, None, None
-        return _Masked.apply(g, bits), None, None
+        return _masked(g, bits), None, None
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Tensor:
-        found: Tensor = _Masked.apply(tangent, *ctx.saved_tensors)
-        return found
+        return _masked(tangent, *ctx.saved_tensors)
