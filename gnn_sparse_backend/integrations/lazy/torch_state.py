@@ -18,7 +18,7 @@ class _Entered(threading.local):
 
 
 def _watched() -> Callable[[], tuple[Callable, Callable] | None]:
-    """``saving_hooks`` of PyTorch 2.4 and 2.5: contexts are noted as they are entered, from now on."""
+    """``saving_hooks`` of PyTorch 2.4: contexts are noted as they are entered, from now on."""
     entered = _Entered()
     enter, leave = saved_tensors_hooks.__enter__, saved_tensors_hooks.__exit__
 
@@ -41,7 +41,7 @@ def _told() -> tuple[Callable, Callable] | None:
 
 
 def _taken_and_put_back() -> Callable | bool | None:
-    """``frame_callback`` of PyTorch 2.4 and 2.5, which tell what was there to whoever sets another."""
+    """``frame_callback`` of PyTorch 2.4, which tells what was there to whoever sets another."""
     callback = eval_frame.set_eval_frame(None)
     eval_frame.set_eval_frame(callback)
     return callback
