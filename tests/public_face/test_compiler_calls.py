@@ -1,5 +1,5 @@
-"""The compiler's own face, called by itself: transformed and scheduled programs compute what NumPy does, and what is wrong
-is refused in words."""
+"""The compiler's own face, called by itself: transformed and scheduled programs compute what NumPy does, and what is
+wrong is refused in words."""
 
 from __future__ import annotations
 
@@ -95,8 +95,12 @@ REFUSED = {
         product(), [dataclasses.replace(ell_rule(product(), WIDTH), buffers=("nothing",))]
     ),
     "outside any iteration": lambda: _stored_outside(),
-    "is for a GPU, and the target is llvm: give a cuda target, or serial=True": lambda: compile_program(product(), CudaSchedule()),
-    "C": lambda: interpret(product(), {name: x for name, x in arguments(product()).items() if name != "C"}),
+    "is for a GPU, and the target is llvm: give a cuda target, or serial=True": lambda: compile_program(
+        product(), CudaSchedule()
+    ),
+    "interpret: program 'product' has no argument for C": lambda: interpret(
+        product(), {name: x for name, x in arguments(product()).items() if name != "C"}
+    ),
 }
 
 
