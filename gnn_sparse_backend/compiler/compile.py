@@ -20,6 +20,7 @@ from .codegen import Target, build_shared, compile_cuda, generate_assembly, gene
 from .codegen.cuda.library import build_cuda_shared, cuda_key
 from .codegen.cuda.machine_code import default_compiler
 from .codegen.interrupts import interrupts_held
+from .language.axes import StageIError
 from .language.printer import program_from_script
 from .language.program import Program
 from .loops.horizontal import fuse_grids, fuse_horizontally
@@ -73,6 +74,11 @@ def compile_program(program: Program, schedule: Schedule, target: Target | None 
     the schedule refuses it, BuildError where code generation fails.
     """
     target = target or host_target()
+    if not serial and not target.is_cuda and _is_for_gpu(schedule):
+        raise StageIError(
+            f"{schedule} is for a GPU, and the target is {target.kind}: give a cuda target, or serial=True to run its "
+            "loops one after the other"
+        )
 
     def build(folder: Path) -> Path:
         with interrupts_held():
@@ -83,6 +89,10 @@ def compile_program(program: Program, schedule: Schedule, target: Target | None 
     key = cuda_key(target) if target.is_cuda else target
     written = _texts(text, schedule, target, serial)
     return get_kernel(text, plan, key, build, name=program.name, symbol=program.name, written=written)
+
+
+def _is_for_gpu(schedule: Schedule) -> bool:
+    return isinstance(schedule, (CudaSchedule, CudaTeams)) or (isinstance(schedule, LoopSchedule) and schedule.on_gpu)
 
 
 def compile_loops(function: tirx.PrimFunc) -> Kernel:

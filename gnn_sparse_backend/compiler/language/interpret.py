@@ -74,7 +74,12 @@ def interpret(program: Program, arguments: Mapping[str, Any]) -> dict[str, np.nd
         program: a stage I program.
         arguments: an integer for each size, an integer array for each index array, and for each parameter an array of
             its stored shape (one dimension per axis tree), copied, floating values as float64.
+
+    Raises StageIError for arguments that are not there, and of another shape.
     """
+    missing = [name for name in program.parameter_names if name not in arguments]
+    if missing:
+        raise StageIError(f"interpret: program {program.name!r} has no argument for {', '.join(missing)}")
     return _Interpreter(program, arguments).run()
 
 

@@ -158,6 +158,8 @@ def pos(nests: Nests, i: str, p: str, access: Access, operands: Mapping[str, Ope
         plain(command, nest, i)
         if not any(access in each.term.accesses for each in nest.assigns()):
             return nest
+        if access not in nest.everywhere():
+            refuse(command, f"another product adds to the same workspace under {i}, and is not multiplied by {access}")
         whole(command, nest, i)
         indices = list(above(nest.graph, i))
         for index in indices:

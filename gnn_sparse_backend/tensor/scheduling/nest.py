@@ -67,6 +67,13 @@ class Nest:
         """Every assignment inside."""
         yield from (nest.body for nest in self.nests() if isinstance(nest.body, Assign))
 
+    def everywhere(self) -> frozenset[Access]:
+        """The accesses that all inside is multiplied by: those of a producer are not where others add to the same."""
+        if isinstance(self.body, Assign):
+            return frozenset(self.body.term.accesses)
+        shared = [part.everywhere() for part in self.body.producers]
+        return self.body.consumer.everywhere() | shared[0].intersection(*shared[1:])
+
     def holds(self, loop: str) -> bool:
         """Whether it has a loop of this name itself."""
         return any(each.name == loop for each in self.loops)

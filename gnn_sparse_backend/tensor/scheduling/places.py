@@ -93,7 +93,11 @@ class Places:
 
     def sparse(self, term: Term) -> list[Access]:
         """The accesses of a term that read sparse operands."""
-        return [a for a in term.accesses if a.name in self.w.operands and self.w.operands[a.name].is_sparse]
+        return [a for a in term.accesses if self.is_sparse(a)]
+
+    def is_sparse(self, access: Access) -> bool:
+        """Whether an access reads a sparse operand."""
+        return access.name in self.w.operands and self.w.operands[access.name].is_sparse
 
     def key(self, access: Access) -> Key:
         """What an access shares with others of the same structure and indices."""

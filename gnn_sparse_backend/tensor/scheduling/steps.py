@@ -19,11 +19,15 @@ from .provenance import Fuse, Graph, Pos, above, maker
 
 @dataclass(frozen=True)
 class Steps:
+    """keys: of all operands inside. partly: of these, what some products inside are not multiplied by: their elements
+    are neither visited nor looked for here, which would leave those products out."""
+
     places: Places
     graph: Graph
     extents: Extents
     loop: Loop
     keys: Sequence[Key]
+    partly: frozenset[Key]
     inside: Then
     between: Between
 
@@ -119,7 +123,7 @@ class Steps:
     def leader(self, index: str, env: Env) -> Key | None:
         """The structure whose elements a loop over an index visits."""
         found = []
-        for key in self.keys:
+        for key in (each for each in self.keys if each not in self.partly):
             every = self.places.axes[key]
             at = max(len(env.visited.get(key, ())) - (len(every.all) - len(every.levels)), 0)
             if at < len(key[1]) and key[1][at] == index and every.levels[at].is_sparse:
@@ -318,6 +322,8 @@ class Steps:
             if key == but or max(at, 0) >= len(every.levels) or key[1][max(at, 0)] not in env.known:
                 continue
             axis, coordinate = every.levels[max(at, 0)], env.known[key[1][max(at, 0)]]
+            if key in self.partly and (at < 0 or axis not in env.direct):
+                continue
             if at < 0:
                 self.rooted(key, env, lambda inner: self.catch_up(inner, then, but))
                 return

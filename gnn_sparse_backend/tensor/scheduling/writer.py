@@ -141,11 +141,15 @@ class LoopWriter(Declared):
             self.loops(nest, others, inner)
 
         keys = {self.places.key(a) for each in nest.assigns() for a in self.places.sparse(each.term)}
+        result = set()
         if self.kept is not None and any(each.target.name == self.statement.result.name for each in nest.assigns()):
-            keys.add(self.places.key(self.kept.access))
+            result.add(self.places.key(self.kept.access))
+        keys |= result
+        every = {self.places.key(a) for a in nest.everywhere() if self.places.is_sparse(a)}
         found = [key for key in self.places.axes if key in keys]
+        partly = frozenset(key for key in found if key not in every | result)
         between = partial(self.settled, nest, left)
-        Steps(self.places, nest.graph, self.extents(nest, env), first, found, inside, between).run(env)
+        Steps(self.places, nest.graph, self.extents(nest, env), first, found, partly, inside, between).run(env)
 
     def body(self, nest: Nest, env: Env) -> None:
         if isinstance(nest.body, Where):

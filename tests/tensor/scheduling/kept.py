@@ -37,6 +37,14 @@ KEPT = (
         {"i": 9, "j": 7, "k": 7},
         (("precompute", "A[i,j] * B[j,k] * x[k]", ("j",), ("v",), "w"), ("split", "v", "v0", "v1", 4)),
     ),
+    # a loop around two producers visited the elements of one of them alone
+    Case(
+        "y[i] = X0[i] * X1[i,j] - X2[j] * X3[l] * X4[i]",
+        {"X0": ("compressed",), "X1": "dense", "X2": "dense", "X3": "dense", "X4": "dense"},
+        {"i": 5, "j": 5, "l": 2},
+        (("precompute", "X0[i] * X1[i,j] + -1 * X2[j] * X3[l] * X4[i]", ("j",), ("v",), "w"),),
+        seed=2,
+    ),
     # an expression of numbers alone has no loop at all
     Case("y = X0 * X1 + 2 * X2", {"X0": "dense", "X1": "dense", "X2": "dense"}, {}),
 )

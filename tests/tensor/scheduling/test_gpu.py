@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from gnn_sparse_backend import tensor as st
 from gnn_sparse_backend.tensor.evaluation import arrays_of
@@ -112,7 +115,15 @@ def test_compiled_for_the_cpu(make):
 @pytest.mark.skipif(_threads is None, reason="for python -m tests.simt")
 @each
 def test_thread_by_thread(make):
-    agrees(make, lambda made: _threads.build(made.program, made.schedule))
+    def kernel(made: st.Statement) -> Callable[..., None]:
+        built = _threads.build(made.program, made.schedule)
+
+        def run(*arguments: Any) -> None:  # it takes tensors
+            built.entry(*(torch.from_numpy(x) if isinstance(x, np.ndarray) else x for x in arguments))
+
+        return run
+
+    agrees(make, kernel)
 
 
 @needs_nvcc
