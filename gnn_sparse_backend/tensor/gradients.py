@@ -19,7 +19,6 @@ from .expressions.notation import Access, Call, Expression, Number, Operation, S
 from .expressions.result import accumulator
 from .expressions.specs import extents_of, same_structure
 from .expressions.terms import Factor, Term
-from .running import run
 from .storage.stored import Stored, of_dense
 from .storage.values import spread, to_dtype
 
@@ -28,10 +27,17 @@ FUNCTIONS = {name: getattr(torch, name) for name in ("exp", "log", "sqrt", "tanh
 
 
 def run_recorded(kernel: TensorKernel, operands: Mapping[str, Stored]) -> Stored:
-    """The result of a kernel, whose values remember how they came about.
+    """The result of a kernel, whose values remember how they came about where a gradient of an operand is asked for.
 
     Raises NotImplementedError for what has no gradient here: an index twice in one operand.
     """
+    if not torch.is_grad_enabled() or not any(getattr(x.values, "requires_grad", False) for x in operands.values()):
+        return kernel.run(operands)
+    found = _recorded(kernel, operands)
+    return found if found.format == kernel.format else found.to(kernel.format)
+
+
+def _recorded(kernel: TensorKernel, operands: Mapping[str, Stored]) -> Stored:
     _check(kernel)
     if any(
         not isinstance(factor.of, Access) or factor.inverse for term in kernel.plan.terms for factor in term.factors
@@ -106,7 +112,7 @@ def _evaluated(
     statement = Statement(statement.result, statement.expression, str(statement))
     read = {access.name for access in accesses(statement.expression)}
     given = {name: stored for name, stored in known.items() if name in read}
-    return run(*kernel_of(statement, given, format, patterns & read))
+    return run_recorded(*kernel_of(statement, given, format, patterns & read))
 
 
 def _detached(stored: Stored) -> Stored:
