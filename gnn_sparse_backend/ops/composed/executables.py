@@ -209,29 +209,32 @@ def _bias(bias: Tensor | None, rows: int) -> dict[str, Tensor]:
 def _run_sliced(
     parts: Decomposition, packed: Tensor, x: Tensor, bias: Tensor | None, spec: ComposedSpec, threads: int
 ) -> Tensor:
-    tokens, (rows, columns), index = x.shape[0], parts.padded_shape, parts.indptr.dtype
-    slices, wide = -(-tokens // spec.tile), WIDE.get(spec.dtype, x.dtype)
+    rows, columns = parts.padded_shape
     x = compact(padded_rows(x, columns, 1))
-    y = empty(x, tokens, rows)
-    given = {
-        "num_tasks": threads,
+    y = empty(x, x.shape[0], rows)
+    given = sliced_arguments(parts, x, spec.tile, threads) | {"X": x, "Y": y, **_bias(bias, rows)}
+    structure = structure_of(parts, 0, spec.masked)
+    launch_of(sliced_kernel, spec, threads > 1).run(given, structure, _values(parts, packed))
+    return y if rows == parts.shape[0] else y[:, : parts.shape[0]].contiguous()
+
+
+def sliced_arguments(parts: Decomposition, x: Tensor, width: int, tasks: int) -> dict[str, int | Tensor]:
+    """What kernels by slices of so many tokens take for themselves. x: (tokens, ...), one of the operands."""
+    tokens, (rows, columns), index = x.shape[0], parts.padded_shape, parts.indptr.dtype
+    slices, wide = -(-tokens // width), WIDE.get(type_name(x.dtype), x.dtype)
+    return {
+        "num_tasks": tasks,
         "m": rows,
         "n": columns,
         "tokens": tokens,
         "slices": slices,
         "row_stretches": -(-rows // STRETCH),
         "column_stretches": -(-columns // STRETCH),
-        "slice_ptr": shares(slices, threads, index),
-        "First": first_tokens(tokens, spec.tile, index),
-        "X": x,
-        "P": empty(x, threads, columns, spec.tile, dtype=wide),
-        "R": empty(x, threads, rows, spec.tile, dtype=wide),
-        "Y": y,
-        **_bias(bias, rows),
+        "slice_ptr": shares(slices, tasks, index),
+        "First": first_tokens(tokens, width, index),
+        "P": empty(x, tasks, columns, width, dtype=wide),
+        "R": empty(x, tasks, rows, width, dtype=wide),
     }
-    structure = structure_of(parts, 0, spec.masked)
-    launch_of(sliced_kernel, spec, threads > 1).run(given, structure, _values(parts, packed))
-    return y if rows == parts.shape[0] else y[:, : parts.shape[0]].contiguous()
 
 
 def _values(parts: Decomposition, packed: Tensor) -> dict[str, Tensor]:

@@ -14,9 +14,9 @@ from ...runtime.layout import compact
 from ...runtime.memory import empty
 from ...runtime.type_names import type_name
 from .arguments import named_pieces, of_one_piece, structure_of, values_of
-from .executables import LISTED, PARALLEL, WIDE, first, launch_of, shares, tasks_of
+from .executables import LISTED, PARALLEL, WIDE, first, launch_of, sliced_arguments, tasks_of
 from .executables_tiles import tiled_sddmm
-from .launches import first_tokens, padded_rows
+from .launches import padded_rows
 from .programs.rules import BLOCKS, ComposedSpec, name_of
 from .programs.sddmm import by_terms
 from .programs.sliced import STRETCH
@@ -78,23 +78,9 @@ def _sliced_piece(parts: Decomposition, number: int, u: Tensor, v: Tensor, into:
     width, wide = terms_of_slice(dtype), WIDE.get(dtype, u.dtype)
     slices = -(-u.shape[0] // width)
     shared, tokens = min(SHARES, slices), slices * width
-    u, v = (padded_rows(padded_rows(x, length, 1), tokens, 0) for x, length in ((u, rows), (v, columns)))
+    u, v = (compact(padded_rows(padded_rows(x, length, 1), tokens, 0)) for x, length in ((u, rows), (v, columns)))
     sums = torch.zeros(shared, own.num_slots, dtype=wide)
-    given = {
-        "num_tasks": shared,
-        "m": rows,
-        "n": columns,
-        "tokens": tokens,
-        "slices": slices,
-        "row_stretches": -(-rows // STRETCH),
-        "column_stretches": -(-columns // STRETCH),
-        "slice_ptr": shares(slices, shared, index),
-        "First": first_tokens(tokens, width, index),
-        "U": compact(u),
-        "V": compact(v),
-        "R": empty(u, shared, rows, width, dtype=wide),
-        "P": empty(u, shared, columns, width, dtype=wide),
-    }
+    given = sliced_arguments(parts, u, width, shared) | {"U": u, "V": v}
     spec = ComposedSpec((piece,), dtype, type_name(wide), type_name(index), width)
     structure = of_one_piece(structure_of(parts, 0, False, (number,)), name)
     output = {f"O_{name_of(0)}": sums.view(shared, *own.stored)}

@@ -11,6 +11,7 @@ from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program
 from ...compiler.schedules.cpu import CpuSchedule
+from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
 from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...formats.composed.spec import FormatSpec
 from ...planner.cpu.tiling import register_tiles
@@ -185,8 +186,9 @@ def sliced_sddmm_kernel(spec: ComposedSpec, parallel: bool) -> NamedKernel:
 
 
 def scheduled_sliced_sddmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[Program, CpuSchedule]:
-    """The program and its schedule."""
-    return sliced_sddmm(spec, lanes_of(spec.dtype, target)), CpuSchedule(parallel=parallel)
+    """The program and its schedule: each dot product in the lanes of a vector."""
+    program = reduce_in_lanes(sliced_sddmm(spec), f"dot_{name_of(0)}", lanes_of(spec.dtype, target))
+    return program, CpuSchedule(parallel=parallel)
 
 
 def takes_tiles(pieces: Sequence[FormatSpec], tokens: int, target: Target | None = None) -> bool:

@@ -15,6 +15,7 @@ log2(lanes) halvings at the end.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Protocol
 
 from ...language.axes import Axis, StageIError, dense_fixed
 from ...language.expr import Binary, Const, Expr, Load, Var
@@ -35,21 +36,29 @@ def reduce_in_lanes(program: Program, iteration_name: str, lanes: int) -> Progra
     length = it.axes[0].static_length
     if lanes < 1 or lanes & (lanes - 1) or lanes > length:
         raise StageIError(f"{where}: {lanes} lanes are not a power of two of at most {length}, the axis's length")
-    rewriter = _Lanes(it, store, value.b, lanes)
+    return in_stages(program, f"reduce_in_lanes({iteration_name}, {lanes})", it, _Lanes(it, store, value.b, lanes))
+
+
+class Stages(Protocol):
+    """Iterations in the place of one, and the axes and local buffers that they need."""
+
+    axes: list[Axis]
+    locals: list[Buffer]
+    stages: list[Iteration]
+
+
+def in_stages(program: Program, step: str, it: Iteration, made: Stages) -> Program:
+    """The program with what was made in the place of a nested iteration. step: what did so, in words."""
 
     def visit(found: Iteration) -> tuple[Iteration, ...]:
         if found.name == it.name:
-            return tuple(rewriter.stages)
-        if any(s is it or s in rewriter.stages for s in found.body):
-            return (replace(found, locals=found.locals + tuple(rewriter.locals)),)
+            return tuple(made.stages)
+        if any(s is it or s in made.stages for s in found.body):
+            return (replace(found, locals=found.locals + tuple(made.locals)),)
         return (found,)
 
-    return changed(
-        program,
-        f"reduce_in_lanes({iteration_name}, {lanes})",
-        axes=program.axes + tuple(rewriter.axes),
-        iterations=map_iterations(program.iterations, visit),
-    )
+    iterations = map_iterations(program.iterations, visit)
+    return changed(program, step, axes=program.axes + tuple(made.axes), iterations=iterations)
 
 
 def check_sum(where: str, program: Program, it: Iteration) -> tuple[Store, Binary]:

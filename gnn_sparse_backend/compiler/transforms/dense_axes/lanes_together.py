@@ -17,10 +17,9 @@ from dataclasses import replace
 
 from ...language.axes import Axis, StageIError, dense_fixed
 from ...language.expr import Binary, Const, Expr, Load, Var
-from ...language.program import Buffer, Iteration, Program, Store, map_iterations, walk_iterations
+from ...language.program import Buffer, Iteration, Program, Store, walk_iterations
 from ...language.traversal import rewrite
-from ...language.validate import changed
-from .lanes import check_sum
+from .lanes import check_sum, in_stages
 
 
 def reduce_together(program: Program, iteration_name: str, lanes: int) -> Program:
@@ -41,21 +40,8 @@ def reduce_together(program: Program, iteration_name: str, lanes: int) -> Progra
         raise StageIError(f"{where}: {lanes} lanes are no power of two that divides {length}, the axis's length")
     assert around is not None  # check_sum: it is nested
     _check_around(where, program, around, it, store)
-    rewriter = _Together(around, it, store, value.b, lanes)
-
-    def visit(found: Iteration) -> tuple[Iteration, ...]:
-        if found.name == around.name:
-            return tuple(rewriter.stages)
-        if any(s is around or s in rewriter.stages for s in found.body):
-            return (replace(found, locals=found.locals + tuple(rewriter.locals)),)
-        return (found,)
-
-    return changed(
-        program,
-        f"reduce_together({iteration_name}, {lanes})",
-        axes=program.axes + tuple(rewriter.axes),
-        iterations=map_iterations(program.iterations, visit),
-    )
+    made = _Together(around, it, store, value.b, lanes)
+    return in_stages(program, f"reduce_together({iteration_name}, {lanes})", around, made)
 
 
 def _check_around(where: str, program: Program, around: Iteration, it: Iteration, store: Store) -> None:

@@ -11,6 +11,8 @@ and what has another order in memory than operands have is never in memory.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ....compiler.language.axes import Axis
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import Expr, as_expr, cast, minimum
@@ -20,6 +22,33 @@ from .rules import ComposedSpec, composed
 
 STRETCH = 16
 """Elements of a row that are transposed together: in float32 a cache line."""
+
+
+class Slices:
+    """Axes of a program that goes by slices of tokens: tasks T, slices K of a task, tokens F, rows I and M, columns J
+    and N, tokens of a slice C, stretches BM and BN of rows and columns. First: the first token of each slice.
+    """
+
+    def __init__(self, p: ProgramBuilder, spec: ComposedSpec) -> None:
+        tasks, m, n, nnz, tokens, slices, over_rows, over_columns = p.sizes(
+            "num_tasks", "m", "n", "nnz", "tokens", "slices", "row_stretches", "column_stretches"
+        )
+        self.p, self.wide, index = p, ACCUMULATOR[spec.dtype], spec.index_dtype
+        self.T = p.dense_fixed("T", tasks)
+        self.K = p.dense_variable("K", self.T, (slices, slices), "slice_ptr", index)
+        self.I, self.N, self.M, self.F = (
+            p.dense_fixed(*axis) for axis in (("I", m), ("N", n), ("M", m), ("F", tokens))
+        )
+        self.J = p.sparse_variable("J", self.I, (n, nnz), ("indptr", "indices"), index)
+        self.C, self.L = p.dense_fixed("C", spec.tile), p.dense_fixed("L", STRETCH)
+        self.BN, self.BM = p.dense_fixed("BN", over_columns), p.dense_fixed("BM", over_rows)
+        self.First = p.buffer("First", (self.T, self.K), index)
+
+    def stretches(self, name: str, blocks: Axis, axis: Axis, copy: Callable[[Expr, Expr], None]) -> None:
+        """copy(element of the axis, token of the slice) of all, so many elements of a token at once."""
+        with self.p.iterate(name, (blocks, self.C), "SS", (f"b_{name}", f"c_{name}")) as (block, c):
+            with self.p.iterate(f"{name}_stretch", (self.L,), "S", (f"l_{name}",)) as (l,):
+                copy(minimum(block * STRETCH, as_expr(axis.length) - STRETCH) + l, c)
 
 
 def sliced(spec: ComposedSpec) -> Program:
@@ -32,37 +61,23 @@ def sliced(spec: ComposedSpec) -> Program:
     last stretch of a row begins so that it ends with the row.
     """
     p = ProgramBuilder("composed_sliced")
-    tasks, m, n, nnz, tokens, slices, over_rows, over_columns = p.sizes(
-        "num_tasks", "m", "n", "nnz", "tokens", "slices", "row_stretches", "column_stretches"
-    )
-    wide, index = ACCUMULATOR[spec.dtype], spec.index_dtype
-    T = p.dense_fixed("T", tasks)
-    K = p.dense_variable("K", T, (slices, slices), "slice_ptr", index)
-    I, N, M, F = (p.dense_fixed(*axis) for axis in (("I", m), ("N", n), ("M", m), ("F", tokens)))
-    J = p.sparse_variable("J", I, (n, nnz), ("indptr", "indices"), index)
-    C, L = p.dense_fixed("C", spec.tile), p.dense_fixed("L", STRETCH)
-    BN, BM = p.dense_fixed("BN", over_columns), p.dense_fixed("BM", over_rows)
-    First = p.buffer("First", (T, K), index)
+    of = Slices(p, spec)
+    wide, I, J, C = of.wide, of.I, of.J, of.C
     A = p.buffer("A", (I, J), spec.dtype)
-    X, P = p.buffer("X", (F, N), spec.dtype), p.buffer("P", (T, N, C), wide)
-    Y, R = p.buffer("Y", (F, M), spec.result), p.buffer("R", (T, M, C), wide)
-
+    X, P = p.buffer("X", (of.F, of.N), spec.dtype), p.buffer("P", (of.T, of.N, C), wide)
+    Y, R = p.buffer("Y", (of.F, of.M), spec.result), p.buffer("R", (of.T, of.M, C), wide)
     B = p.buffer("B", (I,), spec.dtype) if spec.bias else None
 
-    def stretches(name: str, blocks: Axis, axis: Axis, copy) -> None:
-        with p.iterate(name, (blocks, C), "SS", (f"b_{name}", f"c_{name}")) as (block, c):
-            with p.iterate(f"{name}_stretch", (L,), "S", (f"l_{name}",)) as (l,):
-                copy(minimum(block * STRETCH, as_expr(axis.length) - STRETCH) + l, c)
-
-    with p.iterate("tasks", (T, K), "SS") as (t, k):
+    with p.iterate("tasks", (of.T, of.K), "SS") as (t, k):
+        first = of.First[t, k]
 
         def pack(column: Expr, c: Expr) -> None:
-            P[t, column, c] = cast(wide, X[First[t, k] + c, column])
+            P[t, column, c] = cast(wide, X[first + c, column])
 
         def unpack(row: Expr, c: Expr) -> None:
-            Y[First[t, k] + c, row] = cast(spec.result, R[t, row, c])
+            Y[first + c, row] = cast(spec.result, R[t, row, c])
 
-        stretches("pack", BN, N, pack)
+        of.stretches("pack", of.BN, of.N, pack)
         with p.iterate("rows", (I,), "S") as (i,):
             S = p.local("S", (C,), wide)
             with p.iterate("sum", (J, C), "RS") as (j, c):
@@ -71,5 +86,5 @@ def sliced(spec: ComposedSpec) -> Program:
                 S[c] = S[c] + cast(wide, A[i, j]) * P[t, j, c]
             with p.iterate("out", (C,), "S", ("c_out",)) as (c,):
                 R[t, i, c] = S[c]
-        stretches("unpack", BM, M, unpack)
+        of.stretches("unpack", of.BM, of.M, unpack)
     return composed(p.finish(), spec, "tasks", "A", None)
