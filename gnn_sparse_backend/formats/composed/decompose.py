@@ -195,6 +195,8 @@ def transposed(parts: Decomposition) -> Decomposition:
             coordinate = coordinate.index_select(0, parts.coordinate.long())
         arrays = found.indptr, found.indices, coordinate
         found = Decomposition(arrays, shape, specs, parts.fill, found.pieces)
+        if parts.made_of:  # a copy, which brought no transpose with it
+            found.made_of = (*parts.made_of[:-1], not parts.made_of[-1])
         found.facts["transpose"] = parts
         found.facts["order"] = order
         return found

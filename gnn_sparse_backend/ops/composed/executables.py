@@ -165,9 +165,9 @@ def run_linear(parts: Decomposition, packed: Tensor, x: Tensor, bias: Tensor | N
     threads = torch.get_num_threads() if parallel else 1
     by_blocks = takes_blocks(spec) and tokens > 0 and not masked
     if not by_blocks or in_short_blocks(spec):
-        sliced = replace(spec, tile=slice_tokens(types[0]), result=types[0])
-        if _in_slices(sliced, tokens, min(rows, columns), threads):
-            return _run_sliced(parts, packed, x, bias, sliced, threads)
+        sliced = replace(spec, tile=slice_tokens(types[0], tokens, threads), result=types[0])
+        if _in_slices(sliced, tokens, min(rows, columns)):
+            return _run_sliced(parts, packed, x, bias, sliced, min(threads, -(-tokens // sliced.tile)))
     if not by_blocks:
         y = run_spmm(parts, packed, x.t()).t().contiguous()
         return y if bias is None else y.add_(bias)
@@ -191,12 +191,12 @@ def run_linear(parts: Decomposition, packed: Tensor, x: Tensor, bias: Tensor | N
     return y if rows == parts.shape[0] else y[:, : parts.shape[0]].contiguous()
 
 
-def _in_slices(spec: ComposedSpec, tokens: int, shortest: int, threads: int) -> bool:
-    """Whether there are slices for all threads, rows as long as what is transposed together, and no rows by list, which
-    are by tasks of rows.
+def _in_slices(spec: ComposedSpec, tokens: int, shortest: int) -> bool:
+    """Whether there is a whole slice, rows are as long as what is transposed together, and none go by list, which is by
+    tasks of rows. Threads are not asked for: other kernels add up in another order.
     """
     return (
-        tokens >= spec.tile * threads
+        tokens >= slice_tokens(spec.dtype)
         and shortest >= STRETCH
         and all(piece.kind not in LISTED for piece in spec.pieces[1:])
     )
@@ -207,14 +207,14 @@ def _bias(bias: Tensor | None, rows: int) -> dict[str, Tensor]:
 
 
 def _run_sliced(
-    parts: Decomposition, packed: Tensor, x: Tensor, bias: Tensor | None, spec: ComposedSpec, threads: int
+    parts: Decomposition, packed: Tensor, x: Tensor, bias: Tensor | None, spec: ComposedSpec, tasks: int
 ) -> Tensor:
     rows, columns = parts.padded_shape
     x = compact(padded_rows(x, columns, 1))
     y = empty(x, x.shape[0], rows)
-    given = sliced_arguments(parts, x, spec.tile, threads) | {"X": x, "Y": y, **_bias(bias, rows)}
+    given = sliced_arguments(parts, x, spec.tile, tasks) | {"X": x, "Y": y, **_bias(bias, rows)}
     structure = structure_of(parts, 0, spec.masked)
-    launch_of(sliced_kernel, spec, threads > 1).run(given, structure, _values(parts, packed))
+    launch_of(sliced_kernel, spec, tasks > 1).run(given, structure, _values(parts, packed))
     return y if rows == parts.shape[0] else y[:, : parts.shape[0]].contiguous()
 
 

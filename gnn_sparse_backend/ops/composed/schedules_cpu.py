@@ -125,9 +125,12 @@ CHAINS = 4
 """Sums of a row of single non-zeros side by side: with one, each addition waits for the one before."""
 
 
-def slice_tokens(dtype: str) -> int:
-    """Tokens of a slice. More have more vectors to each value and index, but fewer rows in the caches."""
-    return VECTORS * lanes_of(dtype)
+def slice_tokens(dtype: str, tokens: int = 0, threads: int = 1) -> int:
+    """Tokens of a slice. More have more vectors to each value and index, but fewer rows in the caches. Where threads
+    are more than slices of so many ``tokens``, a slice has one vector; each token's sums are the same bits.
+    """
+    lanes = lanes_of(dtype)
+    return lanes if 0 < tokens < VECTORS * lanes * threads else VECTORS * lanes
 
 
 @kept

@@ -1,14 +1,18 @@
 """Products of matrices in several formats: values, gradients of both orders, types, padding and its infinities."""
 
+import copy
 import dataclasses
 import functools
+import pickle
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.codegen import host_target
 from gnn_sparse_backend.formats import decompose
+from gnn_sparse_backend.formats.composed.decompose import transposed
 from gnn_sparse_backend.formats.composed.spec import parse_formats
 from gnn_sparse_backend.ops.composed.executables_sddmm import run_sddmm
 from gnn_sparse_backend.ops.composed.schedules_cpu import takes_tiles
@@ -138,14 +142,43 @@ def test_tokens_in_slices(formats, threads, m, n, tokens, dtype):
         torch.set_num_threads(before)
 
 
-def test_gradients_are_the_same_bits_for_any_number_of_threads():
-    parts, u, v = decompose(matrix(40, 30), ["csr"]), randn(300, 40, dtype=torch.float32), randn(300, 30, seed=1)
+@pytest.mark.parametrize("tokens", [5, 32, 33, 100, 300])
+@pytest.mark.parametrize(
+    "formats", [["csr"], ["bsr(8)", "csr"], ["bsr(16)"], ["bsr(64)"], ["hyb(2, 2)"], ["dia", "coo"]]
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_the_same_bits_for_any_number_of_threads(formats, tokens, dtype):
+    """Of as many tokens as each thread has slices of, and of fewer; forward and backward."""
+    dense = matrix(400, 300)
+    parts = decompose(dense, formats)
+    values, x = parts.values_of(dense).to(dtype).requires_grad_(), randn(tokens, 300, dtype=dtype).requires_grad_()
+    bias, g = randn(400, seed=2, dtype=dtype), randn(tokens, 400, seed=3, dtype=dtype)
     before, found = torch.get_num_threads(), []
-    for threads in (1, 2, 3):
+    for threads in (1, 2, 3, 8):
         torch.set_num_threads(threads)
-        found.append(run_sddmm(parts, u, v.float(), True))
+        y = gsb.composed_linear(parts, values, x, bias)
+        found.append((y, *torch.autograd.grad(y, (values, x), g)))
     torch.set_num_threads(before)
-    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+    for other in found[1:]:
+        assert all(map(torch.equal, found[0], other))
+
+
+@pytest.mark.parametrize("kind", ["jvp", "dual"])
+def test_forward_mode_is_refused_in_words(kind):
+    """It would be dropped in silence."""
+    parts = decompose(matrix(9, 7), ["bsr(4)", "csr"])
+    values, x, u = parts.values_of(matrix(9, 7)), randn(7, 3), randn(9, 3)
+    for product, given in (
+        (functools.partial(gsb.composed_spmm, parts, values), x),
+        (functools.partial(gsb.composed_linear, parts, values), x.t()),
+        (functools.partial(gsb.composed_sddmm, parts, u), x),
+    ):
+        with pytest.raises(RuntimeError, match=r"composed_\w+: forward-mode derivatives .* not supported"):
+            if kind == "jvp":
+                torch.func.jvp(product, (given,), (given,))
+            else:
+                with forward_ad.dual_level():
+                    product(forward_ad.make_dual(given, given))
 
 
 @pytest.mark.parametrize("formats", [["bsr(32)"], ["bsr(16)", "csr"], ["csr"], ["dbsr(4)"], ["hyb(1, 2)"]])
@@ -307,3 +340,26 @@ def test_traced_programs():
     torch.library.opcheck(torch.ops.gsb.composed_spmm.default, (*arguments, packed, x, randn(9), True, transposed))
     torch.library.opcheck(torch.ops.gsb.composed_sddmm.default, (*arguments, randn(5, 9), x, True, transposed))
     torch.library.opcheck(torch.ops.gsb.composed_repack.default, (*arguments, packed, transposed))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda parts: pickle.loads(pickle.dumps(parts))])
+@pytest.mark.parametrize("of_transpose", [False, True])
+def test_copies_are_traced_with_their_gradients(copied, of_transpose):
+    """A copy makes its transpose anew, which a traced program has to name as well."""
+    dense = matrix(9, 7, 0.5)
+    original = decompose(dense, ["bsr(4)", "csr"])
+    dense = dense.T if of_transpose else dense
+    parts = copied(transposed(original) if of_transpose else original)
+    values, x = original.values_of(matrix(9, 7, 0.5)).requires_grad_(), randn(dense.shape[1], 3).requires_grad_()
+    assert transposed(parts).made_of[:-1] == parts.made_of[:-1]
+    assert transposed(parts).made_of[-1] != parts.made_of[-1]
+
+    def product(values, x):
+        return gsb.composed_spmm(parts, values, x)
+
+    y = torch.compile(product, fullgraph=True, backend="aot_eager")(values, x)
+    close(y.detach(), dense @ x.detach(), torch.float64)
+    (to_x,) = torch.autograd.grad(y.square().sum(), x)
+    close(to_x, (2 * dense.T @ (dense @ x)).detach(), torch.float64)
+    batch = torch.func.vmap(product, in_dims=(None, 0))(values, torch.stack([x, x]))
+    close(batch[1].detach(), y.detach(), torch.float64)
