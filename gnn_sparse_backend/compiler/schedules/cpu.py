@@ -38,6 +38,7 @@ class CpuSchedule:
 
     Attributes:
         parallel: run the outermost loop of every iteration on the thread pool where its elements are independent.
+        alone: iterations that one thread runs nevertheless: they take less time than waking the others.
         vectorize: a spatial iteration over one static dense axis runs as a vector loop.
         fuse: all iterations share one outermost loop (`loops.horizontal`).
         prefetch: gathers to run ahead of.
@@ -61,6 +62,7 @@ class CpuSchedule:
     interleaved: tuple[str, ...] = ()
     transposed: tuple[str, ...] = ()
     brief: tuple[str, ...] = ()
+    alone: tuple[str, ...] = ()
 
     def prepare(self, program: Program) -> Program:
         """What the schedule wants done in coordinate space: nothing."""
@@ -73,7 +75,7 @@ class CpuSchedule:
                     stage2 = vectorize.vectorize_spatial(stage2, iteration)
         if self.parallel:
             for iteration in stage2.program.iterations:
-                if parallelize.refuses(stage2, iteration) is None:
+                if iteration.name not in self.alone and parallelize.refuses(stage2, iteration) is None:
                     stage2 = parallelize.parallelize_spatial(stage2, iteration)
         for ahead in self.prefetch:
             iteration = stage2.program.iteration(ahead.iteration)

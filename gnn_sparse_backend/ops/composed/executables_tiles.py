@@ -19,7 +19,14 @@ from .arguments import formats_of, structure_of
 from .launches import Named, first_tokens, padded_rows
 from .programs.rules import name_of
 from .programs.tiled import NARROW, TOKENS, TiledSpec
-from .schedules_cpu import NamedKernel, takes_tiles, tiled_kernel, tiled_sddmm_kernel
+from .schedules_cpu import (
+    PACKED_ALONE,
+    NamedKernel,
+    takes_tiles,
+    tiled_kernel,
+    tiled_kernel_of_few,
+    tiled_sddmm_kernel,
+)
 
 
 class TiledLinear:
@@ -47,7 +54,8 @@ class TiledLinear:
         given = {name: constant_argument(each) if isinstance(each, Tensor) else each for name, each in given.items()}
         given |= {"stretches": first.numel(), "m": self._rows, "n": self._columns, "tokens": tokens}
         self._given = given
-        self._launch = _launch(tiled_kernel, spec, parallel)
+        few = blocks * depth * height * 2 <= PACKED_ALONE  # two bytes each
+        self._launch = _launch(tiled_kernel_of_few if few else tiled_kernel, spec, parallel)
 
     def __call__(self, packed: Tensor, x: Tensor, bias: Tensor | None, rows: int) -> Tensor:
         """(num_slots,) and (tokens, n) to (tokens, rows)."""

@@ -155,12 +155,24 @@ def scheduled_sliced(spec: ComposedSpec, parallel: bool, target: Target) -> tupl
 @kept
 def tiled_kernel(spec: TiledSpec, parallel: bool) -> NamedKernel:
     """The kernel of `programs.tiled`."""
-    return _compiled(*scheduled_tiled(spec, parallel))
+    return _compiled(*scheduled_tiled(spec, parallel, False))
 
 
-def scheduled_tiled(spec: TiledSpec, parallel: bool) -> tuple[Program, CpuSchedule]:
-    """The program and its schedule: sums in tile registers."""
-    return tiled(spec), CpuSchedule(parallel=parallel, tiles=("C",), interleaved=("pairs",))
+@kept
+def tiled_kernel_of_few(spec: TiledSpec, parallel: bool) -> NamedKernel:
+    """The same for weights of at most `PACKED_ALONE` bytes."""
+    return _compiled(*scheduled_tiled(spec, parallel, True))
+
+
+PACKED_ALONE = 1 << 20
+"""Bytes of weights that one thread packs in about the time in which another one is woken up: 0.34 MB took some 15 us,
+and a second parallel loop 50 us, where threads sleep while they wait (a Xeon, two cores of a virtual machine)."""
+
+
+def scheduled_tiled(spec: TiledSpec, parallel: bool, few: bool) -> tuple[Program, CpuSchedule]:
+    """The program and its schedule: sums in tile registers. few: of weights that one thread packs."""
+    alone = ("pack",) if few else ()
+    return tiled(spec), CpuSchedule(parallel=parallel, tiles=("C",), interleaved=("pairs",), alone=alone)
 
 
 @kept

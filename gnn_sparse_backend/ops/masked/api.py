@@ -126,7 +126,7 @@ def _operands(name: str, mask: Mask, operands: dict[str, Tensor]) -> tuple[Tenso
     if not isinstance(mask, Mask):
         raise TypeError(
             f"{name}: mask must be a gsb.masks.Mask, got {type(mask).__name__}; gsb.masks.from_dense makes one of a "
-            "bool matrix"
+            "bool matrix, and gsb.masks.from_graph of a gsb.Graph"
         )
     for label, x in operands.items():
         check_dense(name, label, x)
