@@ -57,6 +57,42 @@ def test_sampled_products(width, dtype):
         close(found, want, dtype, terms)
 
 
+FOURTH_ORDER = (
+    "csf",
+    "coo",
+    ("dense", "compressed", "dense", "compressed"),
+    ("dense", "dense", "compressed", "compressed"),
+    ("compressed", "compressed", "dense", "compressed"),
+    ("dense", "slots", "compressed", "compressed"),
+)
+
+
+@pytest.mark.short(12)
+@pytest.mark.parametrize("shape", [(5, 6, 7, 4), (3, 0, 2, 4), (1, 1, 1, 1)])
+@pytest.mark.parametrize("kept", [1, 2, 3, 4])
+@pytest.mark.parametrize("format", FOURTH_ORDER)
+def test_first_levels_whose_coordinates_nobody_reads_are_one_loop(format, kept, shape):
+    """Their elements lie under each other in any way: what a kept element gets is exact, wherever it is stored."""
+    t = np.rint(3 * sparse(*shape))
+    x = np.arange(2.0, 2 + shape[-1])
+    b = st.array(t, format)
+    indices = "ijkl"[:kept]
+    expression = f"A[{','.join(indices)}] = B[i,j,k,l] * x[l]"
+    wanted = None if format == "coo" or kept == 4 else b.format.levels[:kept]
+    found = st.evaluate(expression, B=b, x=x, format=wanted)
+    np.testing.assert_array_equal(found.to_dense(), np.einsum(f"ijkl,l->{indices}", t, x))
+
+
+def test_the_fibres_of_a_tensor_are_one_loop():
+    t, x = np.rint(3 * sparse(5, 6, 7, 4)), np.arange(4.0)
+    kernel = st.compile("A[i,j,k] = B[i,j,k,l] * x[l]", B=st.array(t, "csf"), x=x, format="csf")
+    program = kernel.stages("program")
+    assert "iterate('term0', (S0_elements,), 'S', ('element',))" in program
+    np.testing.assert_array_equal(kernel(B=st.array(t, "csf"), x=x).to_dense(), np.einsum("ijkl,l->ijk", t, x))
+    read = st.compile("A[i,j,k] = B[i,j,k,l] * C[j,l]", B=st.array(t, "csf"), C=dense(6, 4), format="csf")
+    assert "S0_elements" not in read.stages("program")  # C is read by the second coordinate
+
+
 @pytest.mark.parametrize("format", ["csf", ("dense", "compressed", "compressed"), ("dense", "dense", "compressed")])
 def test_an_infinite_factor_meets_no_fibre_that_is_not_stored(format):
     t = np.zeros((3, 2, 4))

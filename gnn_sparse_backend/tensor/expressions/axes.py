@@ -5,17 +5,21 @@ compressed            sparse_variable; under a root of length 1, where it is the
 compressed-nonunique  the same, not unique
 singleton             sparse_fixed of one slot
 slots                 sparse_fixed, padded
+
+First levels whose coordinates nobody asks for are one dense_fixed axis of all their elements, one after the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ...compiler import Axis, ProgramBuilder, Size
 from ..storage.format import Format
 
 Extent = int | Size
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,7 @@ class LevelAxes:
 
     Attributes:
         root: the axis of length 1 above a first level that has an index; None elsewhere.
-        levels: one for each level.
+        levels: one for each level, but for `merged` first ones, which are one axis.
         arrays: by the name of an index array, (level, "offsets" or "indices", or "steps": the offsets of a
             dense_variable).
         sizes: by the name of a size, (level, "extent" or "positions").
@@ -34,11 +38,17 @@ class LevelAxes:
     levels: tuple[Axis, ...]
     arrays: dict[str, tuple[int, str]]
     sizes: dict[str, tuple[int, str]]
+    merged: int = 1
 
     @property
     def all(self) -> tuple[Axis, ...]:
         """Those of a buffer of its values."""
         return self.levels if self.root is None else (self.root, *self.levels)
+
+    def with_coordinates(self, along: Sequence[T]) -> list[tuple[Axis, T]]:
+        """The axes that give coordinates, each with what belongs to its level; along: one for each level."""
+        known = 0 if self.merged == 1 else 1
+        return list(zip(self.levels[known:], along[self.merged - 1 + known :]))
 
 
 def axes(
@@ -48,6 +58,7 @@ def axes(
     index_dtype: str = "int32",
     widths: Sequence[int] = (),
     extent: Callable[[int], Extent | Axis | None] = lambda level: None,
+    merged: int = 1,
 ) -> LevelAxes:
     """Declare the axes of a tensor, with the sizes and index arrays that they need.
 
@@ -55,6 +66,7 @@ def axes(
         name: begins the names of all that is declared.
         widths: of each level of slots, how many there are.
         extent: the length of a level, or the dense root axis that it is; None for a size of its own.
+        merged: so many first levels are one axis.
     """
     made: list[Axis] = []
     arrays: dict[str, tuple[int, str]] = {}
@@ -79,7 +91,9 @@ def axes(
         root = builder.dense_fixed(f"{name}_root", 1)
         return root
 
-    for level, kind in enumerate(format.levels):
+    if merged > 1:
+        made.append(builder.dense_fixed(f"{name}elements", size(merged - 1, "positions")))
+    for level, kind in list(enumerate(format.levels))[merged if merged > 1 else 0 :]:
         given = extent(level)
         own = f"{name}{level}"
         if kind == "dense" and (level == 0 or not indexed or indexed[-1] < level):
@@ -103,4 +117,4 @@ def axes(
             names = array(level, "offsets"), array(level, "indices")
             unique = kind == "compressed"
             made.append(builder.sparse_variable(own, above, pair, names, index_dtype, unique=unique))
-    return LevelAxes(root, tuple(made), arrays, sizes)
+    return LevelAxes(root, tuple(made), arrays, sizes, merged)

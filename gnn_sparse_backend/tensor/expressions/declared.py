@@ -64,6 +64,7 @@ class Declared:
         self.operand_of: dict[str, str] = {}
         self.nests: list[Nest] = []
         self._one: Axis | None = None
+        self.merged = 1
 
     def declare(self, terms: tuple[Term, ...], walked: bool = False) -> None:
         """The axes of the indices, and the operands but those that are walked: all sparse ones, if `walked`."""
@@ -127,7 +128,7 @@ class Declared:
                 return sides[level - 2] if sides and level > 1 else None
 
             prefix = self.fresh(f"S{number}_")
-            made = axes(self.p, prefix, operand.format, operand.index_dtype, operand.widths, extent)
+            made = axes(self.p, prefix, operand.format, operand.index_dtype, operand.widths, extent, self.merged)
             self.structures[number] = made
             self.take(number, made)
             if operand.format.masked:

@@ -206,9 +206,12 @@ def _shape_of(written: Written, name: str, structure: Structure) -> tuple[int, .
     """The shape in which values are passed, one dimension for each tree of axes; name: of a buffer, or VALUES."""
     program = written.program
     buffer = program.buffer(name or next(b for b, what in written.buffers.items() if what == VALUES))
-    level_of = dict(zip(buffer.axes[len(buffer.axes) - len(structure.levels) :], structure.levels))
+    level_of = dict(zip(reversed(buffer.axes), reversed(structure.levels)))
     leaves = [chain[-1] for chain in chains(buffer.axes)]
-    return tuple(level_of[leaf].extent if leaf.parent is None else level_of[leaf].positions for leaf in leaves)
+    # a dense axis below others counts the values of one element above
+    below = [leaf.parent is None and leaf is not buffer.axes[0] for leaf in leaves]
+    found = [level_of[leaf] for leaf in leaves]
+    return tuple(level.extent if is_below else level.positions for level, is_below in zip(found, below))
 
 
 def _kept_structure(plan: Plan, operands: Mapping[str, Stored], sizes: Mapping[str, int]) -> Structure:

@@ -102,14 +102,15 @@ class Levels:
         return found
 
     def _indices(self, given: list[Loop]) -> list[str]:
-        """The indices whose coordinates these loops give."""
+        """The indices that these loops settle."""
         sparse = self.loops.term.sparse
         assert self.loops.axes is not None and self.loops.format is not None and sparse is not None
-        of_level = dict(
-            zip(self.loops.axes.levels, (sparse.indices[mode] for mode in self.loops.format.modes_in_order))
-        )
-        dense = {axis: index for index, axis in self.w.index_axes.items()}
-        return [index for loop in given if (index := of_level.get(loop.axis, dense.get(loop.axis))) is not None]
+        axes, along = self.loops.axes, [sparse.indices[mode] for mode in self.loops.format.modes_in_order]
+        of_level = {axis: [index] for axis, index in axes.with_coordinates(along)}
+        if axes.merged > 1:
+            of_level[axes.levels[0]] = along[: axes.merged]
+        of_dense = {axis: [index] for index, axis in self.w.index_axes.items()}
+        return [index for loop in given for index in of_level.get(loop.axis, of_dense.get(loop.axis, ()))]
 
     def _has_terms(self, loop: Loop) -> bool:
         """Whether a sum has a term wherever it is computed: coordinates that are stored have elements under them."""
@@ -117,7 +118,7 @@ class Levels:
         if parent is None:
             return isinstance(loop.axis.length, int)
         assert self.loops.axes is not None and self.loops.format is not None
-        levels = dict(zip(self.loops.axes.levels, self.loops.format.levels))
+        levels = dict(zip(self.loops.axes.levels, self.loops.format.levels[self.loops.axes.merged - 1 :]))
         return levels.get(parent) == "compressed" and levels.get(loop.axis) == "compressed"
 
     def emit(self) -> Nest:
@@ -206,9 +207,9 @@ class Levels:
 
     def _gathered(self, loop: Loop, width: int) -> tuple[str, ...]:
         """The dense operands with a row of features for each coordinate of a loop."""
-        (index,) = self._indices([loop])
+        index, *others = self._indices([loop])
         last = (*self.loops.free, *self.loops.reduced)
-        if not last or width == 1:
+        if not last or width == 1 or others:
             return ()
         (feature,) = self._indices([last[0]])
 

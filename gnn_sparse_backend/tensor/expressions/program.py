@@ -12,7 +12,7 @@ from .arithmetic import product
 from .declared import Declared, Written
 from .levels import Levels, nestable
 from .notation import Access, Statement
-from .result import Kept, accumulator
+from .result import Kept, accumulator, unread_levels
 from .terms import Operand, Term
 from .walks import Walks
 
@@ -59,6 +59,7 @@ class Writer(Declared):
         self.kept = kept
 
     def run(self, terms: tuple[Term, ...]) -> Written:
+        self.merged = 1 if self.kept is None else max(1, unread_levels(self.kept, terms, self.operands))
         self.declare(terms)
         result = self.statement.result
         where = self.kept_axes() if self.kept else tuple(self.index_axes[index] for index in result.indices)
@@ -79,7 +80,8 @@ class Writer(Declared):
         assert self.kept is not None
         found = self.structure(self.kept.access.name)
         above = () if found.root is None else (found.root,)
-        return (*above, *found.levels[: self.kept.levels], *(self.index_axes[index] for index in self.kept.dense))
+        levels = found.levels[: self.kept.levels - found.merged + 1]
+        return (*above, *levels, *(self.index_axes[index] for index in self.kept.dense))
 
     def clear(self, where: tuple[Axis, ...]) -> None:
         """Zeros for the whole result."""
@@ -126,6 +128,8 @@ class TermWriter:
         else:
             kinds = ["S" if index in result and index not in given[:n] else "R" for n, index in enumerate(given)]
             names = list(given)
+        if self.axes.merged > 1:
+            kinds, names = ["S", *kinds[self.axes.merged :]], ["element", *names[self.axes.merged :]]
         once = [self.w.variable(name) if name not in names[:n] else self.w.fresh(name) for n, name in enumerate(names)]
         loops = [Loop(axis, kind, name) for axis, kind, name in zip(self.axes.levels, kinds, once)]
         return loops if self.axes.root is None else [Loop(self.axes.root, "S", self.w.variable("root")), *loops]
@@ -148,20 +152,23 @@ class TermWriter:
         if self.axes is None or self.format is None or self.term.sparse is None:
             return at, conditions
         given = [self.term.sparse.indices[mode] for mode in self.format.modes_in_order]
-        levels: list[Expr] = [variables[axis] for axis in self.axes.levels if axis in variables]
-        found: list[Expr] = list(levels)
-        if self.format.masked:
-            if len(levels) < len(self.axes.levels):
+        if not self.format.masked:
+            levels = self.axes.with_coordinates(given)
+            found: list[tuple[str, Expr]] = [(index, variables[axis]) for axis, index in levels if axis in variables]
+        else:
+            if not all(axis in variables for axis in self.axes.levels):
                 return at, conditions
+            at_level = [variables[axis] for axis in self.axes.levels]
             if self.format.block is not None:
                 sides = [self.format.block[mode] for mode in self.format.modes_in_order]
-                found = [levels[n] * sides[n] + levels[n + 2] for n in range(2)]
+                here = [at_level[n] * sides[n] + at_level[n + 2] for n in range(2)]
             else:
                 rows = self.w.index_axes[given[0]].length
-                found = [levels[1], levels[0] + levels[1] - (number(rows) - 1)]
+                here = [at_level[1], at_level[0] + at_level[1] - (number(rows) - 1)]
+            found = list(zip(given, here))
             values = self.w.mask_of[self.w.operands[self.term.sparse.name].structure]
             conditions.append(differ(values[tuple(variables[axis] for axis in self.axes.all)], 0))
-        for index, expr in zip(given, found):
+        for index, expr in found:
             if index in at:
                 conditions.append(equal(expr, at[index]))
             else:

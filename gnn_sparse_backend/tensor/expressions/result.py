@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 
 from ..storage.format import Format
 from ..storage.values import FLOATS, promoted
@@ -73,6 +74,18 @@ def structure_of(
         return None
     whole = set(kept.access.indices) <= set(statement.result.indices)
     return None if (not whole if wanted is None else wanted.is_dense) else kept
+
+
+def unread_levels(kept: Kept, terms: tuple[Term, ...], operands: Mapping[str, Operand]) -> int:
+    """How many of the result's first levels have coordinates that nobody reads: their elements can be visited in one
+    loop, in equal parts, however they lie under each other."""
+    format = operands[kept.access.name].format
+    if format.masked:
+        return 0
+    along = [kept.access.indices[mode] for mode in format.modes_in_order]
+    read = {i for term in terms for a in term.accesses if not operands[a.name].is_sparse for i in a.indices}
+    able = (along[at] not in read and format.levels[at] != "slots" for at in range(kept.levels))
+    return sum(takewhile(bool, able))
 
 
 def is_assembled(
