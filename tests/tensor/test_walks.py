@@ -6,10 +6,12 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st_
 
 from gnn_sparse_backend import tensor as st
+from gnn_sparse_backend.tensor.expressions.execution import Counted, Once
 from tests.covering import covering
 from tests.tensor.random_tensors import dense, sparse
 
@@ -100,6 +102,45 @@ def test_empty_shapes_and_operands(shape):
     agree(a + a.to("dcsr"), nothing)
     agree(a * st.array(np.ones(shape), "csr"), nothing)
     agree(a @ st.array(np.ones(shape[::-1]), "csr"), nothing @ np.ones(shape[::-1]))
+
+
+@pytest.fixture(params=[1, 2, 5])
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+@pytest.mark.parametrize("shared_part", [0.0, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("rows", [1, 3, 40])
+def test_results_that_are_written_in_one_walk(threads, kind, shared_part, rows):
+    """Threads fill rooms of their own from the beginning, and what they leave free is closed: in place or not."""
+    rng = np.random.default_rng([rows, int(10 * shared_part)])
+    a = np.rint(9 * rng.standard_normal((rows, 30))) * (rng.random((rows, 30)) < 0.3)
+    b = np.where(rng.random(a.shape) < shared_part, 2 * a, (a == 0) * (rng.random(a.shape) < 0.2))
+    a[rows // 2 :: 3] = 0
+    wanted = {"A[i,j] + B[i,j]": a + b, "A[i,j] * B[i,j]": a * b, "A[i,j] + A[i,j] * B[i,j]": a + a * b}
+    operands = {
+        name: st.array(x if kind == "numpy" else torch.from_numpy(x).to_sparse_csr(), "csr")
+        for name, x in (("A", a), ("B", b))
+    }
+    for expression, want in wanted.items():
+        kernel = st.compile(f"R[i,j] = {expression}", **operands, format="csr")
+        assert isinstance(kernel.plan.own, Once)
+        found = kernel(**operands)
+        assert isinstance(found.values, torch.Tensor if kind == "torch" else np.ndarray)
+        as_scipy = found.to_scipy()
+        as_scipy.check_format(full_check=True)
+        assert as_scipy.has_sorted_indices and as_scipy.nnz == len(found.values)
+        np.testing.assert_array_equal(found.to_dense(), want)
+
+
+def test_rows_are_counted_first_where_no_operand_says_how_long_they_are():
+    a, b, k = st.array(A, "csr"), st.array(B, "dcsr"), st.array(K, "csr")
+    assert isinstance(st.compile("R[i,k] = A[i,j] * K[j,k]", A=a, K=k).plan.own, Counted)
+    assert isinstance(st.compile("R[i,j] = A[i,j] + B[i,j]", A=a, B=b, format="csr").plan.own, Counted)
 
 
 def test_long_rows_and_short_ones():

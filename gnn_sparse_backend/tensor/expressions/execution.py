@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial, reduce
+from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +20,7 @@ from ..storage.format import Format, dense
 from ..storage.stored import Stored
 from ..storage.structure import LevelArrays, Structure, dense_levels
 from ..storage.values import Values, argument, empty_like, is_tensor, to_dtype, zeros_like
+from .assembled.appended import ENDS, PLACES, ROOM
 from .assembled.assembly import COUNT, INDICES, OFFSETS, VALUES
 from .assembled.order import Order
 from .assembled.workspace import FIRST, SHARES, WORD
@@ -25,6 +28,9 @@ from .declared import Written
 from .notation import Statement
 from .result import Kept, accumulator
 from .terms import Operand, Term
+
+MOSTLY = 0.75
+"""Results that fill as much of their room stay in it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +49,21 @@ class Counted:
     index_dtype: str
 
 
+@dataclass(frozen=True, eq=False)
+class Once:
+    """What puts a result together that its kernel has written in one walk.
+
+    Attributes:
+        limits: for each term, the operands of which each has at least as many elements in every row.
+        order: of the indices.
+        index_dtype: of the offsets and coordinates of the result.
+    """
+
+    limits: tuple[tuple[str, ...], ...]
+    order: Order
+    index_dtype: str
+
+
 class Promise(Protocol):
     """What was said of operands."""
 
@@ -57,7 +78,7 @@ class Plan:
     Attributes:
         kept: the structure of an operand that the result has; None of an ordinary array and of one with its own.
         static: indices whose extent is compiled in.
-        counted: of a result that is stored sparse with a structure of its own.
+        own: of a result that is stored sparse with a structure of its own.
         converted: formats that operands are converted to, since theirs cannot be walked together.
         promises: what a schedule was told of operands.
     """
@@ -70,7 +91,7 @@ class Plan:
     static: Mapping[str, int]
     written: Written
     kernel: CompiledKernel
-    counted: Counted | None = None
+    own: Counted | Once | None = None
     converted: Mapping[str, Format] = field(default_factory=dict)
     promises: tuple[Promise, ...] = ()
 
@@ -88,9 +109,26 @@ def values_shape(plan: Plan, structure: Structure) -> tuple[int, ...]:
     return (structure.shape or (1,)) if plan.kept is None else _shape_of(plan.written, "", structure)
 
 
-def assembled(plan: Plan, counted: Counted, operands: Mapping[str, Stored], sizes: Mapping[str, int]) -> Stored:
-    """The result of a plan whose rows are counted, added up to where they begin, and filled."""
-    extents = [sizes[index] for index in counted.order.result]
+def assembled(plan: Plan, operands: Mapping[str, Stored], sizes: Mapping[str, int]) -> Stored:
+    """The result of a plan that is stored sparse with a structure of its own."""
+    assert plan.own is not None
+    order = plan.own.order.result
+    extents = [sizes[index] for index in order]
+    if isinstance(plan.own, Counted):
+        offsets, indices, values = _counted(plan, plan.own, operands, sizes, extents)
+    else:
+        offsets, indices, values = _once(plan, plan.own, operands, sizes, extents)
+    levels = [*dense_levels(extents[:-1]), LevelArrays("compressed", extents[-1], len(indices), offsets, indices)]
+    result = plan.statement.result.indices
+    format = Format(tuple(level.kind for level in levels), tuple(result.index(index) for index in order))
+    structure = Structure(format, tuple(sizes[index] for index in result), tuple(levels))
+    return Stored(structure, to_dtype(values, plan.dtype))
+
+
+def _counted(
+    plan: Plan, counted: Counted, operands: Mapping[str, Stored], sizes: Mapping[str, int], extents: list[int]
+) -> tuple[np.ndarray, np.ndarray, Values]:
+    """Offsets, coordinates and values: rows are counted, added up to where they begin, and filled."""
     rows = int(np.prod(extents[:-1], dtype=np.int64))
     groups, above = max(1, min(num_threads(), rows)), extents[-1] // WORD**2 + 1
     shares = np.arange(groups + 1) * rows // groups
@@ -100,28 +138,71 @@ def assembled(plan: Plan, counted: Counted, operands: Mapping[str, Stored], size
     }
     counted.kernel(*arguments(plan, counted.written, operands, sizes, own))
     total = int(own[COUNT].sum())
-    if max(total, *extents) > np.iinfo(counted.index_dtype).max:
-        raise FormatError(
-            f"the result of {plan.statement} has {total} elements, more than {counted.index_dtype} can count; "
-            "give an operand made with index_dtype='int64'"
-        )
+    _check_counts(plan, counted.index_dtype, total, extents)
     values = empty_like(_example(plan, operands), total)
     offsets = np.empty(rows + 1, counted.index_dtype)
     offsets[0] = 0
     np.cumsum(own[COUNT], dtype=offsets.dtype, out=offsets[1:])
     # threads get as many elements each
-    shares = np.searchsorted(offsets, (np.arange(groups + 1) * total // groups).astype(offsets.dtype))
-    shares[0], shares[-1] = 0, rows
+    shares = _shares(offsets, groups)
     own |= {SHARES: shares, FIRST: shares[:-1].copy()}
     indices = empty_like(offsets, total)
     own |= {"elements": total, OFFSETS: offsets, INDICES: indices, VALUES: values}
     plan.kernel(*arguments(plan, plan.written, operands, sizes, own))
-    levels = [*dense_levels(extents[:-1]), LevelArrays("compressed", extents[-1], total, offsets, indices)]
-    result = plan.statement.result.indices
-    order = tuple(result.index(index) for index in counted.order.result)
-    format = Format(tuple(level.kind for level in levels), order)
-    structure = Structure(format, tuple(sizes[index] for index in result), tuple(levels))
-    return Stored(structure, to_dtype(values, plan.dtype))
+    return offsets, indices, values
+
+
+def _once(
+    plan: Plan, once: Once, operands: Mapping[str, Stored], sizes: Mapping[str, int], extents: list[int]
+) -> tuple[np.ndarray, np.ndarray, Values]:
+    """Offsets, coordinates and values: written where there is room for all, and moved together."""
+    rows = extents[0]
+    offsets_of = {name: argument(operands[name].structure.levels[1].offsets) for term in once.limits for name in term}
+    walked = reduce(partial(np.add, dtype=np.int64), offsets_of.values())
+    shares = _shares(walked, max(1, min(num_threads(), rows)))
+    most = [np.min([np.diff(offsets_of[name][shares]) for name in term], axis=0) for term in once.limits]
+    room = np.concatenate([[0], np.cumsum(np.sum(most, axis=0, dtype=np.int64))])
+    indices = empty_like(np.empty(0, once.index_dtype), int(room[-1]))
+    values = empty_like(_example(plan, operands), int(room[-1]))
+    ends = np.empty(rows, np.int64)
+    own: dict[str, Any] = {"rows": rows, "groups": len(shares) - 1, SHARES: shares, FIRST: shares[:-1].copy()}
+    own |= {ROOM: room, PLACES: int(room[-1]), ENDS: ends, INDICES: indices, VALUES: values}
+    plan.kernel(*arguments(plan, plan.written, operands, sizes, own))
+    counts = [int(ends[last - 1]) if last > first else 0 for first, last in pairwise(shares)]
+    pieces, total = list(zip(room.tolist(), counts)), sum(counts)
+    _check_counts(plan, once.index_dtype, total, extents)
+    offsets = np.zeros(rows + 1, once.index_dtype)
+    for (first, last), before in zip(pairwise(shares), accumulate(counts, initial=0)):
+        np.add(ends[first:last], before, out=offsets[1 + first : 1 + last], casting="unsafe")  # checked above
+    return offsets, _joined(indices, pieces, total), _joined(values, pieces, total)
+
+
+def _joined(x: Values, pieces: list[tuple[int, int]], total: int) -> Values:
+    """The pieces, each (begin, count), one after the other: in place where they fill most of it."""
+    found = x if total >= MOSTLY * len(x) else empty_like(x[:0], total)
+    source, to = (each.numpy() if is_tensor(each) else each for each in (x, found))
+    here = 0
+    for begin, count in pieces:
+        if found is not x or here != begin:
+            # a memoryview moves at once what NumPy, where pieces overlap, copies twice
+            memoryview(to)[here : here + count] = memoryview(source)[begin : begin + count]
+        here += count
+    return found[:total]
+
+
+def _shares(offsets: np.ndarray, groups: int) -> np.ndarray:
+    """(groups + 1,) where shares of the rows begin that have about as many elements each."""
+    shares = np.searchsorted(offsets, (np.arange(groups + 1) * int(offsets[-1]) // groups).astype(offsets.dtype))
+    shares[0], shares[-1] = 0, len(offsets) - 1
+    return shares
+
+
+def _check_counts(plan: Plan, index_dtype: str, total: int, extents: list[int]) -> None:
+    if max(total, *extents) > np.iinfo(index_dtype).max:
+        raise FormatError(
+            f"the result of {plan.statement} has {total} elements, more than {index_dtype} can count; "
+            "give an operand made with index_dtype='int64'"
+        )
 
 
 def _example(plan: Plan, operands: Mapping[str, Stored]) -> Values:

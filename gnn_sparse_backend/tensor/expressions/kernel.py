@@ -6,14 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ...compiler import CpuSchedule, Program, compile_program
+from ...compiler import Kernel as CompiledKernel
 from ...compiler.cache.bounded import shared
 from ..storage.format import Format, as_format, dense
 from ..storage.stored import GivenFormat, Stored
+from .assembled.appended import Appended, limits
 from .assembled.assembly import Assembly
 from .assembled.order import Order, assembled_order, conversions, modes_of
 from .assembled.workspace import Workspace
 from .calls import Call, Last
-from .execution import Counted, Plan, assembled
+from .declared import Written
+from .execution import Counted, Once, Plan, assembled
 from .notation import Statement, accesses
 from .program import write
 from .registers import Traits, scheduled
@@ -71,8 +74,8 @@ class TensorKernel:
         plan, sizes = self.plan, extents_of(self.plan.statement, operands)
         given = _converted(operands, plan.converted)
         _check(plan, given, sizes)
-        if plan.counted is not None:
-            return assembled(plan, plan.counted, given, sizes)
+        if plan.own is not None:
+            return assembled(plan, given, sizes)
         call = Call(plan, given, sizes)
         if not plan.promises and given is operands:
             self.last.call = call
@@ -149,16 +152,18 @@ def assembling(
 ) -> TensorKernel:
     """The kernel of a result that is put together, in loops of an order. parallel: threads have shares of the rows."""
     index_dtype = max(operand.index_dtype for operand in specs.values())
-    writer = Workspace if order.workspace else Assembly
-    counting, filling = (
-        writer(statement, terms, specs, order, accumulator(dtype), index_dtype, filling).run()
-        for filling in (False, True)
-    )
-    count, fill = (compile_program(written.program, CpuSchedule(parallel)) for written in (counting, filling))
-    counted = Counted(counting, count, order, index_dtype)
+    most = limits(terms, specs, order)
+    writer = Appended if most else Workspace if order.workspace else Assembly
+
+    def made(filling: bool) -> tuple[Written, CompiledKernel]:
+        written = writer(statement, terms, specs, order, accumulator(dtype), index_dtype, filling).run()
+        return written, compile_program(written.program, CpuSchedule(parallel))
+
+    own = Once(most, order, index_dtype) if most else Counted(*made(filling=False), order, index_dtype)
+    filling, fill = made(filling=True)
     modes = tuple(statement.result.indices.index(index) for index in order.result)
     natural = Format(("dense",) * (len(modes) - 1) + ("compressed",), modes)
-    plan = Plan(statement, terms, specs, None, dtype, {}, filling, fill, counted, converted)
+    plan = Plan(statement, terms, specs, None, dtype, {}, filling, fill, own, converted)
     return TensorKernel(plan, natural if wanted is None else wanted)
 
 

@@ -19,7 +19,10 @@ from ..storage.stored import Stored
 from .declared import Written
 
 SHORT = 16
-"""Elements of a row, on the average, from which a sum of one feature goes in lanes."""
+"""Elements of a row, on the average, from which a sum of several features goes in lanes."""
+ONE_FEATURE = 4
+"""Lanes of a sum of one feature: as many as hide the latency of an addition. With more, more elements are left over,
+which are added one by one."""
 TOGETHER = 4
 """Elements whose dot products are taken side by side."""
 
@@ -76,7 +79,8 @@ def scheduled(written: Written, traits: Traits = Traits()) -> tuple[Program, Cpu
             ahead += [Prefetch(elements, name, begin, count, distance(row, BYTES_AHEAD)) for name in gathered]
             begin += count
         elements = f"{nest.elements}_tile_0"
-        count = 1 if nest.sparse in traits.short else row_lanes(nest.width, itemsize, target)
+        of_several = 1 if nest.sparse in traits.short else row_lanes(nest.width, itemsize, target)
+        count = ONE_FEATURE if nest.width == 1 else of_several
         if count > 1 and not refuses(program, program.iteration(elements)):
             lanes.append((elements, count))
     return program, CpuSchedule(prefetch=tuple(ahead), lanes=tuple(lanes), together=tuple(together))
