@@ -74,7 +74,11 @@ def measure(
     """
     torch._dynamo.reset()
     sampled = place.part == "sampled"
-    names = [name for name in VARIANTS if not (VARIANTS[name][2] and (sampled or options.eager))]
+    names = [
+        name
+        for name, (backend, _, compiled) in VARIANTS.items()
+        if not (compiled and (sampled or options.eager)) and (backend or not options.ours)
+    ]
     settings = {
         "hidden": options.hidden,
         "dropout": options.dropout,
@@ -206,6 +210,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=list(PRECISIONS))
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--eager", action="store_true", help="leave out what torch.compile makes")
+    parser.add_argument("--ours", action="store_true", help="leave the framework without the backend out")
     parser.add_argument("--calls", type=cli.positive_int, default=CALLS, help="timed epochs of a turn")
     parser.add_argument("--turns", type=cli.positive_int, default=TURNS, help="turns of each variant, at least")
     parser.add_argument("--layers", type=cli.positive_int, default=3)

@@ -99,7 +99,8 @@ class Boundary:
         known = {"PASS": PASS, "Refusal": Refusal, "is_compiling": is_compiling, "disable": disable}
         names: dict[str, Any] = known | {"__name__": __name__}
         exec(source, names)
-        asking = names["bind"](run, original, ours, fallback, self.deferred, self.computed, self.entering)
+        # a tuple, since PyTorch 2.8 cannot trace what asks a frozenset; they are few
+        asking = names["bind"](run, original, ours, fallback, tuple(self.deferred), self.computed, self.entering)
         asking.__defaults__, asking.__kwdefaults__ = run.__defaults__, run.__kwdefaults__
         return functools.wraps(original)(asking)
 

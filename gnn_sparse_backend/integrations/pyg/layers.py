@@ -9,11 +9,10 @@ from operator import attrgetter
 import torch
 from torch.nn import Module
 from torch.nn.modules import module
-from torch_geometric.edge_index import EdgeIndex
 from torch_geometric.nn.conv import MessagePassing
 
 from ..lazy import LEAST, watched
-from .matmul import is_sparse
+from .matmul import is_untraceable
 from .tracing import traces_unknown_sizes
 
 _STEPS = ("propagate", "message", "aggregate", "message_and_aggregate", "edge_update")
@@ -39,7 +38,7 @@ def watched_call(self, *args, **kwargs):
     """In the place of ``MessagePassing.__call__``: arithmetic of layers on large features goes in fewer passes, and
     layers on an adjacency that PyTorch cannot trace, or does with errors, run between two programs.
     """
-    if any(map(_is_untraceable, (*args, *kwargs.values()))):
+    if any(map(is_untraceable, (*args, *kwargs.values()))):
         if not (torch.compiler.is_compiling() and traces_unknown_sizes()):
             return _apart(self, *args, **kwargs)
     return _watched(self, *args, **kwargs)
@@ -53,10 +52,6 @@ def _watched(self, *args, **kwargs):
 
 
 _apart = torch.compiler.disable(_watched)
-
-
-def _is_untraceable(x) -> bool:
-    return isinstance(x, EdgeIndex) or is_sparse(x)
 
 
 def _is_large(x) -> bool:

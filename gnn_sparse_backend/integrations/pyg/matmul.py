@@ -46,9 +46,14 @@ def pyg_spmm(src, other: Tensor, reduce: str = "sum"):
     return _product("spmm", graph, other, src.values(), reduce)
 
 
-def is_sparse(src, other=None, reduce: str = "sum") -> bool:
-    """Whether a traced program ends at ``torch_geometric.utils.spmm``."""
+def is_sparse(src) -> bool:
+    """Whether it is a sparse matrix of PyTorch."""
     return isinstance(src, Tensor) and src.layout is not torch.strided
+
+
+def is_untraceable(src, other=None, reduce: str = "sum") -> bool:
+    """Whether a traced program ends at ``torch_geometric.utils.spmm``, or PyTorch (2.4) fails to trace it."""
+    return isinstance(src, EdgeIndex) or is_sparse(src)
 
 
 def matmul(edges, other, input_value=None, other_value=None, reduce="sum", transpose=False):

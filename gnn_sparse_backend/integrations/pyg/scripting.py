@@ -7,9 +7,13 @@ from collections.abc import Callable
 from types import FunctionType
 
 
-def scriptable(function: Callable, original: Callable) -> Callable:
-    """``function``, marked so that ``torch.jit.script`` compiles ``original`` for it (``script_if_tracing``)."""
-    function.__script_if_tracing_wrapper = True
+def scriptable(function: Callable, original: Callable, *, traced: bool = False) -> Callable:
+    """``function``, marked so that ``torch.jit.script`` compiles ``original`` for it (``script_if_tracing``).
+
+    traced: whether ``torch.compile`` traces ``function`` all the same. TorchScript asks whether there is a mark,
+    ``torch.compile`` whether it is true: then ``original`` is traced, and PyTorch 2.4 calls it between programs too.
+    """
+    function.__script_if_tracing_wrapper = not traced
     function.__original_fn = original
     return function
 

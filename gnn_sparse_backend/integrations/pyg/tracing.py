@@ -38,7 +38,6 @@ def always(*args, **kwargs) -> bool:
     return True
 
 
-@torch.compiler.assume_constant_result
 def traces_unknown_sizes() -> bool:
     """Whether such calls are traced after all: where one program is wanted, or exported."""
     return torch._dynamo.config.capture_dynamic_output_shape_ops

@@ -25,7 +25,7 @@ from torch.jit import _builtins
 
 from ..core.patch import Patches
 from ..traced import install, uninstall
-from ..traced.apart import run_alone
+from ..traced.apart import look_up_again, run_alone
 from . import products
 from .random import HOST, bernoulli, bernoulli_, dropout_run, native_dropout
 from .rectified import relu
@@ -86,4 +86,5 @@ def deactivate() -> None:
     """Put PyTorch's own back."""
     run_alone(*_BETWEEN_LAYERS, as_they_are=False)
     _patches.undo()
+    look_up_again()
     uninstall()

@@ -56,5 +56,12 @@ def run_alone(*functions: Any, as_they_are: bool = True) -> None:
         eval_frame.set_code_exec_strategy(function.__code__, strategy(wanted, wanted))
 
 
+def look_up_again() -> None:
+    """Have PyTorch forget which functions its own names stood for: what it found while ours were there is ours, and it
+    would end programs at its own.
+    """
+    trace_rules.get_torch_obj_rule_map.cache_clear()
+
+
 def _folder(package: ModuleType) -> str:
     return str(Path(package.__file__ or "").parent)

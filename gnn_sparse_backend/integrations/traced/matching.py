@@ -106,8 +106,8 @@ def gather_of(node: Node) -> Gather | None:
     name = name_of(node)
     if name in _SELECTS:
         x, dim, index = arguments(node, "input", "dim", "index")
-        known = known_tensor(x)
-        if known is None or type(dim) is not int or known.dim() == 0:
+        known, dim = known_tensor(x), _dimension(dim)
+        if known is None or dim is None or known.dim() == 0:
             return None
         dim %= known.dim()
     elif node.target is operator.getitem:
@@ -139,8 +139,8 @@ def scatter_of(node: Node) -> Scatter | None:
         reduce, replaces = REDUCES.get(reduce), included is False
     else:
         return None
-    to, of, by = known_tensor(out), known_tensor(src), known_tensor(index)
-    if reduce is None or to is None or of is None or by is None or type(dim) is not int or 0 in (to.dim(), of.dim()):
+    to, of, by, dim = known_tensor(out), known_tensor(src), known_tensor(index), _dimension(dim)
+    if reduce is None or to is None or of is None or by is None or dim is None or 0 in (to.dim(), of.dim()):
         return None
     dim %= to.dim()
     if _beside(to, dim) != _beside(of, dim) or to.dtype is not of.dtype:
@@ -149,6 +149,14 @@ def scatter_of(node: Node) -> Scatter | None:
         return None
     found = index_of(index, 0 if by.dim() == 1 else dim)
     return None if found is None else Scatter(out, found, src, reduce, replaces, within, dim)
+
+
+def _dimension(dim) -> int | None:
+    """The number of a dimension. PyTorch 2.4 has symbols for attributes of layers where all sizes are symbols."""
+    known = dim.meta.get(KNOWN) if isinstance(dim, Node) else dim
+    if isinstance(known, torch.SymInt) and known.node.hint is not None:
+        known = int(known)  # known from here on: the program is compiled for it
+    return known if type(known) is int else None
 
 
 def _beside(known: Tensor, dim: int) -> list[str]:

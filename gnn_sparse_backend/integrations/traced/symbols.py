@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._dispatch.python import enable_python_dispatcher
 from torch.fx import Graph, Node
 from torch.utils._pytree import tree_map
 
@@ -51,7 +52,8 @@ class Tape:
     def call(self, op: str, target, *args, **kwargs) -> Any:
         """Write a call; the symbol, or tuple of symbols, of its result."""
         args, kwargs = tree_map(self._number, (args, kwargs))
-        with torch.no_grad(), self.mode:
+        # as PyTorch's own tracing does: without the dispatcher in Python, views to symbolic sizes fail in 2.8
+        with torch.no_grad(), self.mode, enable_python_dispatcher():
             given, named = tree_map(_known, (args, kwargs))
             known = getattr(given[0], target)(*given[1:], **named) if op == "call_method" else target(*given, **named)
         args, kwargs = tree_map(self._argument, (args, kwargs))

@@ -6,11 +6,14 @@ left, as gradients of edge operands, are edge maps and aggregations of their own
 
 Where the gradients at the rows want less of the columns than scores and values are, the pass over the transpose is the
 only one over wide features: it computes the weights again, and stores the cotangents of the scores alone.
+
+Where one variable stands for several operands, as a layer's only projection for query, key and value, its gradient is
+summed up in one tensor, and that of all its operands at the columns by one sum.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import torch
@@ -24,6 +27,7 @@ from ..core.executable import build, kept_by_plan
 from ..core.plans import new_plan
 from ..message.calls import broadcast_features, feature_shapes, run_aggregate, run_edge_map
 from ..message.gradients import NO_GRADIENT, GradientPlan, fit_gradient, gradient_plan
+from ..message.programs.message import renumber
 from ..message.programs.operands import Operand, collapse
 from .calls import AttentionForm, attention_plan, call_of, run_attention_gradient, run_columns_gradient
 from .programs.attention_gradient import COTANGENT, GRADIENT, WEIGHTS
@@ -36,17 +40,20 @@ TOGETHER = 512
 
 @dataclass(slots=True)
 class _Task:
-    """The gradient of one operand.
+    """The gradient of one operand, or of several that are one variable.
 
-    number: of the operand. plan: how it comes from the cotangent of a score, or of the result. sources: what the plan's
-    form reads, in its order: numbers of operands, ``weights``, ``scores`` (their cotangents) or ``grad``.
-    dims: feature shape of what the form gives. output: the form as a sum, whose sources count in ``sources``.
+    number: of the operand. plan: how it comes from the cotangent of a score, or of the result. sources: what it reads:
+    numbers of operands, ``weights``, ``scores`` (their cotangents) or ``grad``. places, shapes: of these; the latter
+    have the rank of dims, the feature shape of what the form gives. output: the form as a sum, whose sources count in
+    ``sources``.
     """
 
     number: int
     plan: GradientPlan
     place: str
     sources: tuple
+    places: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
     dims: tuple[int, ...]
     output: Output
 
@@ -68,14 +75,20 @@ class _Plan:
     kernels: KernelCache
 
 
-def attention_gradients(of: AttentionForm, graph, operands, results, grad: Tensor, needed) -> list[Tensor | None]:
-    """The gradients of the operands marked in ``needed``. results: what ``run_attention`` gave; grad: of the first."""
+def attention_gradients(
+    of: AttentionForm, graph, operands, results, grad: Tensor, needed, same: tuple[int, ...] | None = None
+) -> list[Tensor | None]:
+    """The gradients of the operands marked in ``needed``. results: what ``run_attention`` gave; grad: of the first.
+
+    same: for each operand the first that is the same variable, which gets the gradient of both; None: all differ.
+    """
+    same = same or tuple(range(len(operands)))
     call = call_of(of, graph, operands, graph.edge_ids is not None)
     columns = any(wanted and place == "column" for wanted, place in zip(needed, of.places))
     numbered = columns and graph.transpose().edge_ids is not None
     alike = tuple([x.data_ptr() for x in operands].index(x.data_ptr()) for x in operands)
     on_cpu = graph.num_edges > 0 and type(attention_plan(graph, call)) is Plan
-    key = ("gradients", needed, numbered, alike, on_cpu)
+    key = ("gradients", needed, numbered, alike, on_cpu, same)
     plan = call.kernels.get(key)
     if plan is None:
         index_dtype = type_name(graph.indices.dtype)
@@ -86,16 +99,16 @@ def attention_gradients(of: AttentionForm, graph, operands, results, grad: Tenso
     else:
         weights, scores, sums = run_attention_gradient(of, graph, operands, results, grad, plan.outputs)
     found: list[Tensor | None] = [None] * len(operands)
-    for number in plan.none:
-        found[number] = torch.zeros_like(operands[number])
     given = {"weights": weights, "scores": scores, "grad": grad}
 
     def source(s):
         return operands[s] if type(s) is int else given[s]
 
     def keep(task: _Task, out: Tensor) -> None:
-        x = operands[task.number]
-        found[task.number] = fit_gradient(task.plan, out, task.place, x.shape).to(x.dtype)
+        x, first = operands[task.number], same[task.number]
+        gradient = fit_gradient(task.plan, out, task.place, x.shape).to(x.dtype)
+        # in place: all of these were made here
+        found[first] = gradient if found[first] is None else found[first].add_(gradient)
 
     for task, out in zip(plan.together if plan.once else plan.rows, sums):
         keep(task, out.view(out.shape[0], *task.dims))
@@ -108,6 +121,9 @@ def attention_gradients(of: AttentionForm, graph, operands, results, grad: Tenso
             keep(task, run_edge_map(task.plan.form, graph, parts, task.plan.reduced))
         else:
             keep(task, run_aggregate(task.plan.form, graph.transpose() if task.plan.transposed else graph, parts))
+    for number in plan.none:
+        if found[same[number]] is None:
+            found[same[number]] = torch.zeros_like(operands[number])
     return found
 
 
@@ -137,9 +153,11 @@ def _run_sums(plan: _Plan, graph, operands: list[Tensor]) -> list[Tensor]:
 
 
 def _prepare(
-    of: AttentionForm, operands, heads: tuple[int, ...], needed, numbered, alike, on_cpu: bool, index_dtype: str
+    of: AttentionForm, operands, heads: tuple[int, ...], needed, numbered, alike, on_cpu: bool, same, index_dtype: str
 ) -> _Plan:
-    """numbered: of the transpose. alike: for each operand the first that is the same tensor."""
+    """numbered: of the transpose. alike, same: for each operand the first that has the same memory, and that is the
+    same variable.
+    """
     score, value = of.take_apart(operands)
     found = _Plan([], [], [], [], (), False, None, [], kept_by_plan())
     dims = broadcast_features([heads, *feature_shapes(of.value, value)])
@@ -166,14 +184,16 @@ def _prepare(
             found.together.append(task)
         else:
             found.apart.append(task)
+    columns = found.together
+    found.together = _merged(columns, same)
     found.once = on_cpu and _gathers_less(of, found, operands, shapes, alike)
     if found.once:
         names = {"scores": COTANGENT, "weights": WEIGHTS, "grad": GRADIENT}
         found.outputs = tuple(_sourced(task, [names.get(s, s) for s in task.sources]) for task in found.together)
         found.apart += found.rows
         return found
-    if len(found.together) < 2 or sum(task.output.features for task in found.together) > TOGETHER:
-        found.apart += found.together
+    if len(columns) < 2 or sum(task.output.features for task in found.together) > TOGETHER:
+        found.apart += columns
         found.together = []
     found.outputs = tuple(
         _sourced(task, [COTANGENT if s == "scores" else s for s in task.sources]) for task in found.rows
@@ -194,8 +214,10 @@ def _gathers_less(of: AttentionForm, found: _Plan, operands, shapes: dict, alike
         return sum(prod(shapes[n]) for n in {alike[n] for n in numbers if of.places[n] == "column"})
 
     # for each gradient of the score at the rows, what it reads of the columns beside the cotangents
-    apart = sum(features(s for s in task.sources if type(s) is int) + prod(shapes["scores"]) for task in found.rows)
-    return apart < features(range(len(operands)))
+    scores = prod(shapes["scores"])
+    apart = sum(features(s for s in task.sources if type(s) is int) + scores for task in found.rows)
+    # two passes write the weights of edges and read them again
+    return apart < features(range(len(operands))) + 2 * scores
 
 
 def _task(number: int, plan: GradientPlan, place: str, sources: tuple, shapes: dict, dtype: torch.dtype) -> _Task:
@@ -206,7 +228,28 @@ def _task(number: int, plan: GradientPlan, place: str, sources: tuple, shapes: d
     if not plan.plain and dtype is not torch.float64:
         dtype = torch.float32  # it will be summed once more
     output = Output(plan.form.message, (), tuple(extents), merged, type_name(dtype))
-    return _Task(number, plan, place, sources, dims, output)
+    return _Task(number, plan, place, sources, plan.form.places, tuple(padded), dims, output)
+
+
+def _merged(tasks: list[_Task], same: tuple[int, ...]) -> list[_Task]:
+    """Sums of one variable as one sum, where both have its very shape."""
+    found: dict[tuple, _Task] = {}
+    for task in tasks:
+        key = (same[task.number], task.dims, task.output.dtype) if task.plan.plain else (task.number,)
+        if key in found:
+            task = _both(found[key], task)
+        found[key] = task
+    return list(found.values())
+
+
+def _both(first: _Task, second: _Task) -> _Task:
+    """The sum of both, of the same dims."""
+    one, other, count = first.output, second.output, len(first.sources)
+    message = one.message + renumber(other.message, {at: at + count for at in range(len(second.sources))})
+    sources, shapes = first.sources + second.sources, first.shapes + second.shapes
+    merged, *extents = collapse((first.dims, *shapes)) if first.dims else ((1,),) * (1 + len(shapes))
+    output = Output(message, (), tuple(extents), merged, one.dtype)
+    return replace(first, sources=sources, places=first.places + second.places, shapes=shapes, output=output)
 
 
 def _sourced(task: _Task, sources: list[int]) -> Output:
@@ -218,7 +261,7 @@ def _share(found: _Plan, operands, value: torch.dtype, shapes: dict, index_dtype
     """One list of operands for the sums that run together. value: the type of the result, and so of its cotangent."""
     described: dict = {}
     for task in found.together:
-        for source, place in zip(task.sources, task.plan.form.places):
+        for source, place in zip(task.sources, task.places):
             described.setdefault(source, place)
     found.shared = list(described)
     wide = torch.float64 if value is torch.float64 else torch.float32

@@ -24,7 +24,7 @@ from ...structures.graph import Graph
 from ..core.library import register
 from ..core.operands import check_dense, check_kernels_for, check_rows
 from ..core.operator import Operator
-from ..core.traced import GRAPH
+from ..core.traced import GRAPH, Traced
 from ..message.calls import broadcast_features, feature_shapes
 from ..message.checks import check_message_rows, checked_message
 from ..message.message_op import MessageOp, MessageText, message_op
@@ -152,11 +152,12 @@ class _Result:
     """The result of an eager call, for its gradient.
 
     Not saved as operands are: users may write to what a layer returns, and the framework's own layers would not mind.
-    Freed after its use, as saved tensors are.
+    Freed after its use, as saved tensors are. same: for each operand the first that is the same variable.
     """
 
     tensor: Tensor | None
     version: int
+    same: tuple[int, ...]
 
     def taken(self) -> Tensor | None:
         """The tensor; None if somebody wrote to it, or asked before."""
@@ -168,21 +169,25 @@ def _record_attention(graph, operands, attributes, needed):
     of, call = attributes
     out, *normaliser = run_attention(of, graph, operands, call)
     result = out.detach()
-    return out, (None, *normaliser, *operands), _Result(result, result._version)
+    places = [id(x) for x in operands]
+    return out, (None, *normaliser, *operands), _Result(result, result._version, tuple(map(places.index, places)))
 
 
 def _gradients_of_attention(structure, attributes, saved, memo: _Result | None, needed, grad: Tensor, *_):
     of = attributes[0]
     result, *normaliser = saved[:3]
     operands = saved[3:]
+    same = tuple(range(len(operands)))
     if memo is not None:
         result = memo.taken()
+        if not isinstance(structure, Traced):
+            same = memo.same
     if torch.is_grad_enabled():  # to be differentiated again
         return _differentiable_gradients(of, structure, operands, grad, needed)
     if result is None:
         result = run_attention(of, structure, operands)[0]
-    found = iter(ATTEND_BACKWARD(structure, operands, (of, (result, *normaliser), grad, needed)))
-    return [next(found) if wanted else None for wanted in needed]
+    found = iter(ATTEND_BACKWARD(structure, operands, (of, (result, *normaliser), grad, needed, same)))
+    return [next(found) if wanted and at == first else None for at, (wanted, first) in enumerate(zip(needed, same))]
 
 
 def _differentiable_gradients(of: AttentionForm, structure, operands, grad: Tensor, needed) -> list[Tensor | None]:
@@ -194,9 +199,9 @@ def _differentiable_gradients(of: AttentionForm, structure, operands, grad: Tens
 
 
 def _run_backward(graph, operands, attributes) -> list[Tensor]:
-    of, results, grad, needed = attributes
+    of, results, grad, needed, *same = attributes
     results = [plain_tensor(x) for x in results]
-    found = attention_gradients(of, graph, operands, results, plain_tensor(grad), tuple(needed))
+    found = attention_gradients(of, graph, operands, results, plain_tensor(grad), tuple(needed), *same)
     return [x for x in found if x is not None]
 
 
@@ -274,4 +279,6 @@ ATTEND_BACKWARD = register(
         check=_check_attention,
     )
 )
-"""Attributes: (the form, what ``attend`` gave, the cotangent of the first, which gradients are needed)."""
+"""Attributes: (the form, what ``attend`` gave, the cotangent of the first, which gradients are needed), and in eager
+programs for each operand the first that is the same variable, which gets the gradient of both.
+"""

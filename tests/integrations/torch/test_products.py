@@ -110,7 +110,7 @@ def test_what_is_not_ours_is_pytorchs():
 def test_traced_programs_hold_pytorchs_own():
     layer, x = torch.nn.Linear(30, 20).bfloat16(), torch.randn(50, 30).bfloat16()
     expected = layer(x)
-    compiled = torch.compile(layer, backend="eager", fullgraph=True)(x)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)(x)
     scripted = torch.jit.script(layer)(x)
     mapped = torch.func.vmap(lambda row: F.linear(row, layer.weight, layer.bias))(x)
     for found in (compiled, scripted, mapped):

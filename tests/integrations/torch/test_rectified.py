@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._dynamo import trace_rules
 from torch.utils.checkpoint import checkpoint
 
 import gnn_sparse_backend as gsb
@@ -198,3 +201,14 @@ def test_the_rest_is_pytorchs(x):
     with gsb.enabled("some"):
         found = torch.relu(x)
     assert found.grad_fn is None and bits(found.to_dense()) == bits(torch.relu(x).to_dense())
+
+
+def test_programs_know_pytorchs_own_afterwards(some_framework):
+    """PyTorch 2.4 looks its functions up by name once, maybe while ours are there."""
+    trace_rules.get_torch_obj_rule_map.cache_clear()
+    x = torch.randn(9)
+    for enabled in (True, False):
+        torch._dynamo.reset()
+        with gsb.enabled("some") if enabled else nullcontext():
+            found = torch.compile(lambda x: 2 - torch.relu(x), backend="aot_eager", fullgraph=True)(x)
+        assert torch.equal(found, 2 - x.relu())

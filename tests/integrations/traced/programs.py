@@ -8,6 +8,9 @@ import gnn_sparse_backend as gsb
 
 NODES, EDGES = 23, 140
 
+VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
+"""Of PyTorch. What is said of versions was seen with 2.4, 2.8 and 2.13, and takes what lies between for the older."""
+
 
 def counted() -> dict[str, int]:
     calls = gsb.status().to_dict()["calls"].get("torch.compile", {})

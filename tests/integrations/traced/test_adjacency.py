@@ -13,6 +13,7 @@ from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, HeteroConv,
 from torch_geometric.utils import spmm
 
 import gnn_sparse_backend as gsb
+from tests.integrations.traced.programs import VERSION
 from tests.integrations.traced.test_layers import EDGES, NODES, WIDTH, Recorder, drawn, outcome
 
 
@@ -59,6 +60,7 @@ class Product(nn.Module):
         return edges.matmul(x, reduce=self.reduce, transpose=self.transpose).relu()
 
 
+@pytest.mark.skipif(VERSION < (2, 8), reason="PyTorch 2.4 fails to trace products of an EdgeIndex, with PyG alone too")
 @pytest.mark.parametrize("reduce", ["sum", "mean"])
 @pytest.mark.parametrize("transpose", [False, True])
 def test_matmul_of_an_edge_index(reduce, transpose):

@@ -206,6 +206,32 @@ def test_one_tensor_in_several_places(zoo):
     assert_close(*torch.autograd.grad(ours(x), x, cotangent, create_graph=True), reference, torch.float64)
 
 
+@pytest.mark.parametrize("name, places", [("dot", "aab"), ("dot", "aba"), ("dot", "baa"), ("gatv2", "abcb")])
+@pytest.mark.parametrize("heads, width", [(1, 8), (2, 3)])
+def test_one_variable_in_some_places(zoo, name, places, heads, width):
+    """Its gradient is that of all its places, which the first alone gets; memory alone makes no variable."""
+    structure = zoo["self_loops"]
+    case, graph = cases(heads, width)[name], graph_of(structure)
+    operands = case.operands(structure)
+    count, flat = len(operands[0]), operands[0] + operands[1]
+    variables = dict(zip(places, flat))
+
+    def gradients(form, of, dtype=torch.float64):
+        given = [of[letter] for letter in places]
+        out = form(given[:count], given[count:])
+        return torch.autograd.grad(out, [*of.values()], cotangent_for(out).to(dtype))
+
+    exact = {letter: x.detach().double().requires_grad_() for letter, x in variables.items()}
+    expected = gradients(lambda *given: case.exact(structure, *given), exact)
+    for found, reference in zip(gradients(lambda *given: run(case, graph, given), variables), expected):
+        assert_close(found, reference, torch.float64)
+    alone = [x.detach().requires_grad_() for x in map(variables.get, places)]
+    out = run(case, graph, (alone[:count], alone[count:]))
+    shares = torch.autograd.grad(out, alone, cotangent_for(out))
+    for letter, reference in zip(variables, expected):
+        assert_close(sum(g for at, g in zip(places, shares) if at == letter), reference, torch.float64)
+
+
 def test_gradients_only_where_they_are_asked_for(zoo):
     case, structure = CASES["gat_edges"], zoo["random"]
     graph, everything = graph_of(structure), CASES["gat_edges"].operands(structure)
