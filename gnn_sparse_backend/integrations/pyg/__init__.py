@@ -56,9 +56,9 @@ def activate() -> None:
     if hasattr(compiler, "_get_overloads"):
         patches.set(compiler, "_get_overloads", overloads_of_originals(compiler._get_overloads))
     utils = torch_geometric.utils
-    of_layers = {original: scriptable(kept(original), original, traced=True) for original in FUNCTIONS}
+    of_layers = {original: scriptable(kept(original), original, between=True) for original in FUNCTIONS}
     of_all = {
-        original: scriptable(_ours(original, operator, run, breaks), original, traced=breaks is not None)
+        original: scriptable(_ours(original, operator, run, breaks), original, between=breaks is not None)
         for original, operator, run, breaks in (
             (utils.spmm, "spmm.{reduce}", matmul.pyg_spmm, matmul.is_untraceable),
             (utils.scatter, "scatter.{reduce}", scatter.scatter_beside(utils.scatter), None),

@@ -6,14 +6,20 @@ import functools
 from collections.abc import Callable
 from types import FunctionType
 
+from torch._dynamo.variables import functions
 
-def scriptable(function: Callable, original: Callable, *, traced: bool = False) -> Callable:
+
+# PyTorch 2.4 unwraps such a mark for good: between two programs it calls ``original`` as well.
+_UNWRAPS = not hasattr(functions, "WrapperUserFunctionVariable")
+
+
+def scriptable(function: Callable, original: Callable, *, between: bool = False) -> Callable:
     """``function``, marked so that ``torch.jit.script`` compiles ``original`` for it (``script_if_tracing``).
 
-    traced: whether ``torch.compile`` traces ``function`` all the same. TorchScript asks whether there is a mark,
-    ``torch.compile`` whether it is true: then ``original`` is traced, and PyTorch 2.4 calls it between programs too.
+    ``torch.compile`` traces ``original``, and where that ends a program it calls ``function``. between: that is what
+    it is for. TorchScript asks whether there is a mark, ``torch.compile`` whether it is true.
     """
-    function.__script_if_tracing_wrapper = not traced
+    function.__script_if_tracing_wrapper = not (between and _UNWRAPS)
     function.__original_fn = original
     return function
 
