@@ -8,7 +8,6 @@ from types import FunctionType
 
 from torch._dynamo.variables import functions
 
-
 # PyTorch 2.4 unwraps such a mark for good: between two programs it calls ``original`` as well.
 _UNWRAPS = not hasattr(functions, "WrapperUserFunctionVariable")
 
