@@ -1,10 +1,10 @@
 """Epochs of processes that share a graph: ``python -m benchmarks.distributed``.
 
 Parts: ``epoch`` sets two processes with one thread each beside one with two, also over the loopback as between
-machines, and with halos of the epoch before; ``scaling`` takes 1 to 4 processes on the same graph, and on one that
-grows with them; ``predict`` says from the rates of this machine what 8 to 256 of them would take for a graph of a
-billion edges; ``cut`` measures what cutting a graph of ``--cut-edges`` takes. Whole epochs of GraphSAGE: forward,
-loss, backward, sum of gradients, Adam.
+machines, with halos that are waited for before anything is computed, and with those of the epoch before; ``scaling``
+takes 1 to 4 processes on the same graph, and on one that grows with them; ``predict`` says from the rates of this
+machine what 8 to 256 of them would take for a graph of a billion edges; ``cut`` measures what cutting a graph of
+``--cut-edges`` takes. Whole epochs of GraphSAGE: forward, loss, backward, sum of gradients, Adam.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from benchmarks.support import cli, machine, memory, report
 KINDS = ("strong", "weak")
 PARTS = ("epoch", "scaling", "predict", "cut")
 DEGREE = 25
-# processes, threads of each, with halos of the epoch before, in shared memory
+# processes, threads of each, with halos of the epoch before, in shared memory, computing while halos travel
 CONTENDERS = {
     "1 x 2": (1, 2),
     "2 x 1": (2, 1),
+    "2 x 1, waits first": (2, 1, False, True, False),
     "2 x 1, loopback": (2, 1, False, False),
+    "2 x 1, loopback, waits first": (2, 1, False, False, False),
     "2 x 1, loopback, delayed": (2, 1, True, False),
 }
-ROUNDS = 3
-"""How often the contenders of ``epoch`` take turns."""
 BILLION = {"nodes": 1e9 / DEGREE, "edges": 1e9}
 MACHINES = (8, 16, 32, 64, 128, 256)
 NETWORKS = {"10 Gbit/s": 10e9 / 8, "100 Gbit/s": 100e9 / 8}
@@ -42,16 +42,15 @@ LATENCY = 30e-6
 """Seconds of a message between machines: assumed."""
 
 
-def epoch(problem: Problem) -> dict:
-    """One process with two threads, two with one: in turns."""
+def epoch(problem: Problem, rounds: int, names: Sequence[str]) -> dict:
+    """One process with two threads, two with one: in so many turns. names: of ``CONTENDERS``, those that take part."""
     with tempfile.TemporaryDirectory() as folder:
         cut = processes.cut(problem, [1, 2], Path(folder))
-        found: dict[str, list[dict]] = {name: [] for name in CONTENDERS}
-        for _, (name, given) in itertools.product(range(ROUNDS), CONTENDERS.items()):
-            found[name].append(processes.measure(problem, Path(folder), *given))
+        found: dict[str, list[dict]] = {name: [] for name in CONTENDERS if name in names}
+        for _, name in itertools.product(range(rounds), found):
+            found[name].append(processes.measure(problem, Path(folder), *CONTENDERS[name]))
     cells = {name: _middle(turns) for name, turns in found.items()}
-    ratio = cells["2 x 1"]["epoch"] / cells["1 x 2"]["epoch"]
-    return {"problem": dataclasses.asdict(problem), "cut": cut[2], "cells": cells, "ratio": ratio}
+    return {"problem": dataclasses.asdict(problem), "cut": cut[2], "cells": cells}
 
 
 def _middle(turns: list[dict]) -> dict:
@@ -94,7 +93,7 @@ def predict(problem: Problem, checked: dict | None) -> dict:
         for network, bandwidth in NETWORKS.items():
             cell[network] = prediction.seconds(shape, machines, both, bandwidth)
         found["cells"].append(cell)
-    if checked:
+    if checked and "2 x 1, loopback" in checked["cells"]:
         one = calibration.rates(*given, 1, problem.seed, message["latency"])
         cell = checked["cells"]["2 x 1, loopback"]
         halo, inner = statistics.mean(checked["cut"]["halo"]) * 2 / problem.nodes, cell["inner"][0] / cell["edges"][0]
@@ -115,7 +114,7 @@ def run(options: argparse.Namespace) -> dict:
     problem = Problem(nodes, options.edges, *given)
     found: dict = {"machine": machine.describe(options.threads)}
     if "epoch" in options.parts:
-        found["epoch"] = epoch(problem)
+        found["epoch"] = epoch(problem, options.rounds, options.contenders)
     if "scaling" in options.parts:
         sizes = [dataclasses.replace(problem, nodes=edges // DEGREE, edges=edges) for edges in options.sizes]
         given = (options.processes, options.kinds, options.parts_folder, options.only_cut)
@@ -150,11 +149,14 @@ def show(results: dict, console) -> None:
     console.print(machine.one_line(results["machine"]))
     if "epoch" in results:
         found = results["epoch"]
-        table = report.table(f"an epoch: {_title(found['problem'])}", ("processes x threads",), _COLUMNS)
+        title = f"an epoch: {_title(found['problem'])}"
+        table = report.table(title, ("processes x threads",), (*_COLUMNS, "over the first", "turns, ms"))
+        first = next(iter(found["cells"].values()))["epoch"]
         for name, cell in found["cells"].items():
-            table.add_row(name, *_cells(cell))
+            turns = ", ".join(f"{turn * 1e3:.0f}" for turn in cell["turns"])
+            table.add_row(name, *_cells(cell), f"{cell['epoch'] / first:.2f}", turns)
         console.print(table)
-        console.print(f"two processes over one: {found['ratio']:.2f}; {found['cut']['edge_cut']:.1%} of the edges cut")
+        console.print(f"{found['cut']['edge_cut']:.1%} of the edges cut")
     for found in results.get("scaling", ()):
         for kind in (kind for kind in KINDS if found.get(kind)):
             table = report.table(
@@ -221,6 +223,9 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--layers", type=cli.positive_int, default=3)
     parser.add_argument("--layer", choices=worker.LAYERS, default="mean", help="how neighbours are summed")
     parser.add_argument("--epochs", type=cli.positive_int, default=5, help="that are timed, of every process")
+    parser.add_argument("--rounds", type=cli.positive_int, default=3, help="turns of the contenders of epoch")
+    names = list(CONTENDERS)
+    parser.add_argument("--contenders", nargs="+", choices=names, default=names, metavar="NAME", help=f"of {names}")
     parser.add_argument("--method", choices=("metis", "range", "random"), default="range")
     parser.add_argument("--sample", type=float, default=1.0, help="of the edges, by which METIS cuts in cut")
     parser.add_argument("--coarsen", choices=("auto", "yes", "no"), default="auto", help="groups for METIS, in cut")
@@ -229,7 +234,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(argv)
     if options.quick:
         options.edges, options.sizes, options.processes, options.epochs = 100_000, [100_000], [1, 2], 2
-        options.cut_edges = 100_000
+        options.cut_edges, options.rounds = 100_000, 1
     return options
 
 

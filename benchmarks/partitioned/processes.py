@@ -50,7 +50,13 @@ def _told(folder: Path) -> dict:
 
 
 def measure(
-    problem: Problem, folder: Path, count: int, threads: int, delayed: bool = False, shared: bool = True
+    problem: Problem,
+    folder: Path,
+    count: int,
+    threads: int,
+    delayed: bool = False,
+    shared: bool = True,
+    overlap: bool = True,
 ) -> dict:
     """Epochs of ``count`` processes with so many threads each, as plain values: medians in seconds."""
     parts = folder / str(count)
@@ -58,7 +64,8 @@ def measure(
         for each in parts.iterdir():  # the store of the processes is made anew
             (Path(once) / each.name).symlink_to(each)
         given = (once, count, threads, problem.layers, problem.width, problem.epochs, delayed, shared)
-        mp.start_processes(worker.run, (*given, problem.reuse, problem.layer), nprocs=count, start_method="spawn")
+        given = (*given, problem.reuse, problem.layer, overlap)
+        mp.start_processes(worker.run, given, nprocs=count, start_method="spawn")
         told = [json.loads((Path(once) / f"told{rank}.json").read_text()) for rank in range(count)]
     return summary(told, threads)
 

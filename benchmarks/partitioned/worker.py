@@ -19,6 +19,8 @@ from torch.nn.functional import cross_entropy
 import gnn_sparse_backend as gsb
 from benchmarks.partitioned.graphs import CLASSES
 from gnn_sparse_backend.distributed import DistGraph, halo_exchange, mean_loss
+from gnn_sparse_backend.distributed.operators import after_halo
+from gnn_sparse_backend.ops.core.partitioned import Partitioned
 
 WARM = 2
 TIMEOUT = 300
@@ -51,6 +53,27 @@ class Attention(nn.Module):
 LAYERS = {"mean": Layer, "attention": Attention}
 
 
+class WaitsFirst(Partitioned):
+    """A part whose operators wait for the halo, and then run on all rows at once; gradients are waited for where they
+    are sent. It is there to compare with.
+    """
+
+    def __init__(self, part: DistGraph) -> None:
+        self.part = part
+        exchange, post = part._exchange, part._exchange.post
+
+        def posted(x: Tensor, back: bool):
+            sent = post(x, back)
+            if back:
+                sent.wait(next(iter(exchange.traffic.values())))
+            return sent
+
+        exchange.post = posted
+
+    def call(self, operator, **arguments):
+        return after_halo(self.part, operator, arguments)
+
+
 def run(
     rank: int,
     folder: str,
@@ -63,11 +86,12 @@ def run(
     shared: bool,
     reuse: bool,
     layer: str,
+    overlap: bool,
 ) -> None:
     """Write what was measured as ``told<rank>.json`` into the folder of the parts.
 
     delayed: with halos of the epoch before. shared: in memory that processes share, not over the loopback. reuse: with
-    ``gsb.reuse_memory``, as while a framework is enabled.
+    ``gsb.reuse_memory``, as while a framework is enabled. overlap: what needs no halo is computed while it travels.
     """
     torch.set_num_threads(threads)
     if reuse:
@@ -78,6 +102,8 @@ def run(
         dist.init_process_group("gloo", init_method=store, rank=rank, world_size=count, timeout=wait)
     part = DistGraph.load(folder, verify=False, timeout=TIMEOUT, shared_memory=shared)
     graph = part if count > 1 else part.local  # one process needs no parts
+    if not overlap:
+        graph = WaitsFirst(part)
     x, labels = part.features(), part.labels()
     torch.manual_seed(0)
     widths = [x.shape[1]] + [hidden] * (layers - 1) + [CLASSES]

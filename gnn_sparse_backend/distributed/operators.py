@@ -62,11 +62,11 @@ def call(graph, operator: Callable, given: dict[str, Any]) -> Any:
     if given.get("reduce") in _ADDED.get(name, ()):
         return _added(graph, operator, given)
     if graph.halves is None or not _columns(name, given):
-        return _local(graph, operator, given)
+        return after_halo(graph, operator, given)
     return _by_rows(graph, operator, given)
 
 
-def _local(graph, operator: Callable, given: dict[str, Any]) -> Any:
+def after_halo(graph, operator: Callable, given: dict[str, Any]) -> Any:
     """The operator on all rows, when the halo has arrived."""
     columns = _columns(operator.__name__, given)
     started = {key: graph.start(x, operator.__name__) for key, x in columns.items()}

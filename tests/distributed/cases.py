@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib.util
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
@@ -10,22 +11,35 @@ import torch.distributed as dist
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.distributed import DistGraph, halo_exchange
+from gnn_sparse_backend.distributed.methods import METHODS
 
-KINDS = ("square", "bipartite", "few", "relational")
+KINDS = ("square", "bipartite", "few", "relational", "few relational")
 RELATIONS = 3
 
 
 def whole(kind: str) -> gsb.Graph | gsb.RelGraph:
-    """A graph with repeated edges, loops and isolated nodes; "few" has fewer nodes than there may be parts."""
+    """A graph with repeated edges, loops and isolated nodes; those called few have fewer nodes than parts."""
     random = torch.Generator().manual_seed(KINDS.index(kind))
-    rows, cols = {"square": (23, 23), "bipartite": (11, 17), "few": (2, 2), "relational": (19, 19)}[kind]
-    edges = 5 if kind == "few" else 120
+    sizes = {"square": (23, 23), "bipartite": (11, 17), "relational": (19, 19)}
+    rows, cols = sizes.get(kind, (2, 2))
+    edges = 120 if kind in sizes else 5
     row = torch.randint(max(rows - 3, 1), (edges,), generator=random)
     col = torch.randint(max(cols - 2, 1), (edges,), generator=random)
-    if kind != "relational":
+    if "relational" not in kind:
         return gsb.Graph.from_coo(row, col, (rows, cols))
     relation = torch.randint(RELATIONS, (edges,), generator=random)
     return gsb.RelGraph.from_triples(col, row, relation, (rows, cols), RELATIONS)
+
+
+def cut(kinds: Iterable[str], parts: int, folder: Path) -> dict[tuple[str, str], Path]:
+    """Graphs of these kinds in so many parts, by every method that is installed; one part is the same by all."""
+    here = [method for method in METHODS if method != "metis" or importlib.util.find_spec("pymetis")]
+    folders = {
+        (kind, method): folder / f"{kind} {method}" for kind in kinds for method in (here if parts > 1 else ["range"])
+    }
+    for (kind, method), each in folders.items():
+        gsb.distributed.partition(whole(kind), parts, each, method, progress=False)
+    return folders
 
 
 def ordinary(graph: gsb.Graph, v, u, e) -> dict[str, Callable]:
@@ -89,13 +103,14 @@ def results(kind: str, graph, ids: tuple | None, shape: tuple[int, int], edges: 
 
 
 def calls_of(kind: str, graph, v, u, e, weight) -> dict[str, Callable]:
-    return relational(graph, v, u, e, weight) if kind == "relational" else ordinary(graph, v, u, e)
+    return relational(graph, v, u, e, weight) if "relational" in kind else ordinary(graph, v, u, e)
 
 
 def equal_to_one_process(rank: int, folders: dict[tuple[str, str], Path]) -> None:
-    """Every operator on every partition, against the whole graph."""
+    """Every operator on every partition, against the whole graph; over the loopback, too, as between machines."""
     for (kind, method), folder in folders.items():
-        compare(kind, method, DistGraph.load(folder))
+        for shared in (True, False)[: 2 if method == "range" else 1]:
+            compare(kind, method, DistGraph.load(folder, shared_memory=shared))
 
 
 def compare(kind: str, method: str, part: DistGraph) -> None:
@@ -122,13 +137,15 @@ def compare(kind: str, method: str, part: DistGraph) -> None:
 
 def counted_as_predicted(part: DistGraph) -> None:
     """Bytes of an exchange are those of the manifest, by layer, in both directions."""
-    if part.manifest["num_relations"] is not None:
-        return
     part.traffic.clear()
     x = torch.ones(part.shape[1], 5, dtype=torch.float32, requires_grad=True)
-    gsb.spmm(part, x).sum().backward()
+    if part.manifest["num_relations"] is None:
+        gsb.spmm(part, x).sum().backward()
+    else:
+        gsb.rgms(part, x, torch.ones(RELATIONS, 5, 2)).sum().backward()
     halo_exchange(part, x.detach(), "other")
-    spmm, other = part.traffic["spmm"], part.traffic["other"]
-    assert (spmm.forward, spmm.backward) == part.predicted_bytes(5, torch.float32)
-    assert (other.forward, other.backward) == (spmm.forward, 0)
-    assert part.group is None or part.manifest["report"]["halo"][part.part] * 20 == spmm.backward
+    other = part.traffic.pop("other")
+    (layer,) = part.traffic.values()
+    assert (layer.forward, layer.backward) == part.predicted_bytes(5, torch.float32)
+    assert (other.forward, other.backward) == (layer.forward, 0)
+    assert part.group is None or part.manifest["report"]["halo"][part.part] * 20 == layer.backward

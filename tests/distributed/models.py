@@ -1,4 +1,4 @@
-"""Models under DDP on parts, against one process, where one part has no training nodes."""
+"""Models under DDP on parts, against one process, where some parts have no training nodes, or no nodes."""
 
 from __future__ import annotations
 
@@ -46,8 +46,13 @@ def made(framework: str, layer: str, wide: int, out: int) -> torch.nn.Module:
     return getattr(torch_geometric.nn, layer)(wide, out, *more)
 
 
-def trains_as_in_one_process(rank: int, framework: str, folder: Path) -> None:
-    whole, part = cases.whole("relational"), DistGraph.load(folder)
+def train_as_in_one_process(rank: int, framework: str, folders: dict[tuple[str, str], Path]) -> None:
+    for (kind, method), folder in folders.items():
+        _compare(framework, kind, f"{framework} {kind} {method} ", DistGraph.load(folder))
+
+
+def _compare(framework: str, kind: str, where: str, part: DistGraph) -> None:
+    whole = cases.whole(kind)
     rows = whole.shape[0]
     random = torch.Generator().manual_seed(3)
     x = torch.rand(rows, 6, generator=random, dtype=torch.float64)
@@ -68,17 +73,26 @@ def trains_as_in_one_process(rank: int, framework: str, folder: Path) -> None:
             loss = F.cross_entropy(out[training], labels[training])
             loss.backward()
             wrapped, ids = wrap(shared, part), part.row_ids
+            part.traffic.clear()
             mine = wrapped(part, x[ids], part.edge_type.long())
             chosen = training[ids]
             total = F.cross_entropy(mine[chosen], labels[ids][chosen], reduction="sum")
             of_part = mean_loss(part, total, int(chosen.sum()))
             of_part.backward()
-        torch.testing.assert_close(mine, out[ids], rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(mine, out[ids], rtol=1e-10, atol=1e-10, msg=f"{where}{layer} output".__add__)
+        _counted_as_predicted(part)
         mean = of_part.detach() / part.parts
         if part.group is not None:
             dist.all_reduce(mean)
-        torch.testing.assert_close(mean, loss.detach(), rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(mean, loss.detach(), rtol=1e-10, atol=1e-10, msg=f"{where}{layer} loss".__add__)
         for (name, told), got in zip(alone.named_parameters(), shared.parameters()):
             torch.testing.assert_close(
-                got.grad, told.grad, rtol=1e-10, atol=1e-10, msg=f"{framework} {layer} {name}".__add__
+                got.grad, told.grad, rtol=1e-10, atol=1e-10, msg=f"{where}{layer} {name}".__add__
             )
+
+
+def _counted_as_predicted(part: DistGraph) -> None:
+    """Bytes of each layer are those of the manifest; the input of the first has no gradient."""
+    first, second = (part.predicted_bytes(width, torch.float64) for width in (6, 5))
+    sent = {name: (layer.forward, layer.backward) for name, layer in part.traffic.items()}
+    assert sent == {"layers.0": (first[0], 0), "layers.1": second}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -13,6 +15,9 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 TIMEOUT = 240
+_ROOT = Path(__file__).resolve().parents[2]
+_FRESH_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+"""Without it processes that were started again may find the addresses of those that ended."""
 
 
 def together(count: int, function: Callable, folder: Path, *args: object, timeout: float = TIMEOUT) -> None:
@@ -31,6 +36,19 @@ def together(count: int, function: Callable, folder: Path, *args: object, timeou
             if process.is_alive():
                 process.kill()
             process.join()
+
+
+def torchrun(module: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """A module in two processes of torchrun; it finds the folder in ``FOLDER``."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *options]
+    return subprocess.run(
+        [*command, "--monitor-interval", "0.1", "-m", module],
+        env=os.environ | _FRESH_STORE | {"FOLDER": str(folder), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
 
 
 def _child(rank: int, count: int, store: str, function: Callable, args: tuple) -> None:

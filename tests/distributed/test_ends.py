@@ -3,20 +3,41 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
 import gnn_sparse_backend as gsb
 
 from . import cases, ends
-from .processes import TIMEOUT, together
+from .processes import TIMEOUT, together, torchrun
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("how", ["ends", "hangs"])
-def test_the_others_are_told(how, tmp_path):
+def test_the_others_are_told(how, shared, tmp_path):
     gsb.distributed.partition(cases.whole("square"), 2, tmp_path / "parts", "range")
-    together(2, ends.one_is_gone, tmp_path, tmp_path / "parts", how)
+    together(2, ends.one_is_gone, tmp_path, tmp_path / "parts", how, shared)
+
+
+@pytest.mark.slow
+def test_torchrun_leaves_nobody_behind(tmp_path):
+    """One process hangs: the other has an error after its timeout, and torchrun ends both."""
+    gsb.distributed.partition(cases.whole("square"), 2, tmp_path / "parts", "range")
+    done = torchrun("tests.distributed.ends", tmp_path)
+    took = time.time() - max((tmp_path / f"begun{rank}").stat().st_mtime for rank in range(2))
+    assert done.returncode != 0 and "another process has ended or hangs" in done.stderr
+    assert took < 2 * ends.WITHIN
+    for rank in range(2):
+        assert not Path("/proc", (tmp_path / f"pid{rank}").read_text()).exists()
+
+
+@pytest.mark.slow
+def test_plans_differ_by_part(tmp_path):
+    gsb.distributed.partition(ends.unlike_parts(), 2, tmp_path / "parts", "range")
+    together(2, ends.plans_are_of_parts, tmp_path, tmp_path / "parts", tmp_path)
+    assert "scatter" in (tmp_path / "0").read_text() and "scatter" not in (tmp_path / "1").read_text()
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import pickle
 import sys
 
@@ -10,22 +9,16 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.distributed.methods import METHODS
 
 from . import cases
 from .processes import together
 
 _SLOW = pytest.mark.slow  # many processes
-_HERE = [method for method in METHODS if method != "metis" or importlib.util.find_spec("pymetis")]
 
 
 @pytest.mark.parametrize("parts", [1, *(pytest.param(parts, marks=_SLOW) for parts in (2, 3, 4))])
 def test_operators_are_those_of_one_process(parts, tmp_path):
-    folders = {}
-    for kind in cases.KINDS:
-        for method in _HERE if parts > 1 else ["range"]:  # one part is the same by all
-            folders[kind, method] = tmp_path / f"{kind} {method}"
-            gsb.distributed.partition(cases.whole(kind), parts, folders[kind, method], method)
+    folders = cases.cut(cases.KINDS, parts, tmp_path)
     if parts == 1:
         cases.equal_to_one_process(0, folders)
     else:

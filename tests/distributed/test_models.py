@@ -13,11 +13,15 @@ from .processes import together
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("parts", [1, 2, 3, 4])
 @pytest.mark.parametrize(("framework", "module"), [("dgl", "dgl"), ("pyg", "torch_geometric")])
-def test_a_model_trains_as_in_one_process(framework, module, tmp_path):
+def test_models_train_as_in_one_process(framework, module, parts, tmp_path):
     pytest.importorskip(module)
-    gsb.distributed.partition(cases.whole("relational"), 2, tmp_path / "parts", "range")
-    together(2, models.trains_as_in_one_process, tmp_path, framework, tmp_path / "parts")
+    folders = cases.cut(("relational", "few relational"), parts, tmp_path)
+    if parts == 1:
+        models.train_as_in_one_process(0, framework, folders)
+    else:
+        together(parts, models.train_as_in_one_process, tmp_path, framework, folders)
 
 
 def test_what_cannot_be_wrapped_is_refused(tmp_path):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import subprocess
-import sys
 import weakref
 from pathlib import Path
 
@@ -16,11 +13,7 @@ import gnn_sparse_backend as gsb
 from gnn_sparse_backend.distributed import Dropout
 
 from . import cases, training
-from .processes import together
-
-_ROOT = Path(__file__).resolve().parents[2]
-_FRESH_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-"""Without it processes that were started again may find the addresses of those that ended."""
+from .processes import together, torchrun
 
 
 def _parts(folder: Path, count: int) -> Path:
@@ -70,15 +63,7 @@ def test_bfloat16_on_the_wire(tmp_path):
 @pytest.mark.slow
 def test_torchrun_starts_again(tmp_path):
     _parts(tmp_path / "parts", 2)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*command, "--max-restarts", "1", "--monitor-interval", "0.1", "-m", "tests.distributed.training"],
-        env=os.environ | _FRESH_STORE | {"FOLDER": str(tmp_path), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
-        cwd=_ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = torchrun("tests.distributed.training", tmp_path, "--max-restarts", "1")
     assert done.returncode == 0, done.stderr
     assert [(tmp_path / f"ended{rank}").read_text() for rank in range(2)] == ["1 2", "1 2"]
 
