@@ -111,7 +111,7 @@ def draw_function(index: str, way: str, weight: str = "float32") -> tirx.PrimFun
             at, many = named("at", pointers[i]), named("many", pointers[i + 1] - pointers[i])
             begin, among = named("begin", first[i]), named("among", population[i])
             state = _State(stream, keys[i], among if way in (UNIFORM, REPLACED) else None)
-            whole = all_ > 0 if way in (REPLACED, WEIGHTED_REPLACED) else many == among
+            whole = all_ > 0 if way in (REPLACED, WEIGHTED_REPLACED) else tirx.any(many == among, many == 0)
             with T.If(whole):
                 with T.Then(), T.serial(0, many) as k:
                     T.buffer_store(positions, begin + k, [at + k])
