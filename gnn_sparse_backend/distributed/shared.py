@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 import torch
 import torch.distributed as dist
@@ -39,11 +40,16 @@ class Buffer:
 class SharedMemory:
     """Buffers of the processes of one machine.
 
+    Buffers that others have yet to read outlive it: a process that has what it wanted may be ahead of them.
+
     rank, pids: of this process, and of all. A buffer is used again when every reader has dropped what it read: then
     there are as many as exchanges that are needed at a time, each as large as the largest that it was used for.
     """
 
+    _left: ClassVar[list[tuple[Buffer, int]]] = []  # with how many processes there are
+
     def __init__(self, rank: int, pids: Sequence[int]) -> None:
+        self._close()
         self.rank, self.pids = rank, tuple(pids)
         self._begin = -(-len(pids) // _LINE) * _LINE
         self._own: list[Buffer] = []
@@ -109,8 +115,18 @@ class SharedMemory:
         return free_one
 
     def __del__(self) -> None:
-        for each in self._own:
-            os.close(each.file)
+        self._left.extend((each, len(self.pids)) for each in self._own)
+        self._close()
+
+    @classmethod
+    def _close(cls) -> None:
+        """Close what is left and nobody reads."""
+        left, cls._left[:] = cls._left.copy(), []
+        for each, processes in left:
+            if each.lies(processes):
+                os.close(each.file)
+            else:
+                cls._left.append((each, processes))
 
 
 def _new_file(name: str, content: bytes) -> int | None:
