@@ -80,11 +80,18 @@ def _share(problem: Problem, count: int) -> Problem:
 
 
 def predict(problem: Problem, checked: dict | None) -> dict:
-    """Rates, epochs of a billion edges, and the same formula beside what was measured here with two processes."""
+    """Rates, epochs of a billion edges, and the same formula beside what was measured here with two processes.
+
+    checked: what ``epoch`` found; from its first contender comes the rate of all but sums and products.
+    """
     message = calibration.loopback()
     given = (problem.nodes, problem.edges, problem.width)
     found = {"loopback": message, "network_latency": LATENCY, "cells": []}
     both = calibration.rates(*given, 2, problem.seed, LATENCY)
+    cells = checked["cells"] if checked else {}
+    if "1 x 2" in cells:
+        alone = prediction.Shape(problem.nodes, problem.edges, problem.width, problem.layers, 0.0, 1.0)
+        both = prediction.calibrated(both, alone, cells["1 x 2"]["epoch"])
     found["rates"] = dataclasses.asdict(both)
     for machines in (1, *MACHINES):
         halo, inner = prediction.halo_of(**BILLION, machines=machines)
@@ -93,9 +100,8 @@ def predict(problem: Problem, checked: dict | None) -> dict:
         for network, bandwidth in NETWORKS.items():
             cell[network] = prediction.seconds(shape, machines, both, bandwidth)
         found["cells"].append(cell)
-    if checked and "2 x 1, loopback" in checked["cells"]:
-        one = calibration.rates(*given, 1, problem.seed, message["latency"])
-        cell = checked["cells"]["2 x 1, loopback"]
+    if checked and "2 x 1, loopback" in cells:
+        one, cell = both.of_a_process(2, message["latency"]), cells["2 x 1, loopback"]
         halo, inner = statistics.mean(checked["cut"]["halo"]) * 2 / problem.nodes, cell["inner"][0] / cell["edges"][0]
         shape = prediction.Shape(problem.nodes, problem.edges, problem.width, problem.layers, halo, inner)
         counted = prediction.halo_of(problem.nodes, problem.edges, 2)[0]

@@ -1,7 +1,8 @@
 """Samples of neighbours beside DGL's sampler and one in NumPy: ``python -m benchmarks.sampling``.
 
-Parts: ``batches`` times single batches, ``epochs`` the loaders of PyG and DGL with their features, and ``overlap`` an
-epoch of a step on batches that are made ahead or not. All contenders of a part are timed interleaved.
+Parts: ``batches`` times single batches, ``features`` the gathering of a batch's rows, ``transposes`` what a batch's
+transpose costs beside a step, ``epochs`` the loaders of PyG and DGL with their features, and ``overlap`` an epoch of a
+step on batches that are made ahead or not. All contenders of a part are timed interleaved.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import gnn_sparse_backend as gsb
 from benchmarks.support import cli, machine, report
 from benchmarks.support.timing import Rules, interleaved
 
-PARTS = ("batches", "epochs", "overlap")
+PARTS = ("batches", "features", "transposes", "epochs", "overlap")
 FANOUTS, SEEDS = [10, 10, 10], 1024
 SETS = 8
 """Sets of seeds that are taken in turns."""
@@ -76,6 +77,45 @@ def batches(problem: Problem, budget: float) -> dict:
     }
     edges = {name: float(np.mean([sample(seeds) for seeds in problem.seeds])) for name, sample in contenders.items()}
     return _timed({name: _in_turns(sample, problem.seeds) for name, sample in contenders.items()}, edges, budget)
+
+
+def features(problem: Problem, budget: float) -> dict:
+    """Rows of a batch's nodes: by PyTorch, and by a kernel of ours, whose graph has an edge for each row of the batch;
+    that graph is made anew for each batch, or kept.
+    """
+    nodes = gsb.sample_neighbors(problem.graph, problem.seeds[0], FANOUTS, seed=0).nodes
+
+    def chosen() -> gsb.Graph:
+        ends = torch.arange(len(nodes) + 1)
+        return gsb.Graph.from_csr(ends, nodes, (len(nodes), problem.nodes), trusted=True)
+
+    kept = chosen()
+    assert torch.equal(gsb.spmm(kept, problem.x), problem.x.index_select(0, nodes))
+    found = {
+        "index_select": lambda: problem.x.index_select(0, nodes),
+        "a sum of one row": lambda: gsb.spmm(kept, problem.x),
+        "a sum of one row, graph made anew": lambda: gsb.spmm(chosen(), problem.x),
+    }
+    return _timed(found, {}, budget)
+
+
+def transposes(problem: Problem, budget: float) -> dict:
+    """A sum forward and backward on a new batch: its plan is found, and its transpose made, in the step."""
+    sample = gsb.sample_neighbors(problem.graph, problem.seeds[0], FANOUTS, seed=0)
+    x = problem.x.index_select(0, sample.nodes).requires_grad_()
+    grad = torch.ones_like(x)
+    ready = sample.graph
+
+    def step(graph: gsb.Graph) -> None:
+        x.grad = None
+        gsb.spmm(graph, x).backward(grad)
+
+    step(ready)
+    found = {
+        "plan and transpose ready": lambda: step(ready),
+        "found in the step": lambda: step(sample.graph),
+    }
+    return _timed(found, {}, budget)
 
 
 def epochs(problem: Problem, budget: float) -> dict:

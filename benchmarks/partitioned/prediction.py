@@ -6,7 +6,7 @@ sends its halo once for every layer forward and, but for the first, once backwar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,13 +16,20 @@ from benchmarks.partitioned.graphs import COMMUNITY, LOCALITY
 @dataclass(frozen=True)
 class Rates:
     """Of one machine. edge, flop: seconds of an edge's number in a sum, and of a floating-point operation of dense
-    layers. byte: seconds to pack, unpack and add a byte of a halo. latency: of a message.
+    layers. byte: seconds to pack, unpack and add a byte of a halo. latency: of a message. row: seconds of a number of a
+    layer's rows in whatever is none of these: activations, their gradients, loss and optimiser.
     """
 
     edge: float
     flop: float
     byte: float
     latency: float
+    row: float = 0.0
+
+    def of_a_process(self, processes: int, latency: float) -> Rates:
+        """Of each of several processes that share the machine evenly."""
+        each = (processes * rate for rate in (self.edge, self.flop, self.byte))
+        return Rates(*each, latency, processes * self.row)
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,7 @@ def seconds(shape: Shape, machines: int, rates: Rates, bandwidth: float) -> dict
     passes = 2 * shape.layers - 1  # sums, forward and backward: the first layer's input has no gradient
     sums = passes * edges * shape.width * rates.edge
     dense = 3 * shape.layers * 2 * 2 * rows * shape.width**2 * rates.flop
+    rest = shape.layers * rows * shape.width * rates.row
     sent = exchanges * rows * shape.halo * shape.width * 4
     packing = sent * rates.byte
     wire = (sent / bandwidth if bandwidth else 0.0) + exchanges * (machines - 1) * rates.latency
@@ -63,14 +71,20 @@ def seconds(shape: Shape, machines: int, rates: Rates, bandwidth: float) -> dict
     parameters = shape.layers * 2 * shape.width**2 * 4
     gradients = 2 * parameters / bandwidth + 2 * (machines - 1) * rates.latency if machines > 1 and bandwidth else 0.0
     return {
-        "epoch": sums + dense + packing + wire - hidden + gradients,
-        "compute": sums + dense,
+        "epoch": sums + dense + rest + packing + wire - hidden + gradients,
+        "compute": sums + dense + rest,
         "packing": packing,
         "wire": wire,
         "waited": wire - hidden,
         "gradients": gradients,
         "sent": sent,
     }
+
+
+def calibrated(rates: Rates, shape: Shape, measured: float) -> Rates:
+    """With the rate of all that is neither a sum nor a product, from the seconds of an epoch of one machine."""
+    rest = measured - seconds(shape, 1, rates, 0.0)["epoch"]
+    return replace(rates, row=max(rest, 0.0) / (shape.layers * shape.nodes * shape.width))
 
 
 def memory(shape: Shape, machines: int) -> float:

@@ -37,6 +37,10 @@ def test_a_prediction_is_what_its_parts_are():
     packed = prediction.seconds(shape, 2, Rates(0.0, 1.0, 2.0, 1.0), 1e30)
     assert packed["packing"] == 2 * 2400 and packed["wire"] == pytest.approx(3)
     assert packed["compute"] == 3 * 2 * 2 * 2 * 50 * 64
+    rest = prediction.calibrated(UNIT, shape, 24000 + 1600)  # a second for each number of two layers' rows
+    assert rest == Rates(1.0, 0.0, 0.0, 0.0, 1.0) and prediction.seconds(shape, 1, rest, 0.0)["epoch"] == 25600
+    each = prediction.seconds(shape, 2, rest.of_a_process(2, 0.5), 0.0)  # half of the work at half the rate
+    assert each["compute"] == 25600 and each["waited"] == 0 and each["wire"] == 1.5
     assert prediction.memory(shape, 2) == 500 * 48 + 50 * 1.5 * 8 * 4 * 12
 
 
