@@ -15,7 +15,7 @@ from ..formats.composed.decomposition import Decomposition
 from ..formats.composed.spec import EXAMPLES, parse_formats
 from ..formats.counts import prefix_sums
 from ..formats.structure import row_of_position
-from ..ops.composed.api import composed_linear
+from ..ops.composed.api import checked_linear
 from ..planner.composed import DENSE
 from ..structures.graph import Graph
 from .kept import bits_of, trained
@@ -154,7 +154,9 @@ class SparseLinear(Module):
             return F.linear(x, values, bias)
         if x.dtype is not values.dtype:
             raise TypeError(f"SparseLinear: x is {x.dtype}, and the weights are {values.dtype}; give both one type")
-        y = composed_linear(self._matrix, values, x.reshape(-1, self.in_features), bias, packed=True)
+        if x.dim() == 2:
+            return checked_linear(self._matrix, values, x, bias)
+        y = checked_linear(self._matrix, values, x.reshape(-1, self.in_features), bias)
         return y.view(*x.shape[:-1], self.out_features)
 
     def extra_repr(self) -> str:

@@ -15,7 +15,7 @@ from .primitives.cpu.amx_tiles import amx_tiles
 from .primitives.cpu.bf16_pair_dot import bf16_pair_dot
 from .primitives.cpu.brief_exponentials import brief_exponentials
 from .primitives.cpu.lanes import fold_in_lanes
-from .primitives.cpu.pairs import interleave, transpose_pairs
+from .primitives.cpu.pairs import interleave, transpose_pairs, transpose_words
 from .primitives.cpu.prefetch import prefetch_gather
 from .primitives.cpu.unroll_and_jam import jam
 from .primitives.shared.local_memory import locals_on_stack
@@ -48,6 +48,7 @@ class CpuSchedule:
         together: (iteration, count): so many of its elements are visited at a time (`primitives.cpu.unroll_and_jam`).
         tiles: local buffers that stay in tile registers (`primitives.cpu.amx_tiles`).
         interleaved, transposed: iterations that put rows in pairs, and that transpose pairs (`primitives.cpu.pairs`).
+        turned: iterations that transpose numbers of float32 (likewise).
         brief: iterations whose exponentials are rounded to bfloat16 (`primitives.cpu.brief_exponentials`).
     """
 
@@ -61,6 +62,7 @@ class CpuSchedule:
     tiles: tuple[str, ...] = ()
     interleaved: tuple[str, ...] = ()
     transposed: tuple[str, ...] = ()
+    turned: tuple[str, ...] = ()
     brief: tuple[str, ...] = ()
     alone: tuple[str, ...] = ()
 
@@ -92,6 +94,8 @@ class CpuSchedule:
             stage2 = interleave(stage2, stage2.program.iteration(name))
         for name in self.transposed:
             stage2 = transpose_pairs(stage2, stage2.program.iteration(name))
+        for name in self.turned:
+            stage2 = transpose_words(stage2, stage2.program.iteration(name))
         for name in self.brief:
             stage2 = brief_exponentials(stage2, stage2.program.iteration(name))
         if self.tiles:

@@ -84,6 +84,21 @@ def composed_linear(
     return y.unflatten(0, x.shape[:-1]) if x.dim() > 2 else y
 
 
+def checked_linear(parts: Decomposition, packed: Tensor, x: Tensor, bias: Tensor | None) -> Tensor:
+    """`composed_linear` of a layer, which has checked shapes, and that ``packed`` and ``x``, (tokens, in_features),
+    have one type: small products take no longer than these checks. Whatever is unusual goes there.
+    """
+    usual = x.dtype in TYPES and x.layout is torch.strided and x.device == parts.device and parts.device.type == "cpu"
+    if bias is None:
+        usual = usual and is_plain(packed, x)
+    else:
+        usual = usual and bias.dtype is x.dtype and is_plain(packed, x, bias)
+    if usual:
+        found: Tensor = SPMM(Composed(parts), (packed, x, bias), (True,))
+        return found
+    return composed_linear(parts, packed, x, bias, packed=True)
+
+
 def composed_sddmm(parts: Decomposition, u: Tensor, v: Tensor, *, packed: bool = False) -> Tensor:
     """The products of rows of u and of v at the non-zeros: out[e] = sum over k of u[row(e), k] v[column(e), k].
 

@@ -120,6 +120,14 @@ def values_of(parts: Decomposition, packed: Tensor, what: str, some: Some = None
     }
 
 
+def slots_of(parts: Decomposition) -> list[tuple[str, int, int, tuple[int, ...]]]:
+    """(name in a kernel, first slot, the one after the last, shape) of the values of each piece."""
+    found = [(name_of(0), 0, 0, (0,))] if begins_apart(parts) else []
+    return found + [
+        (name, piece.start, piece.start + piece.num_slots, piece.stored) for name, _, piece in named_pieces(parts)
+    ]
+
+
 def _of_piece(
     parts: Decomposition, piece: Piece, spec: FormatSpec, cuts: Tensor | None, masked: bool
 ) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -23,20 +22,13 @@ from ..core.signatures import ready_call
 from ..message.message_op import message_op
 from ..message.ready import ReadyAggregate
 from .arguments import formats_of, structure_of, values_of
-from .executables_tiles import tiled_linear
 from .launches import Named, first_tokens, padded_rows
 from .programs.rules import ComposedSpec
 from .programs.sliced import STRETCH
 from .schedules_cpu import (
     NamedKernel,
     column_tile,
-    in_short_blocks,
-    linear_kernel,
-    slice_tokens,
-    sliced_kernel,
     spmm_kernel,
-    takes_blocks,
-    task_tokens,
 )
 
 TASKS_OF_A_THREAD = 4
@@ -75,7 +67,7 @@ def run_spmm(parts: Decomposition, packed: Tensor, x: Tensor) -> Tensor:
     x = compact(padded_rows(x, columns, 1))
     types = type_name(x.dtype), type_name(result), type_name(parts.indptr.dtype)
     tile = column_tile(features, types[0], tile_vectors(parts, features, types[0]))
-    masked = _masked(parts, x)
+    masked = is_masked(parts, x)
     spec = ComposedSpec(formats_of(parts), *types, tile, masked)
     tasks, parallel = tasks_of(parts.num_slots * features * batch, rows)
     given = {
@@ -149,79 +141,20 @@ def rows_of(parts: Decomposition) -> Graph:
     return Graph._of_arrays(parts.indptr, parts.indices, None, parts.shape[1])
 
 
-def run_linear(parts: Decomposition, packed: Tensor, x: Tensor, bias: Tensor | None = None) -> Tensor:
-    """(num_slots,) and (tokens, n) to (tokens, m). bias: (m,), which is added to every token."""
-    if x.dtype is torch.bfloat16:
-        tiled = tiled_linear(parts, x.shape[0], bias is not None, torch.get_num_threads() > 1)
-        if tiled.takes and not _masked(parts, x):
-            return tiled(packed, x, bias, parts.shape[0])
-    tokens, (rows, columns) = x.shape[0], parts.padded_shape
-    result = result_type(parts, x)
-    types = type_name(x.dtype), type_name(result), type_name(parts.indptr.dtype)
-    masked = _masked(parts, x)
-    spec = ComposedSpec(formats_of(parts), *types, 1, masked, bias=bias is not None)
-    work = parts.num_slots * tokens
-    parallel = work >= PARALLEL and torch.get_num_threads() > 1
-    threads = torch.get_num_threads() if parallel else 1
-    by_blocks = takes_blocks(spec) and tokens > 0 and not masked
-    if not by_blocks or in_short_blocks(spec):
-        sliced = replace(spec, tile=slice_tokens(types[0], tokens, threads), result=types[0])
-        if _in_slices(sliced, tokens, min(rows, columns)):
-            return _run_sliced(parts, packed, x, bias, sliced, min(threads, -(-tokens // sliced.tile)))
-    if not by_blocks:
-        y = run_spmm(parts, packed, x.t()).t().contiguous()
-        return y if bias is None else y.add_(bias)
-    y = empty(x, tokens, rows, dtype=result)
-    x = compact(padded_rows(x, columns, 1))
-    each = task_tokens(packed.nbytes)
-    tasks = -(-tokens // each)
-    given = {
-        "num_tasks": tasks,
-        "m": rows,
-        "n": columns,
-        "tokens": tokens,
-        "token_ptr": _token_tasks(tokens, each, parts.indptr.dtype),
-        "X": x,
-        "Y": y,
-        **_bias(bias, rows),
-    }
-    launch = launch_of(linear_kernel, spec, parallel)
-    launch.run(given, structure_of(parts, 0, False), _values(parts, packed))
-    y = y.to(x.dtype)
-    return y if rows == parts.shape[0] else y[:, : parts.shape[0]].contiguous()
-
-
-def _in_slices(spec: ComposedSpec, tokens: int, shortest: int) -> bool:
-    """Whether there is a whole slice, rows are as long as what is transposed together, and none go by list, which is by
-    tasks of rows. Threads are not asked for: other kernels add up in another order.
-    """
-    return (
-        tokens >= slice_tokens(spec.dtype)
-        and shortest >= STRETCH
-        and all(piece.kind not in LISTED for piece in spec.pieces[1:])
-    )
-
-
-def _bias(bias: Tensor | None, rows: int) -> dict[str, Tensor]:
-    return {} if bias is None else {"B": compact(padded_rows(bias, rows, 0))}
-
-
-def _run_sliced(
-    parts: Decomposition, packed: Tensor, x: Tensor, bias: Tensor | None, spec: ComposedSpec, tasks: int
-) -> Tensor:
-    rows, columns = parts.padded_shape
-    x = compact(padded_rows(x, columns, 1))
-    y = empty(x, x.shape[0], rows)
-    given = sliced_arguments(parts, x, spec.tile, tasks) | {"X": x, "Y": y, **_bias(bias, rows)}
-    structure = structure_of(parts, 0, spec.masked)
-    launch_of(sliced_kernel, spec, tasks > 1).run(given, structure, _values(parts, packed))
-    return y if rows == parts.shape[0] else y[:, : parts.shape[0]].contiguous()
-
-
 def sliced_arguments(parts: Decomposition, x: Tensor, width: int, tasks: int) -> dict[str, int | Tensor]:
     """What kernels by slices of so many tokens take for themselves. x: (tokens, ...), one of the operands."""
-    tokens, (rows, columns), index = x.shape[0], parts.padded_shape, parts.indptr.dtype
-    slices, wide = -(-tokens // width), WIDE.get(type_name(x.dtype), x.dtype)
+    rows, columns = parts.padded_shape
+    wide = WIDE.get(type_name(x.dtype), x.dtype)
+    return sliced_sizes(parts, x.shape[0], width, tasks) | {
+        "P": empty(x, tasks, columns, width, dtype=wide),
+        "R": empty(x, tasks, rows, width, dtype=wide),
+    }
+
+
+def sliced_sizes(parts: Decomposition, tokens: int, width: int, tasks: int) -> dict[str, int | Tensor]:
+    """The same without memory that is written over."""
+    (rows, columns), index = parts.padded_shape, parts.indptr.dtype
+    slices = -(-tokens // width)
     return {
         "num_tasks": tasks,
         "m": rows,
@@ -232,8 +165,6 @@ def sliced_arguments(parts: Decomposition, x: Tensor, width: int, tasks: int) ->
         "column_stretches": -(-columns // STRETCH),
         "slice_ptr": shares(slices, tasks, index),
         "First": first_tokens(tokens, width, index),
-        "P": empty(x, tasks, columns, width, dtype=wide),
-        "R": empty(x, tasks, rows, width, dtype=wide),
     }
 
 
@@ -253,19 +184,13 @@ def shares(count: int, tasks: int, dtype: torch.dtype) -> Tensor:
     return (torch.arange(tasks + 1) * count // tasks).to(dtype)
 
 
-@kept
-def _token_tasks(tokens: int, each: int, dtype: torch.dtype) -> Tensor:
-    """The first token of each task, of so many tokens but for the last."""
-    return (torch.arange(-(-tokens // each) + 1) * each).clamp(max=tokens).to(dtype)
-
-
 def result_type(parts: Decomposition, x: Tensor) -> torch.dtype:
     """What kernels store: what several pieces add up in a half type would be rounded after each."""
     wide = WIDE.get(type_name(x.dtype))
     return x.dtype if wide is None or len(formats_of(parts)) == 1 else wide
 
 
-def _masked(parts: Decomposition, x: Tensor) -> bool:
+def is_masked(parts: Decomposition, x: Tensor) -> bool:
     """Whether padding has to be skipped: it would be multiplied by what is infinite or no number."""
     if not any(piece.padding and not piece.spec.names_columns for piece in parts.pieces):
         return False

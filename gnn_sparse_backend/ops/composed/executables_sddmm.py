@@ -20,7 +20,7 @@ from .launches import padded_rows
 from .programs.rules import BLOCKS, ComposedSpec, name_of
 from .programs.sddmm import by_terms
 from .programs.sliced import STRETCH
-from .schedules_cpu import lanes_of, sddmm_kernel, sliced_sddmm_kernel, terms_of_slice
+from .schedules_cpu import lanes_of, sddmm_kernel, sliced_sddmm_kernel, terms_of_slice, turns
 
 SHARES = 4
 """Of the slices of tokens, each with sums of its own: as many whatever the number of threads, so that results are the
@@ -81,7 +81,7 @@ def _sliced_piece(parts: Decomposition, number: int, u: Tensor, v: Tensor, into:
     u, v = (compact(padded_rows(padded_rows(x, length, 1), tokens, 0)) for x, length in ((u, rows), (v, columns)))
     sums = torch.zeros(shared, own.num_slots, dtype=wide)
     given = sliced_arguments(parts, u, width, shared) | {"U": u, "V": v}
-    spec = ComposedSpec((piece,), dtype, type_name(wide), type_name(index), width)
+    spec = ComposedSpec((piece,), dtype, type_name(wide), type_name(index), width, turned=turns(dtype))
     structure = of_one_piece(structure_of(parts, 0, False, (number,)), name)
     output = {f"O_{name_of(0)}": sums.view(shared, *own.stored)}
     launch_of(sliced_sddmm_kernel, spec, torch.get_num_threads() > 1).run(given, structure, output)

@@ -8,7 +8,6 @@ from typing import Any
 from torch import Tensor
 
 from ...compiler.cache.bounded import kept
-from ...compiler.cache.kernel import constant_argument
 from ...formats.composed.decomposition import Decomposition
 from ...runtime.layout import compact
 from ...runtime.memory import empty
@@ -16,7 +15,7 @@ from ...runtime.type_names import type_name
 from ...structures.derived import fact
 from ..core.ran import in_threads
 from .arguments import formats_of, structure_of
-from .launches import Named, first_tokens, padded_rows
+from .launches import Bound, Named, first_tokens, padded_rows
 from .programs.rules import name_of
 from .programs.tiled import NARROW, TOKENS, TiledSpec
 from .schedules_cpu import (
@@ -35,7 +34,7 @@ class TiledLinear:
     takes: whether there is such a product; else it cannot be called.
     """
 
-    __slots__ = ("_columns", "_given", "_launch", "_rows", "_shape", "_tokens", "_workspace", "takes")
+    __slots__ = ("_columns", "_launch", "_rows", "_shape", "_tokens", "_workspace", "takes")
 
     def __init__(self, parts: Decomposition, tokens: int, bias: bool, parallel: bool) -> None:
         formats = formats_of(parts)
@@ -51,24 +50,17 @@ class TiledLinear:
         self._tokens, self._shape = tokens, (blocks, depth, height)
         self._workspace = blocks, height // spec.width, depth // 2, 2 * spec.width
         given["First"] = first = first_tokens(tokens, TOKENS, index)
-        given = {name: constant_argument(each) if isinstance(each, Tensor) else each for name, each in given.items()}
         given |= {"stretches": first.numel(), "m": self._rows, "n": self._columns, "tokens": tokens}
-        self._given = given
         few = blocks * depth * height * 2 <= PACKED_ALONE  # two bytes each
-        self._launch = _launch(tiled_kernel_of_few if few else tiled_kernel, spec, parallel)
+        launch = _launch(tiled_kernel_of_few if few else tiled_kernel, spec, parallel)
+        self._launch = Bound(launch, given, ("A", "X", "W", "Y", *(("B",) if bias else ())))
 
     def __call__(self, packed: Tensor, x: Tensor, bias: Tensor | None, rows: int) -> Tensor:
         """(num_slots,) and (tokens, n) to (tokens, rows)."""
         y = empty(x, self._tokens, self._rows)
-        own = {
-            "A": compact(packed).view(self._shape),
-            "X": compact(padded_rows(x, self._columns, 1)),
-            "W": empty(x, *self._workspace),
-            "Y": y,
-        }
-        if bias is not None:
-            own["B"] = compact(padded_rows(bias, self._rows, 0))
-        self._launch.run(self._given, own)
+        x, workspace = compact(padded_rows(x, self._columns, 1)), empty(x, *self._workspace)
+        biases = () if bias is None else (compact(padded_rows(bias, self._rows, 0)),)
+        self._launch(compact(packed).view(self._shape), x, workspace, y, *biases)
         return y if rows == self._rows else y[:, :rows].contiguous()
 
 
@@ -78,7 +70,7 @@ class TiledSddmm:
     takes: whether there is such a product; else it cannot be called.
     """
 
-    __slots__ = ("_columns", "_given", "_launch", "_rows", "_stored", "_tokens", "takes")
+    __slots__ = ("_columns", "_launch", "_rows", "_stored", "_tokens", "takes")
 
     def __init__(self, parts: Decomposition, tokens: int, parallel: bool) -> None:
         formats = formats_of(parts)
@@ -87,27 +79,25 @@ class TiledSddmm:
             return
         structure, suffix = structure_of(parts, 0, False), f"_{name_of(0)}"
         given: dict[str, Any] = {name.removesuffix(suffix): each for name, each in structure.items()}
-        given = {name: constant_argument(each) if isinstance(each, Tensor) else each for name, each in given.items()}
         (height, depth), stretches = formats[0].block, -(-tokens // TOKENS)
         self._rows, self._columns = m, n = parts.padded_shape
         self._tokens, self._stored = stretches * TOKENS, (given["nnzb"], depth, height)
         given |= {"stretches": stretches, "tokens": self._tokens, "half": self._tokens // 2, "m": m, "n": n}
-        self._given = given | {"over_m": m // NARROW, "over_n": n // NARROW, "wide_m": 2 * m, "wide_n": 2 * n}
+        given |= {"over_m": m // NARROW, "over_n": n // NARROW, "wide_m": 2 * m, "wide_n": 2 * n}
         spec = TiledSpec(formats[0], type_name(parts.indptr.dtype))
-        self._launch = _launch(tiled_sddmm_kernel, spec, parallel)
+        self._launch = Bound(_launch(tiled_sddmm_kernel, spec, parallel), given, ("U", "V", "W", "Q", "Z", "O"))
 
     def __call__(self, u: Tensor, v: Tensor) -> Tensor:
         """(tokens, m) and (tokens, n) to (num_slots,), with whatever products there are at padding."""
         found, half = empty(u, *self._stored), self._tokens // 2
-        own = {
-            "U": compact(padded_rows(padded_rows(u, self._rows, 1), self._tokens, 0)),
-            "V": compact(padded_rows(padded_rows(v, self._columns, 1), self._tokens, 0)),
-            "W": empty(u, half, 2 * self._rows),
-            "Q": empty(u, half, 2 * self._columns),
-            "Z": empty(u, self._columns, self._tokens),
-            "O": found,
-        }
-        self._launch.run(self._given, own)
+        self._launch(
+            compact(padded_rows(padded_rows(u, self._rows, 1), self._tokens, 0)),
+            compact(padded_rows(padded_rows(v, self._columns, 1), self._tokens, 0)),
+            empty(u, half, 2 * self._rows),
+            empty(u, half, 2 * self._columns),
+            empty(u, self._columns, self._tokens),
+            found,
+        )
         return found.view(-1)
 
 

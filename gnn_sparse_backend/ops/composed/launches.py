@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ...compiler.cache.bounded import kept
-from ...compiler.cache.kernel import Kernel
+from ...compiler.cache.kernel import Kernel, constant_argument
 from ..core.ran import Launch
 
 
@@ -26,6 +26,29 @@ class Named(Launch):
     def run(self, *given: Mapping[str, Any]) -> None:
         known = {name: x for each in given for name, x in each.items()}
         self(*(known[name] for name in self._names))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the parameters."""
+        return self._names
+
+
+class Bound:
+    """A launch most of whose arguments are the same at every call. own: the names of the others."""
+
+    __slots__ = ("_arguments", "_launch", "_places")
+
+    def __init__(self, launch: Named, given: Mapping[str, Any], own: tuple[str, ...]) -> None:
+        constant = {name: constant_argument(x) if isinstance(x, Tensor) else x for name, x in given.items()}
+        self._launch, self._places = launch, [launch.names.index(name) for name in own]
+        self._arguments = [None if name in own else constant[name] for name in launch.names]
+
+    def __call__(self, *own: Tensor) -> None:
+        """With the arguments of these names, in their order."""
+        arguments = self._arguments.copy()
+        for at, x in zip(self._places, own):
+            arguments[at] = x
+        self._launch(*arguments)
 
 
 def padded_rows(x: Tensor, length: int, dim: int) -> Tensor:

@@ -27,7 +27,8 @@ from ..core.operands import check_dense
 from ..core.operator import Operator
 from ..core.traced import StructureKind, Traced
 from . import executables_cuda as on_gpu
-from .executables import run_linear, run_spmm
+from .executables import run_spmm
+from .executables_linear import run_linear
 from .executables_sddmm import run_sddmm
 
 

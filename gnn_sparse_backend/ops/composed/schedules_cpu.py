@@ -8,6 +8,7 @@ from typing import TypeAlias
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.codegen import Target, host_target
+from ...compiler.codegen.cpu.llvm_pairs import FEATURES
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program
 from ...compiler.schedules.cpu import CpuSchedule
@@ -149,7 +150,13 @@ def scheduled_sliced(spec: ComposedSpec, parallel: bool, target: Target) -> tupl
             lanes.append((f"sum_{name}_tile_0", CHAINS))
         elif piece.block[0] > 1 and not spec.masked:
             together.append((f"rows_{name}", rows_together(target, piece.block[0])))
-    return program, CpuSchedule(parallel=parallel, together=tuple(together), lanes=tuple(lanes))
+    turned = ("pack_stretch", "unpack_stretch") if spec.turned else ()
+    return program, CpuSchedule(parallel=parallel, together=tuple(together), lanes=tuple(lanes), turned=turned)
+
+
+def turns(dtype: str, target: Target | None = None) -> bool:
+    """Whether what goes by slices of this type is transposed in squares of 16 x 16, which are as many vectors."""
+    return dtype == "float32" and set(FEATURES) <= set((target or host_target()).features)
 
 
 @kept
@@ -203,7 +210,8 @@ def sliced_sddmm_kernel(spec: ComposedSpec, parallel: bool) -> NamedKernel:
 def scheduled_sliced_sddmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[Program, CpuSchedule]:
     """The program and its schedule: each dot product in the lanes of a vector."""
     program = reduce_in_lanes(sliced_sddmm(spec), f"dot_{name_of(0)}", lanes_of(spec.dtype, target))
-    return program, CpuSchedule(parallel=parallel)
+    turned = ("rows_stretch", "columns_stretch") if spec.turned else ()
+    return program, CpuSchedule(parallel=parallel, turned=turned)
 
 
 def takes_tiles(pieces: Sequence[FormatSpec], tokens: int, target: Target | None = None) -> bool:

@@ -23,6 +23,7 @@ class ComposedSpec:
     pieces: formats, in order. dtype: of values and operands. result: of the results. tile: columns that are accumulated
     together. masked: padding is skipped, as operands that may be infinite want it, and not multiplied as zeros. grid:
     matrices of the batch and tiles of columns are a dimension of a GPU's grid. bias: rows begin with a number each.
+    turned: what goes by slices is transposed in squares, and not row by row.
     """
 
     pieces: tuple[FormatSpec, ...]
@@ -33,6 +34,7 @@ class ComposedSpec:
     masked: bool = False
     grid: bool = False
     bias: bool = False
+    turned: bool = False
 
 
 def name_of(number: int) -> str:

@@ -34,6 +34,7 @@ class Slices:
             "num_tasks", "m", "n", "nnz", "tokens", "slices", "row_stretches", "column_stretches"
         )
         self.p, self.wide, index = p, ACCUMULATOR[spec.dtype], spec.index_dtype
+        self.turned = spec.turned
         self.T = p.dense_fixed("T", tasks)
         self.K = p.dense_variable("K", self.T, (slices, slices), "slice_ptr", index)
         self.I, self.N, self.M, self.F = (
@@ -45,7 +46,15 @@ class Slices:
         self.First = p.buffer("First", (self.T, self.K), index)
 
     def stretches(self, name: str, blocks: Axis, axis: Axis, copy: Callable[[Expr, Expr], None]) -> None:
-        """copy(element of the axis, token of the slice) of all, so many elements of a token at once."""
+        """copy(element of the axis, token of the slice) of all, so many elements of a token at once; where these are
+        ``turned``, of all tokens.
+        """
+        if self.turned:
+            with self.p.iterate(name, (blocks,), "S", (f"b_{name}",)) as (block,):
+                names = f"c_{name}", f"l_{name}"
+                with self.p.iterate(f"{name}_stretch", (self.C, self.L), "SS", names) as (c, l):
+                    copy(minimum(block * STRETCH, as_expr(axis.length) - STRETCH) + l, c)
+            return
         with self.p.iterate(name, (blocks, self.C), "SS", (f"b_{name}", f"c_{name}")) as (block, c):
             with self.p.iterate(f"{name}_stretch", (self.L,), "S", (f"l_{name}",)) as (l,):
                 copy(minimum(block * STRETCH, as_expr(axis.length) - STRETCH) + l, c)

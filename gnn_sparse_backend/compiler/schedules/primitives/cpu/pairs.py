@@ -10,7 +10,7 @@ from ....language.axes import StageIError
 from ....language.expr import Cast, Expr, Load
 from ....language.program import Iteration, Store
 from ....position.function import PositionFunction
-from .addresses import address, call, check_rows, rewrite
+from .addresses import NotSo, address, call, check_rows, rewrite
 
 
 def interleave(stage2: PositionFunction, iteration: Iteration) -> PositionFunction:
@@ -98,11 +98,56 @@ def transpose_pairs(stage2: PositionFunction, iteration: Iteration) -> PositionF
     return rewrite(stage2, iteration, 2, change, where)
 
 
-def _plain_stores(iteration: Iteration, where: str) -> list[Store]:
+def transpose_words(stage2: PositionFunction, iteration: Iteration) -> PositionFunction:
+    """Make calls for 16 x 16 numbers of float32 of the loops of an iteration that transposes them.
+
+        for i, j in grid(32, 16):          gsb_pairs_transposed(B[0, 0], B[1, 0], A[0, 0], A[1, 0])
+            B[j, i] = A[i, j]         ->   gsb_pairs_transposed(B[0, 16], B[1, 16], A[16, 0], A[17, 0])
+
+    Preconditions, refused with a StageIError: two spatial axes of multiples of 16, and one store of a number of float32
+    that lies so, its rows along either of them.
+    """
+    where = f"transpose_words: iteration {iteration.name!r}"
+    stores = _plain_stores(iteration, where, "float32")
+    lengths = [axis.length for axis in iteration.axes if isinstance(axis.length, int)]
+    if iteration.kinds != "SS" or len(lengths) != 2 or any(length % pairs.LANES for length in lengths):
+        raise StageIError(f"{where} is not over two axes of multiples of {pairs.LANES}")
+    if len(stores) != 1 or not isinstance(stores[0].value, Load) or stores[0].value.buffer.dtype != "float32":
+        raise StageIError(f"{where} is not one store of a number of float32")
+
+    def change(loop: tirx.For) -> tirx.Stmt:
+        block = blocks(loop)[-1]
+        axes = [(v.var, length) for v, length in zip(block.iter_vars, lengths)]
+        (store,) = nodes(block.body, tirx.BufferStore)
+        source, target = store.value, store.buffer[tuple(store.indices)]
+        try:
+            check_rows(source, axes[0][0], axes[1][0], 1)
+        except NotSo:
+            axes.reverse()
+            check_rows(source, axes[0][0], axes[1][0], 1)
+        (row, down), (column, across) = axes
+        check_rows(target, column, row, 1)
+        found = []
+        for a in range(0, down, pairs.LANES):
+            for b in range(0, across, pairs.LANES):
+                corner = {row: a, column: b}
+                found.append(
+                    call(
+                        pairs.transpose_name(),
+                        *(address(target, corner), address(target, corner | {column: b + 1})),
+                        *(address(source, corner), address(source, corner | {row: a + 1})),
+                    )
+                )
+        return sequence(found)
+
+    return rewrite(stage2, iteration, 1, change, where)
+
+
+def _plain_stores(iteration: Iteration, where: str, dtype: str = "bfloat16") -> list[Store]:
     plain = not iteration.init and iteration.where is None and not iteration.locals and not iteration.fused
     stores = [s for s in iteration.body if isinstance(s, Store)]
-    if not plain or len(stores) != len(iteration.body) or any(s.buffer.dtype != "bfloat16" for s in stores):
-        raise StageIError(f"{where} is more than stores to buffers of bfloat16")
+    if not plain or len(stores) != len(iteration.body) or any(s.buffer.dtype != dtype for s in stores):
+        raise StageIError(f"{where} is more than stores to buffers of {dtype}")
     return stores
 
 
