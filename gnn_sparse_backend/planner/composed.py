@@ -36,6 +36,7 @@ class Rates:
     half: float
     half_single: float
     dense: float = 0.028
+    read: float = 0.0
 
 
 # Fitted on an EPYC with AVX2, two threads: linear layers to 3,072 x 768, 768 x 3,072 and 768 x 768 by 512 (blocks below
@@ -45,10 +46,12 @@ RATES = {
     SPMM: Rates(((8, 0.067), (2, 0.065)), 0.070, 1.5 * 2**20, 0.72, None, 0.4, 0.0, 1.6, 1.5),
 }
 # Likewise of two cores of a Xeon with AVX-512 and AMX, whose rows of 32 tokens are held by 2 MiB of cache.
+# Products `A x` are fitted to logarithms of times and to regret together, on the same set.
 WITH_AVX512 = {
     LINEAR: Rates(
         ((32, 0.018), (16, 0.021), (8, 0.024), (2, 0.05)), 0.046, 512 * 2**10, 0.15, 32, 0.8, 1.1, 1.2, 1.0, 0.0154
     ),
+    SPMM: Rates(((8, 0.038), (2, 0.043)), 0.046, 855 * 2**10, 0.18, None, 1.3, 0.0, 1.14, 1.14, 0.0144, 0.08),
 }
 # Of blocks of bfloat16 on tile registers, on the same Xeon: from so many rows and columns on, for a multiplication, and
 # for an element of the result, in nanoseconds of one thread.
@@ -59,6 +62,7 @@ CALL_NS = 8_000.0
 """A kernel is called (a guess)."""
 # Of a dense product in a half type to one in float32: with instructions for it, and where it is emulated.
 HALF_NATIVE, HALF_EMULATED = 0.25, 5.5
+_BYTES = {"float64": 8, "float32": 4}
 _HALF_FEATURE = {"bfloat16": "avx512bf16", "float16": "avx512fp16"}
 
 
@@ -94,6 +98,7 @@ def predicted(problem: Problem, pieces: Sequence[PieceCount] | None, processor: 
     rates, scale = _rates(problem.kind, processor), 2.0 if problem.dtype == "float64" else 1.0
     if pieces is None:
         work = problem.rows * problem.cols * problem.features * rates.dense * _dense_scale(problem.dtype, processor)
+        work += problem.rows * problem.cols * _BYTES.get(problem.dtype, 2) * rates.read
         return (work / problem.threads + CALL_NS) * 1e-9
     if _on_tiles(problem, pieces, processor):
         (piece,) = pieces
@@ -131,7 +136,7 @@ def _rate(rates: Rates, side: int, problem: Problem) -> float:
     for least, rate in rates.blocks:
         if side >= least:
             return rate * (rates.half if half else 1.0)
-    size = 4 if rates.together else {"float64": 8, "float32": 4}.get(problem.dtype, 2)
+    size = 4 if rates.together else _BYTES.get(problem.dtype, 2)
     held = problem.cols * min(problem.features, rates.together or problem.features) * size
     growth = min(pow(max(1.0, held / rates.cached), rates.growth), MOST_GROWTH)
     return rates.single * growth * (rates.half_single if half else 1.0)
