@@ -183,8 +183,7 @@ def transposed(parts: Decomposition) -> Decomposition:
     """The transpose, decomposed by the same rule into the formats of the transpose; both keep each other."""
 
     def compute() -> Decomposition:
-        rows = parts.rows()
-        order = torch.sort(parts.indices.long() * max(parts.shape[0], 1) + rows).indices
+        rows, order = parts.rows(), _by_columns(parts)
         indptr = prefix_sums(torch.bincount(parts.indices.long(), minlength=parts.shape[1])).to(parts.indptr.dtype)
         indices = rows.index_select(0, order).to(parts.indices.dtype)
         specs = tuple(spec.transposed() for spec in parts.formats)
@@ -204,14 +203,19 @@ def transposed(parts: Decomposition) -> Decomposition:
     return parts._kept("transpose", compute)
 
 
+def _by_columns(parts: Decomposition) -> Tensor:
+    """(coordinates,) their numbers in the order of columns and rows."""
+    return torch.sort(parts.indices.long() * max(parts.shape[0], 1) + parts.rows()).indices
+
+
 def repacking(parts: Decomposition) -> Tensor:
     """(slots of the transpose,) the slot of this one that has the value of each, and their number at padding; int64."""
 
     def compute() -> Tensor:
         other = transposed(parts)
         order = other.facts.get("order")
-        if order is None:  # the other was there first
-            order = at_places(parts.facts["order"])
+        if order is None:  # the other was there first, or has dropped its older facts
+            order = _by_columns(parts)
         source = torch.cat([parts.place.index_select(0, order), parts.place.new_full((1,), parts.num_slots)])
         return source.index_select(0, other.inverse)
 

@@ -14,8 +14,10 @@ from gnn_sparse_backend.compiler.codegen import host_target
 from gnn_sparse_backend.formats import decompose
 from gnn_sparse_backend.formats.composed.decompose import transposed
 from gnn_sparse_backend.formats.composed.spec import parse_formats
+from gnn_sparse_backend.ops.composed.executables_linear import row_linear
 from gnn_sparse_backend.ops.composed.executables_sddmm import run_sddmm
 from gnn_sparse_backend.ops.composed.schedules_cpu import takes_tiles
+from gnn_sparse_backend.structures.derived import MOST_FACTS
 
 FORMATS = (
     ["csr"],
@@ -363,3 +365,22 @@ def test_copies_are_traced_with_their_gradients(copied, of_transpose):
     close(to_x, (2 * dense.T @ (dense @ x)).detach(), torch.float64)
     batch = torch.func.vmap(product, in_dims=(None, 0))(values, torch.stack([x, x]))
     close(batch[1].detach(), y.detach(), torch.float64)
+
+
+def test_more_numbers_of_tokens_than_a_structure_remembers():
+    """What is made for each number of tokens goes at last, and with it what gradients are made of."""
+    dense = matrix(20, 18)
+    parts = decompose(dense, ["bsr(4)", "csr"])
+    values = parts.values_of(dense).float().requires_grad_()
+    filled = parts.to_dense(values.detach().double())
+    for tokens in range(1, MOST_FACTS + 40, 3):
+        for own in (parts, transposed(parts)):
+            row_linear(own, tokens, torch.float32, False, 1, False)
+            row_linear(own, tokens + 1, torch.float32, False, 1, False)
+    assert len(parts.facts) <= MOST_FACTS
+    parts.facts.pop("repacking", None)
+    transposed(parts).facts.clear()
+    x, g = randn(5, 18, dtype=torch.float32).requires_grad_(), randn(5, 20, seed=2, dtype=torch.float32)
+    gsb.composed_linear(parts, values, x).backward(g)
+    close(x.grad, g.double() @ filled, torch.float32)
+    close(values.grad, parts.values_of(g.double().T @ x.detach().double()), torch.float32)
