@@ -45,6 +45,14 @@ KEPT = (
         (("precompute", "X0[i] * X1[i,j] + -1 * X2[j] * X3[l] * X4[i]", ("j",), ("v",), "w"),),
         seed=2,
     ),
+    # lanes over the slots of a matrix that has none
+    Case(
+        "y[i] = A[i,j] * A[i,j]",
+        {"A": "ell"},
+        {"i": 0, "j": 0},
+        (("precompute", "A[i,j]", ("j",), ("v",), "w"), ("parallelize", "v", "lanes", "atomics")),
+        fill=20,
+    ),
     # an expression of numbers alone has no loop at all
     Case("y = X0 * X1 + 2 * X2", {"X0": "dense", "X1": "dense", "X2": "dense"}, {}),
 )

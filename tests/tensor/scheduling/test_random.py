@@ -22,7 +22,7 @@ def cases(draw) -> Case:
 
 @pytest.mark.parametrize("case", KEPT, ids=range(len(KEPT)))
 def test_what_was_wrong_once(case):
-    check(case, ("stage1", "stage3"))
+    check(case, ("stage1", "stage3", "kernel"))
 
 
 @settings(QUIET, max_examples=80)

@@ -38,6 +38,8 @@ def whole_or_part(stage2: PositionFunction, iteration: Iteration, kind: tirx.For
     most = most_of(iteration)
     refuse(f"iteration {iteration.name!r}", "has no number of elements that is known here" if most is None else None)
     assert most is not None
+    if most == 0:  # LLVM makes no vector of nothing
+        return stage2
 
     def change(loop: tirx.For) -> tirx.Stmt:
         whole = tirx.For(loop.loop_var, int64(0), int64(most), kind, loop.body)
