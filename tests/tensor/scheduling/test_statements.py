@@ -322,6 +322,11 @@ OF_ROWS = {
         lambda s: s.split("i", "a", "b", 3)
     ),
     "pos(k, p, A[i,k]): the result of": lambda s: s.pos("k", "p", "A[i,k]"),
+    "divide(i, a, b, 3): the result of": lambda s: s.divide("i", "a", "b", 3),
+    "fuse(i, k, f): the result of": lambda s: s.fuse("i", "k", "f"),
+    "coord(p, k): the result of": lambda s: s.coord("p", "k"),
+    "unroll(j): the result of": lambda s: s.unroll("j"),
+    "bound(j, b, 9, 'exact'): the result of": lambda s: s.bound("j", "b", 9),
     "parallelize(k, 'threads', 'none'): of a result that is put together, the outermost loop runs on threads": (
         lambda s: s.parallelize("k", "threads")
     ),
