@@ -138,10 +138,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _studies(options: argparse.Namespace, console: Console) -> int:
-    """Write ``tensor_algebra_studies.json``. 1 if an answer was wrong, else 0."""
+    """Write ``tensor_algebra_studies.json`` and ``.png``. 1 if an answer was wrong, else 0."""
     found = {"machine": machine.describe(options.threads), **studies.run(options.scale, options.budget, options.seed)}
     console.print(studies.markdown(found), markup=False)
-    machine.write_json(options.out / "tensor_algebra_studies.json", found)
+    path = machine.write_json(options.out / "tensor_algebra_studies.json", found)
+    drawn = report.draw_ratios(
+        studies.panels(found), "input", path.with_suffix(".png"), "times as long as the fastest schedule"
+    )
+    console.print(f"written: {path}, {drawn}")
     return int(any(cell["wrong"] for cells in found["studies"].values() for cell in cells))
 
 

@@ -220,3 +220,14 @@ def markdown(results: Mapping) -> str:
             lines.append(f"| {schedule} | " + " | ".join(row) + " |")
         lines.append("")
     return "\n".join(lines)
+
+
+def panels(results: Mapping) -> report.Panels:
+    """A panel for each study and a line for each schedule: how many times as long as the fastest it takes."""
+    found: dict[str, dict[str, list]] = {}
+    for name, cells in results["studies"].items():
+        lines = found.setdefault(STUDIES[name].title, {})
+        for cell in cells:
+            for schedule, seconds in cell["seconds"].items():
+                lines.setdefault(schedule, []).append((cell["input"], seconds / cell["seconds"][cell["winner"]]))
+    return found

@@ -88,7 +88,7 @@ def finish(report: dict, panels: Panels, name: str, xlabel: str, out: Path, cons
     console.print(f"written: {path}, {draw_ratios(panels, xlabel, out / f'{name}.png')}")
 
 
-def draw_ratios(panels: Panels, xlabel: str, path: Path) -> Path:
+def draw_ratios(panels: Panels, xlabel: str, path: Path, ylabel: str = "best peer / ours") -> Path:
     """A panel per title with a line per label: ratios, on a logarithmic scale with 1 marked. Returns the path."""
     import matplotlib
 
@@ -98,12 +98,12 @@ def draw_ratios(panels: Panels, xlabel: str, path: Path) -> Path:
     rows = max(1, -(-len(panels) // 4))
     columns = max(1, -(-len(panels) // rows))
     figure, axes = pyplot.subplots(rows, columns, figsize=(4.2 * columns, 4 * rows), sharey=True, squeeze=False)
-    values = list(dict.fromkeys(x for lines in panels.values() for points in lines.values() for x, _ in points))
-    if all(isinstance(x, (int, float)) for x in values):
-        values.sort()
     for panel in axes.flat[len(panels) :]:
         panel.set_visible(False)
     for panel, (title, lines) in zip(axes.flat, panels.items()):
+        values = list(dict.fromkeys(x for points in lines.values() for x, _ in points))
+        if all(isinstance(x, (int, float)) for x in values):
+            values.sort()
         for label, points in lines.items():
             if points:
                 panel.plot([values.index(x) for x, _ in points], [y for _, y in points], marker="o", label=label)
@@ -116,7 +116,7 @@ def draw_ratios(panels: Panels, xlabel: str, path: Path) -> Path:
         if any(lines.values()):
             panel.legend(fontsize="small")
     for first in axes[:, 0]:
-        first.set_ylabel("best peer / ours")
+        first.set_ylabel(ylabel)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.tight_layout()
     figure.savefig(path, dpi=120)

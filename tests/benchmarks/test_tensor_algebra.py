@@ -97,6 +97,7 @@ def test_the_command(tmp_path, capsys):
 def test_schedules_of_the_studies_are_right(tmp_path):
     arguments = ["--parts", "studies", "--scale", "0.01", "--budget", "0.2", "--out", str(tmp_path)]
     assert tensor_algebra.main(arguments) == 0
+    assert (tmp_path / "tensor_algebra_studies.png").stat().st_size > 10_000
     found = json.loads((tmp_path / "tensor_algebra_studies.json").read_text())
     assert set(found["studies"]) == set(studies.STUDIES) and set(found["gpu"]) == {"sm_80", "sm_90"}
     for name, cells in found["studies"].items():
