@@ -107,8 +107,11 @@ def attention_gradients(
     def keep(task: _Task, out: Tensor) -> None:
         x, first = operands[task.number], same[task.number]
         gradient = fit_gradient(task.plan, out, task.place, x.shape).to(x.dtype)
-        # in place: all of these were made here
-        found[first] = gradient if found[first] is None else found[first].add_(gradient)
+        before = found[first]
+        if before is None:
+            found[first] = gradient
+        else:  # all of these were made here; one that is broadcast along features has no memory for each
+            found[first] = before.add_(gradient) if before.is_contiguous() else before + gradient
 
     for task, out in zip(plan.together if plan.once else plan.rows, sums):
         keep(task, out.view(out.shape[0], *task.dims))
