@@ -228,9 +228,12 @@ class LoopWriter(Declared):
         then(env.replaced(settled=True, sinks={**env.sinks, target: lambda inner: (parts, (inner.known[loop.name],))}))
         sum = self.p.local(self.fresh("Sum"), (self.one,), self.dtype)
         name = self.fresh("part")
+        if not unit:  # an init is for shuffles: TVM does not part one from its loop beside every sparse result
+            sum[0] = self.constant(0)
         with self.p.iterate(name, (axis,), "R", (self.fresh("c"),)) as (c,):
-            with self.p.init():
-                sum[0] = self.constant(0)
+            if unit:
+                with self.p.init():
+                    sum[0] = self.constant(0)
             sum[0] = sum[0] + parts[c]
         if not unit:
             self.add(target, env, sum[0])

@@ -53,6 +53,15 @@ KEPT = (
         (("precompute", "A[i,j]", ("j",), ("v",), "w"), ("parallelize", "v", "lanes", "atomics")),
         fill=20,
     ),
+    # parts of a sum beside a result that is stored sparse
+    Case(
+        "y[i] = 2 * relu(X0[i]) * X1[k]",
+        {"X0": ("compressed",), "X1": "dense"},
+        {"i": 4, "k": 3},
+        (("parallelize", "k", "threads", "parallel_reduction"),),
+        fill=20,
+        seed=3,
+    ),
     # an expression of numbers alone has no loop at all
     Case("y = X0 * X1 + 2 * X2", {"X0": "dense", "X1": "dense", "X2": "dense"}, {}),
 )
