@@ -113,18 +113,17 @@ def _mask(parts: Decomposition, piece: Piece) -> Tensor:
 
 def values_of(parts: Decomposition, packed: Tensor, what: str, some: Some = None) -> dict[str, Tensor]:
     """The values of the pieces, (batch, num_slots) or (num_slots,), by the names of the parameters."""
-    given = {f"{what}_{name_of(0)}": packed[..., :0]} if begins_apart(parts, some) else {}
-    return given | {
-        f"{what}_{name}": packed[..., piece.start : piece.start + piece.num_slots].unflatten(-1, piece.stored)
-        for name, _, piece in named_pieces(parts, some)
+    return {
+        f"{what}_{name}": packed[..., first:end].unflatten(-1, stored)
+        for name, first, end, stored in slots_of(parts, some)
     }
 
 
-def slots_of(parts: Decomposition) -> list[tuple[str, int, int, tuple[int, ...]]]:
+def slots_of(parts: Decomposition, some: Some = None) -> list[tuple[str, int, int, tuple[int, ...]]]:
     """(name in a kernel, first slot, the one after the last, shape) of the values of each piece."""
-    found = [(name_of(0), 0, 0, (0,))] if begins_apart(parts) else []
+    found = [(name_of(0), 0, 0, (0,))] if begins_apart(parts, some) else []
     return found + [
-        (name, piece.start, piece.start + piece.num_slots, piece.stored) for name, _, piece in named_pieces(parts)
+        (name, piece.start, piece.start + piece.num_slots, piece.stored) for name, _, piece in named_pieces(parts, some)
     ]
 
 

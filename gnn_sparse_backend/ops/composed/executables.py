@@ -57,7 +57,7 @@ def run_spmm(parts: Decomposition, packed: Tensor, x: Tensor) -> Tensor:
     values, x = (packed, x) if batched else (packed[None], x[None])
     batch, features = x.shape[0], x.shape[2]
     rows, columns = parts.padded_shape
-    result = result_type(parts, x)
+    result = result_type(parts, x.dtype)
     y = empty(x, batch, rows, features, dtype=result)
     if not y.numel():
         return plain(y, parts.shape[0], batched, x.dtype)
@@ -184,10 +184,9 @@ def shares(count: int, tasks: int, dtype: torch.dtype) -> Tensor:
     return (torch.arange(tasks + 1) * count // tasks).to(dtype)
 
 
-def result_type(parts: Decomposition, x: Tensor) -> torch.dtype:
+def result_type(parts: Decomposition, dtype: torch.dtype) -> torch.dtype:
     """What kernels store: what several pieces add up in a half type would be rounded after each."""
-    wide = WIDE.get(type_name(x.dtype))
-    return x.dtype if wide is None or len(formats_of(parts)) == 1 else wide
+    return dtype if len(formats_of(parts)) == 1 else WIDE.get(type_name(dtype), dtype)
 
 
 def is_masked(parts: Decomposition, x: Tensor) -> bool:

@@ -65,7 +65,7 @@ def run_spmm(parts: Decomposition, packed: Tensor, x: Tensor, arch: str, tokens:
     if tokens and rest:
         x = x.transpose(1, 2)
     x = padded_rows(x, columns, 2 if by_tokens else 1)
-    result = result_type(parts, x)
+    result = result_type(parts, x.dtype)
     shape = (batch, features, rows) if by_tokens else (batch, rows, features)
     if not batch * rows * features:
         y = x.new_empty(shape)

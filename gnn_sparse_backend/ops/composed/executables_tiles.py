@@ -23,7 +23,6 @@ from .schedules_cpu import (
     NamedKernel,
     takes_tiles,
     tiled_kernel,
-    tiled_kernel_of_few,
     tiled_sddmm_kernel,
 )
 
@@ -52,7 +51,7 @@ class TiledLinear:
         given["First"] = first = first_tokens(tokens, TOKENS, index)
         given |= {"stretches": first.numel(), "m": self._rows, "n": self._columns, "tokens": tokens}
         few = blocks * depth * height * 2 <= PACKED_ALONE  # two bytes each
-        launch = _launch(tiled_kernel_of_few if few else tiled_kernel, spec, parallel)
+        launch = _launch(tiled_kernel, spec, parallel, few)
         self._launch = Bound(launch, given, ("A", "X", "W", "Y", *(("B",) if bias else ())))
 
     def __call__(self, packed: Tensor, x: Tensor, bias: Tensor | None, rows: int) -> Tensor:
@@ -114,5 +113,5 @@ def tiled_linear(parts: Decomposition, tokens: int, bias: bool, parallel: bool) 
 
 
 @kept
-def _launch(make: Callable[[TiledSpec, bool], NamedKernel], spec: TiledSpec, parallel: bool) -> Named:
-    return Named(*make(spec, parallel), f"{spec.piece}, AMX tiles, {in_threads(parallel)}, by rules")
+def _launch(make: Callable[..., NamedKernel], spec: TiledSpec, parallel: bool, *more: bool) -> Named:
+    return Named(*make(spec, parallel, *more), f"{spec.piece}, AMX tiles, {in_threads(parallel)}, by rules")

@@ -160,15 +160,9 @@ def turns(dtype: str, target: Target | None = None) -> bool:
 
 
 @kept
-def tiled_kernel(spec: TiledSpec, parallel: bool) -> NamedKernel:
-    """The kernel of `programs.tiled`."""
-    return _compiled(*scheduled_tiled(spec, parallel, False))
-
-
-@kept
-def tiled_kernel_of_few(spec: TiledSpec, parallel: bool) -> NamedKernel:
-    """The same for weights of at most `PACKED_ALONE` bytes."""
-    return _compiled(*scheduled_tiled(spec, parallel, True))
+def tiled_kernel(spec: TiledSpec, parallel: bool, few: bool) -> NamedKernel:
+    """The kernel of `programs.tiled`. few: for weights of at most `PACKED_ALONE` bytes."""
+    return _compiled(*scheduled_tiled(spec, parallel, few))
 
 
 PACKED_ALONE = 1 << 20

@@ -21,9 +21,9 @@ from ..storage.stored import Stored
 from ..storage.structure import LevelArrays, Structure, dense_levels
 from ..storage.values import Values, argument, empty_like, is_tensor, to_dtype, zeros_like
 from .assembled.appended import ENDS, PLACES, ROOM
-from .assembled.assembly import COUNT, INDICES, OFFSETS, VALUES
+from .assembled.assembly import COUNT, FIRST, INDICES, OFFSETS, SHARES, VALUES
 from .assembled.order import Order
-from .assembled.workspace import FIRST, SHARES, WORD
+from .assembled.workspace import WORD
 from .declared import Written
 from .notation import Statement
 from .result import Kept, accumulator

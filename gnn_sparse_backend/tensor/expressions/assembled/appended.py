@@ -14,7 +14,6 @@ from ..notation import Access
 from ..terms import Operand, Term
 from .assembly import Assembly
 from .order import Order, along
-from .workspace import FIRST, SHARES
 
 ROOM, PLACES, ENDS = "room", "places", "ends"
 
@@ -44,10 +43,8 @@ class Appended(Assembly):
 
     def run(self) -> Written:
         """The program."""
-        group, count = self.axis("groups"), self.size("rows")
-        rows = self.p.dense_variable(self.fresh("R"), group, (count, count), self.array(SHARES), "int64")
+        group, rows, first = self.shares()
         self.declare_result((group,))
-        first = self.p.buffer(self.named("First", FIRST), (group,), "int64")
         ends = self.p.buffer(self.named("Ends", ENDS), (group, rows), "int64")
         names = [self.fresh(name) for name in "gr"]
         with self.p.iterate(self.fresh("Shares"), (group,), "S", names[:1]) as (g,):

@@ -18,6 +18,7 @@ from ..walks import At, Walks
 from .order import Order
 
 COUNT, OFFSETS, INDICES, VALUES = "count", "offsets", "indices", ""
+FIRST, SHARES = "first", "shares"
 """What a parameter is that no operand has."""
 Row = tuple[Expr, ...]
 """What stands for a row in an access."""
@@ -82,6 +83,12 @@ class Assembly(Declared):
         name = self.fresh(what)
         self.arrays[name] = (-1, 0, what)
         return name
+
+    def shares(self) -> tuple[Axis, Axis, BufferHandle]:
+        """Shares of the rows, one for each thread; the rows of a share, and the number of its first."""
+        group, count = self.axis("groups"), self.size("rows")
+        rows = self.p.dense_variable(self.fresh("R"), group, (count, count), self.array(SHARES), "int64")
+        return group, rows, self.p.buffer(self.named("First", FIRST), (group,), "int64")
 
     def declare_result(self, rows: tuple[Axis, ...]) -> None:
         """The counts of rows, or offsets, coordinates and values; rows: their axis, and those above it."""

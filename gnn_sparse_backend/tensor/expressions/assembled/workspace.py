@@ -25,7 +25,6 @@ WORD = 32
 """Columns of a set: bits of a word."""
 PAIRS = 12
 """Elements are compared in so many pairs in the time of looking at one set of sets."""
-FIRST, SHARES = "first", "shares"
 
 
 class Workspace(Assembly):
@@ -33,11 +32,9 @@ class Workspace(Assembly):
 
     def run(self) -> Written:
         """The program."""
-        self.group, self.columns = self.axis("groups"), self.axis("columns")
-        count = self.size("rows")
-        rows = self.p.dense_variable(self.fresh("R"), self.group, (count, count), self.array(SHARES), "int64")
+        self.group, rows, first = self.shares()
+        self.columns = self.axis("columns")
         self.declare_result((self.group, rows))
-        first = self.p.buffer(self.named("First", FIRST), (self.group,), "int64")
         if self.filling:
             self.words = self.workspace("Words", self.axis("words"), "uint32")
             self.sets_above = self.axis("above")
