@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import json
 import os
-import resource
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +17,7 @@ from torch.nn.functional import cross_entropy
 
 import gnn_sparse_backend as gsb
 from benchmarks.partitioned.graphs import CLASSES
+from benchmarks.support.memory import peak
 from gnn_sparse_backend.distributed import DistGraph, halo_exchange, mean_loss
 from gnn_sparse_backend.distributed.operators import after_halo
 from gnn_sparse_backend.ops.core.partitioned import Partitioned
@@ -142,7 +142,7 @@ def run(
         "epochs": measured[WARM:],
         "sent": sum(each.forward + each.backward for each in part.traffic.values()) / (WARM + epochs),
         "wire": _wire(part, layer, widths, epochs) if count > 1 else 0.0,
-        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak": peak(),
         "rows": part.shape[0],
         "edges": part.num_edges,
         "inner": part.inner.num_edges,
