@@ -26,7 +26,7 @@ def check_merged(it: Iteration, where: str) -> None:
 def check_bounds(bounds: Bounds, it: Iteration, where: str) -> None:
     """Raise StageIError unless an iteration can visit a part of an axis."""
     axis, reason = bounds.axis, None
-    if axis not in it.axes or any(axis in group for group in it.fused) or it.merged:
+    if axis not in it.axes or any(axis in group for group in it.fused):
         reason = "which it does not visit by a loop of its own"
     elif [b.axis for b in it.bounds].count(axis) > 1:
         reason = "which has bounds already"

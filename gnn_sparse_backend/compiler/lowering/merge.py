@@ -1,6 +1,6 @@
 """The loops of a merged iteration: its sparse axes are walked together, each from its first element on.
 
-For A + B of two rows, whose elements lie in [at_A, end_A) and [at_B, end_B):
+For A + B of two rows, whose elements, as far as their coordinates are visited, lie in [at_A, end_A) and [at_B, end_B):
 
     while at_A < end_A and at_B < end_B:
         j = min(JA[at_A], JB[at_B])
@@ -23,9 +23,9 @@ from tvm.tirx.script import builder as T
 
 from ..language.axes import Axis, given
 from ..language.operands import operands
-from ..language.program import Case, Iteration, Point, Store
+from ..language.program import Bounds, Case, Iteration, Point, Store
 from .scope import Scope, index
-from .translate import locate, parent_offset, scalar, value
+from .translate import locate, parent_offset, scalar, value, visited
 
 ZERO = index(0)
 Body = Callable[[tuple["Store | Iteration", ...], Scope], None]
@@ -34,7 +34,8 @@ Body = Callable[[tuple["Store | Iteration", ...], Scope], None]
 
 @dataclass(frozen=True)
 class _Cursor:
-    """Where the walk along an axis is: offsets of the element it is at, of the first and of the end, in cells."""
+    """Where the walk along an axis is: offsets of the element it is at and of the end, in cells; and of the first that
+    there is under the element above."""
 
     axis: Axis
     first: tirx.Expr
@@ -70,22 +71,27 @@ class _Walk:
             a: [scalar(f"{a.name}_{part}") for part in ("at", "end", "here")] for a in dict.fromkeys(together)
         }
         self.coordinate = scalar(f"{it.variables[0].name}_here")
+        self.bounds = it.bounds_of(it.axes[0])
         self.ranges = {a: self._range(a) for a in dict.fromkeys(a for point in it.points for a in point.axes)}
 
-    def _range(self, axis: Axis) -> tuple[tirx.Expr, tirx.Expr]:
-        """(first offset, count) of the elements that are walked."""
+    def _range(self, axis: Axis) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr]:
+        """(first offset under the element above, how many are passed over, count) of the elements that are walked."""
         above = axis.chain[:-1]
         positions, found = locate(above, self.operands[axis].indices[:-1], self.scope)
         start, count = self.scope.slots(axis, parent_offset(axis, positions, self.scope))
-        if found is None:
-            return start, count
-        return tirx.if_then_else(found, start, ZERO), tirx.if_then_else(found, count, ZERO)
+        if found is not None:
+            start, count = tirx.if_then_else(found, start, ZERO), tirx.if_then_else(found, count, ZERO)
+        if self.bounds is None:
+            return start, ZERO, count
+        # positions of the dense axis are the coordinates of the others
+        bounds = Bounds(axis, self.bounds.low, self.bounds.high, "coordinate")
+        return start, *visited(axis, bounds, self.scope, (start, count))
 
     def begin(self) -> None:
         for axis, (at, end, _) in self.cells.items():
-            start, count = self.ranges[axis]
-            T.buffer_store(at, start, [ZERO])
-            T.buffer_store(end, start + count, [ZERO])
+            start, passed, count = self.ranges[axis]
+            T.buffer_store(at, start + passed, [ZERO])
+            T.buffer_store(end, start + passed + count, [ZERO])
 
     def point(self, point: Point) -> None:
         cursors = [_Cursor(a, self.ranges[a][0], *self.cells[a]) for a in point.axes if a in self.cells]
@@ -97,8 +103,7 @@ class _Walk:
             self._together(point, cursors)
 
     def _alone(self, axis: Axis, point: Point) -> None:
-        first, count = self.ranges[axis]
-        passed = index(0)
+        first, passed, count = self.ranges[axis]
         if axis in self.cells:
             at, end, _ = self.cells[axis]
             passed, count = at[ZERO] - first, end[ZERO] - at[ZERO]
@@ -119,12 +124,15 @@ class _Walk:
 
     def _every(self, point: Point, cursors: list[_Cursor]) -> None:
         dense = self.it.axes[0]
-        with T.serial(0, self.scope.size(dense.length)) as step:
+        first, count = ZERO, self.scope.size(dense.length)
+        if self.bounds is not None:
+            first, count = visited(dense, self.bounds, self.scope)
+        with T.serial(0, count) as step:
             IRBuilder.name(dense.name.lower(), step)
             for cursor in cursors:  # one that has ended is at no coordinate
                 here = tirx.if_then_else(cursor.more, self._at(cursor), index(-1))
                 T.buffer_store(cursor.coordinate, here, [ZERO])
-            self._visit(point, cursors, step)
+            self._visit(point, cursors, first + step)
 
     def _at(self, cursor: _Cursor) -> tirx.Expr:
         return self.scope.load(given(cursor.axis.indices), cursor.at[ZERO])

@@ -360,10 +360,15 @@ def owner(axis: Axis, at: tirx.Expr, scope: Scope) -> tirx.Expr:
     return cell[index(0)]
 
 
-def visited(axis: Axis, bounds: Bounds, scope: Scope) -> tuple[tirx.Expr, tirx.Expr]:
-    """(first position, count) of what is visited of an axis within bounds, kept in cells where it takes reading."""
+def visited(
+    axis: Axis, bounds: Bounds, scope: Scope, under: tuple[tirx.Expr, tirx.Expr] | None = None
+) -> tuple[tirx.Expr, tirx.Expr]:
+    """(first position, count) of what is visited of an axis within bounds, kept in cells where it takes reading.
+
+    under: (first offset, count) of the axis under the element above; None where that is being visited.
+    """
     low, high = value(bounds.low, scope), value(bounds.high, scope)
-    start, count = scope.slots(axis)
+    start, count = scope.slots(axis) if under is None else under
     places = tirx.max(low, index(0)), tirx.min(high, count)
     searched = _bounds(axis.name) if bounds.by == "coordinate" and axis.is_sparse else None
     reads = [searched is not None or bool(nodes(e, (tvm.ir.TensorLoad, tvm.ir.Call))) for e in places]

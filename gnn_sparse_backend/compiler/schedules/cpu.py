@@ -19,6 +19,7 @@ from .primitives.cpu.pairs import interleave, transpose_pairs, transpose_words
 from .primitives.cpu.prefetch import prefetch_gather
 from .primitives.cpu.unroll_and_jam import jam
 from .primitives.shared.local_memory import locals_on_stack
+from .primitives.shared.whole import KINDS, whole_or_part
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class CpuSchedule:
         interleaved, transposed: iterations that put rows in pairs, and that transpose pairs (`primitives.cpu.pairs`).
         turned: iterations that transpose numbers of float32 (likewise).
         brief: iterations whose exponentials are rounded to bfloat16 (`primitives.cpu.brief_exponentials`).
+        unrolled: iterations over one axis whose elements are written out, of which there are a fixed number at most.
     """
 
     parallel: bool = True
@@ -65,6 +67,7 @@ class CpuSchedule:
     turned: tuple[str, ...] = ()
     brief: tuple[str, ...] = ()
     alone: tuple[str, ...] = ()
+    unrolled: tuple[str, ...] = ()
 
     def prepare(self, program: Program) -> Program:
         """What the schedule wants done in coordinate space: nothing."""
@@ -98,6 +101,8 @@ class CpuSchedule:
             stage2 = transpose_words(stage2, stage2.program.iteration(name))
         for name in self.brief:
             stage2 = brief_exponentials(stage2, stage2.program.iteration(name))
+        for name in self.unrolled:
+            stage2 = whole_or_part(stage2, stage2.program.iteration(name), KINDS["unrolled"])
         if self.tiles:
             stage2 = amx_tiles(stage2, self.tiles)
         stage2 = locals_on_stack(stage2)

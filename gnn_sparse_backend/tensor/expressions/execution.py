@@ -39,14 +39,16 @@ class Counted:
 
     Attributes:
         written: the program that counts the elements of each row.
-        order: of the indices.
+        order: of the loops.
         index_dtype: of the offsets and coordinates of the result.
+        turns: how many values the outermost loop has; None where it is one over the rows.
     """
 
     written: Written
     kernel: CompiledKernel
     order: Order
     index_dtype: str
+    turns: Expr | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,12 +131,15 @@ def _counted(
     plan: Plan, counted: Counted, operands: Mapping[str, Stored], sizes: Mapping[str, int], extents: list[int]
 ) -> tuple[np.ndarray, np.ndarray, Values]:
     """Offsets, coordinates and values: rows are counted, added up to where they begin, and filled."""
-    rows = int(np.prod(extents[:-1], dtype=np.int64))
-    groups, above = max(1, min(num_threads(), rows)), extents[-1] // WORD**2 + 1
-    shares = np.arange(groups + 1) * rows // groups
+    rows = turns = int(np.prod(extents[:-1], dtype=np.int64))
+    if counted.turns is not None:
+        structures = _structures(plan, operands)
+        turns = evaluated(counted.turns, lambda name: _size(name, counted.written, structures, sizes, {}))
+    groups, above = max(1, min(num_threads(), turns)), extents[-1] // WORD**2 + 1
+    shares = np.arange(groups + 1) * turns // groups
     own: dict[str, Any] = {
         **{"rows": rows, "groups": groups, "above": above, "words": above * WORD, "columns": above * WORD**2},
-        **{SHARES: shares, FIRST: shares[:-1].copy(), COUNT: np.empty(rows, np.int64)},
+        **{"turns": turns, SHARES: shares, FIRST: shares[:-1].copy(), COUNT: np.empty(rows, np.int64)},
     }
     counted.kernel(*arguments(plan, counted.written, operands, sizes, own))
     total = int(own[COUNT].sum())
@@ -143,9 +148,9 @@ def _counted(
     offsets = np.empty(rows + 1, counted.index_dtype)
     offsets[0] = 0
     np.cumsum(own[COUNT], dtype=offsets.dtype, out=offsets[1:])
-    # threads get as many elements each
-    shares = _shares(offsets, groups)
-    own |= {SHARES: shares, FIRST: shares[:-1].copy()}
+    if counted.turns is None:  # threads get as many elements each
+        shares = _shares(offsets, groups)
+        own |= {SHARES: shares, FIRST: shares[:-1].copy()}
     indices = empty_like(offsets, total)
     own |= {"elements": total, OFFSETS: offsets, INDICES: indices, VALUES: values}
     plan.kernel(*arguments(plan, plan.written, operands, sizes, own))
@@ -165,7 +170,7 @@ def _once(
     indices = empty_like(np.empty(0, once.index_dtype), int(room[-1]))
     values = empty_like(_example(plan, operands), int(room[-1]))
     ends = np.empty(rows, np.int64)
-    own: dict[str, Any] = {"rows": rows, "groups": len(shares) - 1, SHARES: shares, FIRST: shares[:-1].copy()}
+    own: dict[str, Any] = {"turns": rows, "groups": len(shares) - 1, SHARES: shares, FIRST: shares[:-1].copy()}
     own |= {ROOM: room, PLACES: int(room[-1]), ENDS: ends, INDICES: indices, VALUES: values}
     plan.kernel(*arguments(plan, plan.written, operands, sizes, own))
     counts = [int(ends[last - 1]) if last > first else 0 for first, last in pairwise(shares)]
@@ -222,9 +227,7 @@ def arguments(
     plan: Plan, written: Written, operands: Mapping[str, Stored], sizes: Mapping[str, int], own: Mapping[str, Any]
 ) -> list[Any]:
     """What the parameters of a program are; own: those that no operand has."""
-    structures = {
-        operand.structure: operands[name].structure for name, operand in plan.operands.items() if operand.is_sparse
-    }
+    structures = _structures(plan, operands)
 
     def of(name: str) -> Any:
         if name in written.sizes:
@@ -253,6 +256,10 @@ def arguments(
         return values.reshape(_shape_of(written, name, stored.structure))
 
     return [of(name) for name in written.program.parameter_names]
+
+
+def _structures(plan: Plan, operands: Mapping[str, Stored]) -> dict[int, Structure]:
+    return {operand.structure: operands[name].structure for name, operand in plan.operands.items() if operand.is_sparse}
 
 
 def _size(

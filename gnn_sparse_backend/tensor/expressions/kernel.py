@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ...compiler import CpuSchedule, Program, compile_program
-from ...compiler import Kernel as CompiledKernel
+from ...compiler import Program, compile_program
 from ...compiler.cache.bounded import shared
 from ..storage.format import Format, as_format, dense
 from ..storage.stored import GivenFormat, Stored
-from .assembled.appended import Appended, limits
-from .assembled.assembly import Assembly
+from .assembled.appended import limits
 from .assembled.order import Order, assembled_order, conversions, modes_of
-from .assembled.workspace import Workspace
+from .assembled.programs import assemblies
 from .calls import Call, Last
-from .declared import Written
-from .execution import Counted, Once, Plan, assembled
+from .execution import Counted, Once, Plan, Promise, assembled
 from .notation import Statement, accesses
 from .program import write
 from .registers import Traits, scheduled
-from .result import accumulator, dtype_of, is_assembled, structure_of
+from .result import dtype_of, is_assembled, structure_of
 from .specs import extents_of, specs_of
 from .terms import Operand, Term, terms_of
 
@@ -148,22 +145,20 @@ def assembling(
     dtype: str,
     converted: Mapping[str, Format],
     order: Order,
+    promises: tuple[Promise, ...] = (),
     parallel: bool = True,
 ) -> TensorKernel:
     """The kernel of a result that is put together, in loops of an order. parallel: threads have shares of the rows."""
     index_dtype = max(operand.index_dtype for operand in specs.values())
-    most = limits(terms, specs, order)
-    writer = Appended if most else Workspace if order.workspace else Assembly
-
-    def made(filling: bool) -> tuple[Written, CompiledKernel]:
-        written = writer(statement, terms, specs, order, accumulator(dtype), index_dtype, filling).run()
-        return written, compile_program(written.program, CpuSchedule(parallel))
-
-    own = Once(most, order, index_dtype) if most else Counted(*made(filling=False), order, index_dtype)
-    filling, fill = made(filling=True)
+    found = assemblies(statement, terms, specs, dtype, order)
+    programs = [(each.written, compile_program(each.written.program, each.schedule(parallel))) for each in found]
+    if len(programs) == 1:
+        own: Once | Counted = Once(limits(terms, specs, order), order, index_dtype)
+    else:
+        own = Counted(*programs[0], order, index_dtype, found[0].turns)
     modes = tuple(statement.result.indices.index(index) for index in order.result)
     natural = Format(("dense",) * (len(modes) - 1) + ("compressed",), modes)
-    plan = Plan(statement, terms, specs, None, dtype, {}, filling, fill, own, converted)
+    plan = Plan(statement, terms, specs, None, dtype, order.static, *programs[-1], own, converted, promises)
     return TensorKernel(plan, natural if wanted is None else wanted)
 
 

@@ -4,83 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn
+from functools import cached_property
 
-from ...compiler import LoopSchedule, Program
+from ...compiler import LoopSchedule, Program, StageIError
+from ...compiler.schedules.primitives.shared.whole import most_of
 from ..errors import ScheduleError
-from ..expressions.assembled.assembly import Assembly
 from ..expressions.assembled.order import Order, along, sparse_accesses
-from ..expressions.assembled.workspace import Workspace
+from ..expressions.assembled.programs import Assembling, assemblies
 from ..expressions.kernel import TensorKernel, assembling
+from ..expressions.loops.provenance import Bound, above, below
 from ..expressions.notation import written
-from ..expressions.result import accumulator
 from ..expressions.terms import Term
 from . import commands
 from .nest import Assign, Loop, Nest
 from .statement import Source, Statement
 from .workspaces import products_in
 
-NO_ORDER = Order((), (), False)
-
 
 @dataclass(frozen=True, eq=False)
 class AssembledStatement(Statement):
     """A statement with a sparse result that has coordinates of its own, made by `statement`.
 
-    Elements are counted first, then filled, in the same loops, so these have an order in which rows are complete one
-    after the other. `reorder`, `precompute` of all that is summed and `parallelize` of the outermost loop apply; the
-    other commands raise ScheduleError.
+    Elements are counted first, then filled, in the same loops, so rows are outermost. The columns of a row are met in
+    order, and written one behind the other, or the row is summed in a workspace.
 
     Attributes:
-        order: of the loops.
-        workspace: what was precomputed: the index where it is filled, and the name.
-        threads: the outermost loop runs on them.
+        workspace: its name, of one that was asked for.
     """
 
-    order: Order = NO_ORDER
-    workspace: tuple[str, str] | None = None
-    threads: bool = False
-
-    def split(self, i: str, outer: str, inner: str, size: int) -> Statement:
-        self._refuse(f"split({i}, {outer}, {inner}, {size})")
-
-    def divide(self, i: str, outer: str, inner: str, parts: int) -> Statement:
-        self._refuse(f"divide({i}, {outer}, {inner}, {parts})")
-
-    def fuse(self, i: str, j: str, fused: str) -> Statement:
-        self._refuse(f"fuse({i}, {j}, {fused})")
+    workspace: str = ""
 
     def pos(self, i: str, p: str, access: str) -> Statement:
-        self._refuse(f"pos({i}, {p}, {access})")
-
-    def coord(self, p: str, i: str) -> Statement:
-        self._refuse(f"coord({p}, {i})")
-
-    def unroll(self, i: str) -> Statement:
-        self._refuse(f"unroll({i})")
-
-    def bound(self, i: str, bounded: str, extent: int, kind: str = "exact") -> Statement:
-        self._refuse(f"bound({i}, {bounded}, {extent}, {kind!r})")
-
-    def reorder(self, *order: str) -> Statement:
-        """Loops in another order, in which operands are stored and rows are complete one after the other."""
-        said = f"reorder({', '.join(map(str, order))})"
-        commands.texts(said, *order)
-        if self.threads or self.workspace:
-            commands.refuse(said, "give this command before precompute and parallelize")
-        loops = tuple(loop.name for loop in commands.reorder(self.nests, order)[0].loops)
-        source, indices = self.source, self.source.notation.result.indices
-        for access in sparse_accesses(source.terms, source.operands):
-            chain = [loops.index(index) for index in along(access, source.operands[access.name].format)]
-            if chain != sorted(chain):
-                stored = ", ".join(along(access, source.operands[access.name].format))
-                commands.refuse(said, f"{access} is stored by {stored}, in this order; convert it, or keep the loops")
-        result = tuple(index for index in loops if index in indices)
-        if loops[: len(result) - 1] != result[:-1]:
-            summed = next(index for index in loops if index not in indices)
-            commands.refuse(said, f"rows of {source.notation.result} are not complete one after another under {summed}")
-        made = Order(loops, result, loops != (*result, *loops[len(result) :]))
-        return replace(self, order=made, nests=_nests(self.source, made), said=(*self.said, said))
+        said = f"pos({i}, {p}, {access})"
+        commands.texts(said, i, p, access)
+        found = self._access(said, access)
+        for term in self.source.terms:
+            if found not in term.accesses:
+                commands.refuse(said, f"{_text(term)} is added too, and not multiplied by {access}; cut coordinates")
+        indices = list(dict.fromkeys(above(self.nests[0].graph, i)))
+        if len(indices) > 1:
+            commands.refuse(
+                said,
+                f"elements of {access} along {' and '.join(indices)} are in two loops; take pos of one index",
+            )
+        return super().pos(i, p, access)
 
     def precompute(
         self, expression: str, i: str | Sequence[str], i_pre: str | Sequence[str], workspace: str
@@ -89,84 +56,165 @@ class AssembledStatement(Statement):
         said = f"precompute({expression!r}, {i}, {i_pre}, {workspace})"
         names, inside = ((each,) if isinstance(each, str) else tuple(each) for each in (i, i_pre))
         commands.texts(said, expression, *names, *inside, workspace)
-        if self.threads or self.workspace:
-            commands.refuse(said, "give this command once, before parallelize")
+        if self.workspace:
+            commands.refuse(said, f"a row is summed in {self.workspace} already; there is one workspace")
         commands.fresh(said, self.nests, (*inside, workspace), self._taken)
-        if names != self.order.result[-1:] or len(inside) != 1:
-            last = self.order.result[-1]
-            commands.refuse(said, f"a workspace has a row of the result, an element for each value of {last}")
+        last = self.order.result[-1]
+        if names != tuple(below(self.nests[0].graph, last)) or len(inside) != 1:
+            commands.refuse(
+                said,
+                f"a workspace has a row of the result, an element for each value of {last}; cut it up afterwards",
+            )
         if _alike(products_in(said, expression, workspace)) != _alike(self.source.terms):
             commands.refuse(
                 said, f"all that is summed goes to the workspace: {written(self.source.notation.expression)}"
             )
-        made = replace(self.order, workspace=True)
-        return replace(self, order=made, workspace=(inside[0], workspace), said=(*self.said, said))
 
-    def parallelize(self, i: str, unit: str, race: str = "none") -> Statement:
-        """Share rows, which are the outermost loop, out among threads."""
-        said = f"parallelize({i}, {unit!r}, {race!r})"
-        is_row = len(self.order.result) > 1 and i == self.order.indices[0]
-        if self.threads or not is_row or (unit, race) != ("threads", "none"):
-            commands.refuse(
-                said, "of a result that is put together, the outermost loop runs on threads, without a race"
-            )
-        nests = commands.parallelize(self.nests, i, unit, race)
-        return replace(self, threads=True, nests=nests, said=(*self.said, said))
+        def change(nest: Nest) -> Nest:
+            commands.plain(said, nest, names[0])
+            return commands.related(commands.put(nest, names, inside), Bound(names[0], inside[0], 0, "same"))
+
+        nests = commands.with_loops(said, self.nests, names, change)
+        made = replace(self, nests=nests, workspace=workspace, said=(*self.said, said))
+        made.check(said)
+        return made
+
+    @property
+    def order(self) -> Order:
+        """The loops, as both programs have them."""
+        nest = self.nests[0]
+        loops = tuple(loop.name for loop in nest.loops)
+        reached = {index: n for n, loop in enumerate(loops) for index in above(nest.graph, loop)}
+        result = tuple(sorted(self.source.notation.result.indices, key=reached.__getitem__))
+        unrolled = tuple(loop.name for loop in nest.loops if loop.unit == "unrolled")
+        made = Order(loops, result, True, nest.graph, unrolled, self._static)
+        columns = tuple(below(nest.graph, result[-1]))
+        in_order = columns == made.columns and loops[: len(made.rows + columns)] == (*made.rows, *columns)
+        return replace(made, workspace=bool(self.workspace) or not in_order)
+
+    @property
+    def threads(self) -> bool:
+        """Whether the outermost loop is on threads."""
+        return any(loop.unit == "threads" for loop in self.nests[0].loops)
 
     def __str__(self) -> str:
-        notation, order = self.source.notation, self.order
-        right = written(notation.expression)
-        rows = [str(loop) for loop in self.nests[0].loops]
-        inner, name = self.workspace or (order.result[-1], "w")
-        lines = [str(notation), ""]
+        notation, order, loops = self.source.notation, self.order, self.nests[0].loops
+        right, last = written(notation.expression), order.result[-1]
         if not order.workspace:
-            lines += [f"{'    ' * n}{loop}" for n, loop in enumerate(rows)]
-            lines.append(f"{'    ' * len(rows)}{notation.result} += {right}")
+            lines = _nested(loops, f"{notation.result} += {right}")
         else:
-            depth = len(order.result) - 1
-            lines += [f"{'    ' * n}{loop}" for n, loop in enumerate(rows[:depth])]
-            lines.append(f"{'    ' * depth}{name}[...] = 0")
-            filled = [f"for {inner if index == order.result[-1] else index}" for index in order.indices[depth:]]
-            lines += [f"{'    ' * (depth + n)}{loop}" for n, loop in enumerate(filled)]
-            lines.append(f"{'    ' * (depth + len(filled))}{name}[{inner}] += {right}")
-            lines.append(f"{'    ' * depth}for {order.result[-1]}")
-            lines.append(f"{'    ' * (depth + 1)}{notation.result} = {name}[{order.result[-1]}]")
-        return "\n".join([*lines, "", self.provenance()])
+            name, depth = self.workspace or "w", len(order.rows)
+            filled = self.nests[0].loops[depth:]
+            index = self._renamed or last
+            inner = [f"{name}[...] = 0", *_nested(filled, f"{name}[{index}] += {right}")]
+            inner += _nested([Loop(last)], f"{notation.result} = {name}[{last}]")
+            lines = _nested(loops[:depth], *inner)
+        return "\n".join([str(notation), "", *lines, "", self.provenance()])
 
     @property
     def program(self) -> Program:
         """The program of stage I that fills the result."""
-        source, writer = self.source, Workspace if self.order.workspace else Assembly
-        index_dtype = max(operand.index_dtype for operand in source.operands.values())
-        what = source.notation, source.terms, source.operands, self.order, accumulator(source.dtype), index_dtype
-        return writer(*what, filling=True).run().program
+        return self._programs[-1].written.program
 
     @property
     def schedule(self) -> LoopSchedule:
-        """None of its own: rows are shared out as wholes."""
-        return LoopSchedule()
+        """What its loops run on, beside threads, which have shares of the outermost one."""
+        return LoopSchedule(tuple((name, "unrolled") for name in self._programs[-1].unrolled))
 
     def kernel(self, serial: bool = False) -> TensorKernel:
         """The compiled kernel."""
         source = self.source
         what = source.notation, source.terms, source.operands, source.wanted, source.dtype, source.converted
-        return assembling(*what, self.order, self.threads)
+        return assembling(*what, self.order, tuple(self._promises()), self.threads)
 
-    def _refuse(self, said: str) -> NoReturn:
-        raise ScheduleError(
-            f"{said}: the result of {self.source.notation} is put together element by element, in loops that reorder, "
-            "precompute and parallelize change; give format='dense' for others"
-        )
+    def check(self, said: str) -> None:
+        self._check_rows(said)
+        self._check_products(said)
+        self._check_operands(said)
+        try:
+            programs = self._programs
+        except (ScheduleError, StageIError) as error:
+            raise ScheduleError(str(error) if str(error).startswith(said) else f"{said}: {error}") from error
+        for made in programs:
+            for name in made.unrolled:
+                if most_of(made.written.program.iteration(name)) is None:
+                    commands.refuse(
+                        said, "unrolled want a number of elements that is known at compile time; split the loop"
+                    )
+
+    def _check_rows(self, said: str) -> None:
+        """Rows are complete one after the other, and the outermost loop over them is what threads share."""
+        order, above_last = self.order, set(self.order.result[:-1])
+        depth = len(order.rows)
+        late = [loop for loop in order.loops[depth:] if above_last & set(above(order.graph, loop))]
+        if late:
+            wrong = next((loop for loop in order.loops[:depth] if loop not in order.rows), late[0])
+            commands.refuse(
+                said,
+                f"rows of {self.source.notation.result} are not complete one after another under {wrong}; keep loops "
+                f"over {', '.join(order.result[:-1])} alone, and outside of others",
+            )
+        for n, loop in enumerate(self.nests[0].loops):
+            if loop.unit in ("", "unrolled"):
+                continue
+            if n or not depth or (loop.unit, loop.race) != ("threads", "none"):
+                commands.refuse(
+                    said, "of a result that is put together, the outermost loop runs on threads, without a race"
+                )
+
+    def _check_products(self, said: str) -> None:
+        """Every product has all of the indices that one of its loops is made of, or none of them."""
+        order = self.order
+        for loop in order.loops:
+            mine = set(above(order.graph, loop))
+            for term in self.source.terms:
+                indices = {*term.indices, *order.result}
+                if mine & indices and mine - indices:
+                    commands.refuse(
+                        said, f"{_text(term)} has no {', '.join(mine - indices)}, of which {loop} is made; fuse others"
+                    )
+
+    def _check_operands(self, said: str) -> None:
+        """Operands are walked in the order in which they are stored."""
+        order = self.order
+        reached = {index: n for n, loop in enumerate(order.loops) for index in above(order.graph, loop)}
+        for access in sparse_accesses(self.source.terms, self.source.operands):
+            stored = along(access, self.source.operands[access.name].format)
+            if [reached[index] for index in stored] != sorted(reached[index] for index in stored):
+                commands.refuse(
+                    said, f"{access} is stored by {', '.join(stored)}, in this order; convert it, or keep the loops"
+                )
+
+    @cached_property
+    def _programs(self) -> tuple[Assembling, ...]:
+        source = self.source
+        return assemblies(source.notation, source.terms, source.operands, source.dtype, self.order)
+
+    @property
+    def _renamed(self) -> str:
+        """What the last index is called where a workspace is filled."""
+        same = (r for r in self.nests[0].graph if isinstance(r, Bound) and r.kind == "same")
+        return next((relation.bounded for relation in same), "")
+
+    @property
+    def _taken(self) -> set[str]:
+        return {*super()._taken, *([self.workspace] if self.workspace else [])}
 
 
 def assembled_statement(source: Source, order: Order) -> AssembledStatement:
     """The statement of a source in the loops of an order."""
-    return AssembledStatement(source, _nests(source, order), order=order)
+    nest = Nest(tuple(map(Loop, order.loops)), Assign(source.notation.result, source.terms[0]))
+    return AssembledStatement(source, (nest,))
 
 
-def _nests(source: Source, order: Order) -> tuple[Nest, ...]:
-    """Loops, for printing and for commands; what they compute is written by the programs of the order."""
-    return (Nest(tuple(map(Loop, order.indices)), Assign(source.notation.result, source.terms[0])),)
+def _nested(loops: Sequence[Loop], *inside: str) -> list[str]:
+    """Lines of loops around others."""
+    lines = [f"{'    ' * n}{loop}" for n, loop in enumerate(loops)]
+    return [*lines, *(f"{'    ' * len(loops)}{line}" for line in inside)]
+
+
+def _text(term: Term) -> str:
+    return str(Assign(term.accesses[0], term)).partition(" += ")[2]
 
 
 def _alike(terms: Sequence[Term]) -> list[tuple[float, list[str]]]:

@@ -7,10 +7,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 from ..errors import ScheduleError
-from ..expressions.notation import Access
-from ..expressions.terms import Operand
-from .nest import Loop, Nest
-from .provenance import (
+from ..expressions.loops.provenance import (
     Bound,
     Coord,
     Divide,
@@ -25,6 +22,9 @@ from .provenance import (
     uses,
     variables,
 )
+from ..expressions.notation import Access
+from ..expressions.terms import Operand
+from .nest import Loop, Nest
 
 UNITS = ("threads", "lanes", "block", "warp", "thread")
 RACES = ("none", "atomics", "temporary", "parallel_reduction")

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from ..expressions.loops.provenance import Graph
 from ..expressions.notation import Access, Expression, Number, Operation, written
 from ..expressions.terms import Term
-from .provenance import Graph
 
 
 @dataclass(frozen=True)

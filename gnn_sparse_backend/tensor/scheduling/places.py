@@ -7,18 +7,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...compiler import Axis, Size, begin_of, end_of, number
+from ...compiler import Axis, begin_of, end_of
 from ...compiler.language.builder import BufferHandle
-from ...compiler.language.expr import Binary, Expr, Offset
-from ...compiler.language.layout import elements
-from ...compiler.language.traversal import walk
+from ...compiler.language.expr import Expr
 from ..errors import ScheduleError
 from ..expressions.assembled.order import along
 from ..expressions.axes import LevelAxes, axes
+from ..expressions.loops.counters import Counters, elements_of
+from ..expressions.loops.provenance import Graph, Pos, above
 from ..expressions.notation import Access
 from ..expressions.terms import Term
-from .extents import Extents, constant
-from .provenance import Graph, Pos, above, maker
 
 if TYPE_CHECKING:
     from .writer import LoopWriter
@@ -70,7 +68,7 @@ class Places:
         self.w, self.p = writer, writer.p
         self.axes: dict[Key, LevelAxes] = {}
         self.buffers: dict[Access, BufferHandle] = {}
-        self.counters: dict[tuple[str, Expr], Axis] = {}
+        self.counters = Counters(writer)
         for access in (a for term in terms for a in self.sparse(term)):
             key = self.key(access)
             operand = self.w.operands[access.name]
@@ -135,40 +133,3 @@ class Places:
                 f"{outer}; reorder the loops so that those over {made.position} and its parts are inside"
             )
         return end_of(axis, *parents) - begin_of(axis, *parents)
-
-    def counter(self, extents: Extents, variable: str, most: int | None = None) -> Axis:
-        """An axis with as many elements as a variable has values, or more."""
-        if most is not None:
-            return self.p.dense_fixed(self.w.fresh(f"X_{variable}"), most)
-        made = maker(extents.graph, variable)
-        if made is None:
-            return self.w.index_axes[variable]
-        extent = _at_most(extents.of(variable))
-        if (variable, extent) not in self.counters:
-            length: int | Size | None = constant(extent)
-            if length is None:
-                length = self.p.size(self.w.fresh(f"n_{variable}"))
-                self.w.sizes[length.name] = ("extent", extent)
-            self.counters[variable, extent] = self.p.dense_fixed(self.w.fresh(f"X_{variable}"), length)
-        return self.counters[variable, extent]
-
-
-def elements_of(axis: Axis) -> Expr:
-    """How many elements an axis has in all."""
-    count = elements(axis, lambda size: number(size))
-    return count if isinstance(count, Expr) else number(count)
-
-
-def _at_most(extent: Expr) -> Expr:
-    """An extent that is known before the kernel runs: that of all positions where it differs from row to row."""
-    match extent:
-        case Binary(op="-", a=Offset(axis=axis, part="end_of")):
-            return elements_of(axis)
-        case Binary():
-            return Binary(extent.op, _at_most(extent.a), _at_most(extent.b))
-    return extent
-
-
-def varies(extent: Expr) -> bool:
-    """Whether it differs from one element above to another."""
-    return any(isinstance(e, Offset) for e in walk(extent))

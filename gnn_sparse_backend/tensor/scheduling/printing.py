@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ..expressions.loops.provenance import (
+    Bound,
+    Coord,
+    Divide,
+    Fuse,
+    Graph,
+    Pos,
+    Relation,
+    Split,
+    above,
+    below,
+    maker,
+    makes,
+)
 from ..expressions.terms import Operand
 from .nest import Nest
-from .provenance import Bound, Coord, Divide, Fuse, Graph, Pos, Relation, Split, above, below, maker, makes
 
 
 def provenance(nests: Sequence[Nest], operands: Mapping[str, Operand]) -> str:

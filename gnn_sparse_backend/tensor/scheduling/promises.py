@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..expressions.loops.provenance import Bound, Coord, Divide, Fuse, Graph, Pos, Split, above, maker
 from ..expressions.notation import Access
 from ..storage.stored import Stored
-from .provenance import Bound, Coord, Divide, Fuse, Graph, Pos, Split, above, maker
 
 
 @dataclass(frozen=True)

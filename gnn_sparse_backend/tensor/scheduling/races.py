@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ..expressions.loops.provenance import above
 from ..expressions.notation import Access
 from .commands import GPU, refuse
 from .nest import Assign, Loop, Nest, Where
-from .provenance import above
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from ..errors import ScheduleError
 from ..expressions.declared import Written
 from ..expressions.execution import Plan
 from ..expressions.kernel import TensorKernel
+from ..expressions.loops.provenance import Bound, above
 from ..expressions.notation import Access
 from ..expressions.notation import Statement as Notation
 from ..expressions.result import Kept, accumulator
@@ -22,7 +23,6 @@ from . import commands, races, workspaces
 from .nest import Nest
 from .printing import provenance
 from .promises import Promise
-from .provenance import Bound, above
 from .writer import LoopWriter
 
 ON_GPU = ("block", "warp", "thread")

@@ -11,10 +11,11 @@ from typing import Any
 from ...compiler import Axis, begin_of, both, equal, number, offset_of, owner_of
 from ...compiler.language.expr import Expr
 from ..errors import ScheduleError
-from .extents import ZERO, Extents, Space, plus
+from ..expressions.loops.counters import varies
+from ..expressions.loops.extents import ZERO, Extents, Space, plus
+from ..expressions.loops.provenance import Fuse, Graph, Pos, above, maker
 from .nest import Loop
-from .places import Between, Env, Key, Places, Then, varies
-from .provenance import Fuse, Graph, Pos, above, maker
+from .places import Between, Env, Key, Places, Then
 
 
 @dataclass(frozen=True)
@@ -254,7 +255,7 @@ class Steps:
         differs = varies(plus(space.low, space.high))
         by_name = self.is_shuffled or isinstance(maker(self.graph, space.variable), Pos)
         of = self.loop.name if by_name else space.variable
-        axis = p.counter(self.extents, of)
+        axis = p.counters.axis(self.extents, of)
         if of != space.variable:  # elements of a part, from the first on
             bounds = (ZERO, space.high - space.base, "position", space.most)
         elif space.whole and not differs and space.most in (None, axis.length):

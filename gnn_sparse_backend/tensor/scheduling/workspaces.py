@@ -8,11 +8,11 @@ from fractions import Fraction
 from typing import NoReturn
 
 from ..errors import NotationError
+from ..expressions.loops.provenance import Bound, ancestors
 from ..expressions.notation import Access, Statement, parse, written
 from ..expressions.terms import Factor, Term, products_of
 from .commands import Nests, fresh, plain, refuse, with_loops
 from .nest import Assign, Nest, Where, expression_of
-from .provenance import Bound, ancestors
 
 
 def precompute(

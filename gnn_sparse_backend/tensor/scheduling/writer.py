@@ -12,10 +12,10 @@ from ...compiler.language.expr import Expr
 from ..errors import ScheduleError
 from ..expressions.arithmetic import product
 from ..expressions.declared import Declared, Written
+from ..expressions.loops.extents import Extents, constant
 from ..expressions.notation import Access, Statement
 from ..expressions.result import Kept
 from ..expressions.terms import Operand, Term
-from .extents import Extents, constant
 from .nest import Assign, Loop, Nest, Where
 from .places import Env, Places, Then
 from .steps import Steps
@@ -99,7 +99,7 @@ class LoopWriter(Declared):
                 self.atomic.append(name)
             self.loops(nest, nest.loops, Env(sinks=sinks))
             return
-        axis = self.places.counter(self.extents(nest, Env()), parted.name)
+        axis = self.places.counters.axis(self.extents(nest, Env()), parted.name)
         copies = self.p.temporary(self.fresh("Copies"), (axis, *result.value.axes), self.dtype)
         self.clear(copies, (axis, *result.value.axes), "threads")
         sinks[name] = lambda env: (copies, (env.known[parted.name], *self.place(env)))
@@ -222,7 +222,7 @@ class LoopWriter(Declared):
                 f"parallelize({loop.name}, {unit!r}, {loop.race!r}): {WARP} threads, a warp, add up by shuffles, and "
                 f"{loop.name} has {most or 'no number of elements that is known'}; split it by {WARP}"
             )
-        axis = self.places.counter(extents, loop.name, most)
+        axis = self.places.counters.axis(extents, loop.name, most)
         parts = self.p.local(self.fresh("Parts"), (axis,), self.dtype)
         self.clear(parts, (axis,), unit)
         then(env.replaced(settled=True, sinks={**env.sinks, target: lambda inner: (parts, (inner.known[loop.name],))}))
@@ -256,7 +256,7 @@ class LoopWriter(Declared):
                 f"on a GPU the workspace {name} is inside of a loop, and its extents are known at compile time; give "
                 f"bound({', '.join(indices)}, ...)"
             )
-        axes = [self.places.counter(extents, *each) for each in zip(indices, extents_known)]
+        axes = [self.places.counters.axis(extents, *each) for each in zip(indices, extents_known)]
         make = self.p.local if env.inside else self.p.temporary
         buffer = make(self.fresh(name), tuple(axes), self.dtype)
         self.clear(buffer, axes)

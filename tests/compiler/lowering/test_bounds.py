@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 from gnn_sparse_backend.compiler import (
     CpuSchedule,
     ProgramBuilder,
     StageIError,
     begin_of,
+    both,
     compile_program,
+    either,
     end_of,
     interpret,
     minimum,
@@ -22,6 +25,7 @@ from gnn_sparse_backend.compiler import (
     run_position,
     stage2,
     stage3,
+    stored,
 )
 
 INDPTR = np.array([0, 0, 3, 3, 4, 8, 8], np.int32)
@@ -164,6 +168,40 @@ def test_equal_parts_of_the_elements_across_rows():
     np.add.at(dense, (np.repeat(np.arange(6), np.diff(INDPTR)), INDICES), VALUES)
     for found in every_stage(p.finish(), given):
         np.testing.assert_array_equal(found, dense @ np.arange(7.0))
+
+
+@pytest.mark.parametrize("condition", [both, either, lambda a, b: either(a, either(b, number(1, "bool")))])
+def test_a_part_of_axes_that_are_walked_together(condition):
+    """Intersections, unions, and every coordinate: those of three from the diagonal on."""
+    p = ProgramBuilder("merged")
+    m, n, first, second = p.sizes("m", "n", "first", "second")
+    i_axis, j_axis = p.dense_fixed("I", m), p.dense_fixed("K", n)
+    ja = p.sparse_variable("JA", i_axis, (n, first), ("ptr_a", "ind_a"))
+    jb = p.sparse_variable("JB", i_axis, (n, second), ("ptr_b", "ind_b"))
+    a, b = p.buffer("A", (i_axis, ja), "float64"), p.buffer("B", (i_axis, jb), "float64")
+    y = p.buffer("Y", (i_axis,), "float64")
+    with p.iterate("rows", (i_axis,), "S") as (i,):
+        y[i] = 0.0
+        limits = [(j_axis, i, i + 3, "coordinate", 3)]
+        with p.iterate("row", (j_axis,), "R", merged=(ja, jb), bounds=limits) as (j,):
+            p.where(condition(stored(ja, i, j), stored(jb, i, j)))
+            y[i] = y[i] + a[i, j] + 10.0 * b[i, j] + 100.0
+    left, right = (np.random.default_rng(n).integers(0, 2, (5, 7)) * (n + 1.0) for n in range(2))
+    given = {"m": 5, "n": 7, "Y": np.zeros(5)}
+    for name, dense in (("a", left), ("b", right)):
+        found = scipy.sparse.csr_array(dense)
+        given |= {f"ptr_{name}": found.indptr, f"ind_{name}": found.indices, name.upper(): found.data}
+    given |= {"first": len(given["A"]), "second": len(given["B"])}
+    wanted = np.zeros(5)
+    for row in range(5):
+        for j in range(row, min(row + 3, 7)):
+            if condition is both and not (left[row, j] and right[row, j]):
+                continue
+            if condition is either and not (left[row, j] or right[row, j]):
+                continue
+            wanted[row] += left[row, j] + 10 * right[row, j] + 100
+    for found in every_stage(p.finish(), given):
+        np.testing.assert_array_equal(found, wanted)
 
 
 REFUSED = {

@@ -19,6 +19,7 @@ from gnn_sparse_backend.tensor.expressions.terms import Term
 from gnn_sparse_backend.tensor.scheduling.assembled import AssembledStatement
 from gnn_sparse_backend.tensor.scheduling.nest import Assign, expression_of
 from gnn_sparse_backend.tensor.scheduling.statement import Statement
+from gnn_sparse_backend.tensor.storage.stored import Stored
 
 T = TypeVar("T")
 Choose = Callable[[Sequence[Any]], Any]
@@ -273,13 +274,15 @@ class Stage:
         given[result][...] = found[result]
 
 
-def interpreted(made: AssembledStatement) -> TensorKernel:
-    """The kernel of a statement whose programs, the one that counts and the one that fills, are interpreted."""
+def interpreted(made: AssembledStatement, loops: bool = False) -> TensorKernel:
+    """The kernel of a statement whose programs, the one that counts and the one that fills, are interpreted; loops: at
+    stage III."""
 
     def kernel(program: Program, schedule: Any) -> Callable[..., None]:
         def run(*arguments: Any) -> None:
             given = dict(zip(program.parameter_names, arguments, strict=True))
-            for name, found in interpret(program, given).items():
+            found_of = run_loops(stage3(program, schedule), given) if loops else interpret(program, given)
+            for name, found in found_of.items():
                 given[name][...] = found
 
         return run
@@ -302,14 +305,13 @@ def check(case: Case, how: Sequence[str] = ("stage1",)) -> Statement:
             continue
     arrays = arrays_of(made.source.notation, given)
     expected = case.expected()
-    if isinstance(made, AssembledStatement):
-        for stage in how:
-            found = (made.kernel() if stage == "kernel" else interpreted(made)).run(arrays)
-            np.testing.assert_array_equal(found.to_dense(), expected, err_msg=f"{stage} of {case}\n{made}")
-        return made
     for stage in how:
-        serial = made.schedule.on_gpu
-        kernel = made.kernel(serial) if stage == "kernel" else made._of(Stage(made, stage == "stage3"))
+        if isinstance(made, AssembledStatement):
+            kernel = made.kernel() if stage == "kernel" else interpreted(made, stage == "stage3")
+        elif stage == "kernel":
+            kernel = made.kernel(serial=made.schedule.on_gpu)
+        else:
+            kernel = made._of(Stage(made, stage == "stage3"))
         try:
             found = kernel.run(arrays)
         except ValueError as error:
@@ -319,7 +321,17 @@ def check(case: Case, how: Sequence[str] = ("stage1",)) -> Statement:
         assert is_true(case, made) is not False, f"a bound that is not true was not caught: {case}"
         message = f"{stage} of {case}\n{made}\n{made.program.script()}"
         np.testing.assert_array_equal(found.to_dense(), expected, err_msg=message)
+        if isinstance(made, AssembledStatement):
+            assert ascends(kernel.computed(arrays)), f"coordinates of a row are not in order: {message}"
     return made
+
+
+def ascends(found: Stored) -> bool:
+    """Whether the coordinates under each element of the last level but one ascend, and occur once."""
+    last = found.structure.levels[-1]
+    offsets, indices = np.asarray(last.offsets), np.asarray(last.indices)
+    rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    return bool(np.all((np.diff(rows) > 0) | (np.diff(indices) > 0)))
 
 
 def is_true(case: Case, made: Statement) -> bool | None:

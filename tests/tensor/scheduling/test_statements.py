@@ -10,7 +10,7 @@ import pytest
 from gnn_sparse_backend import tensor as st
 from gnn_sparse_backend.tensor.evaluation import arrays_of
 from tests.tensor.random_tensors import dense, sparse
-from tests.tensor.scheduling.cases import Stage, interpreted
+from tests.tensor.scheduling.cases import Stage
 
 A, X = sparse(23, 17, density=0.3), dense(17)
 A[5:9] = 0
@@ -281,71 +281,3 @@ def test_a_sum_in_a_workspace():
     }.items():
         with pytest.raises(st.ScheduleError, match=re.escape(why)):
             made.precompute(expression, "j", "jq", "v")
-
-
-L, R = (np.where(np.random.default_rng(n).random((9, 9)) < 0.4, n + 1.0, 0) for n in range(2))
-PRODUCT = "C[i,j] = A[i,k] * B[k,j]"
-SUM = "C[i,j] = A[i,j] + 2 * B[i,j]"
-
-
-def sparse_result(expression: str) -> tuple[st.Statement, dict[str, st.Array]]:
-    given = {"A": st.array(L, "csr"), "B": st.array(R, "csr")}
-    return st.statement(expression, **given), given
-
-
-def test_a_sparse_product_row_by_row():
-    made, given = sparse_result(PRODUCT)
-    made = made.precompute("A[i,k] * B[k,j]", "j", "jp", "row").parallelize("i", "threads")
-    assert "\n".join(str(made).splitlines()[2:8]) == (
-        "for i  # threads\n    row[...] = 0\n    for k\n"
-        "        for jp\n            row[jp] += A[i,k] * B[k,j]\n    for j"
-    )
-    kernel = st.compile(made)
-    np.testing.assert_array_equal(kernel(**given).to_dense(), L @ R)
-    assert kernel.format == st.csr and "parallel" in kernel.stages("stage3")
-
-
-@pytest.mark.parametrize("workspace", [False, True])
-def test_a_sparse_sum(workspace):
-    """Of the union of the coordinates of both, walked together or added in a workspace."""
-    made, given = sparse_result(SUM)
-    if workspace:
-        made = made.precompute("2 * B[i,j] + A[i,j]", "j", "jp", "w")
-    assert ("w[jp] += A[i,j] + 2 * B[i,j]" in str(made)) == workspace
-    found = interpreted(made).run(given)
-    np.testing.assert_array_equal(found.to_dense(), L + 2 * R)
-    assert found.structure.positions == ((L != 0) | (R != 0)).sum()
-
-
-OF_ROWS = {
-    "split(i, a, b, 3): the result of C[i,j] = A[i,k] * B[k,j] is put together element by element": (
-        lambda s: s.split("i", "a", "b", 3)
-    ),
-    "pos(k, p, A[i,k]): the result of": lambda s: s.pos("k", "p", "A[i,k]"),
-    "divide(i, a, b, 3): the result of": lambda s: s.divide("i", "a", "b", 3),
-    "fuse(i, k, f): the result of": lambda s: s.fuse("i", "k", "f"),
-    "coord(p, k): the result of": lambda s: s.coord("p", "k"),
-    "unroll(j): the result of": lambda s: s.unroll("j"),
-    "bound(j, b, 9, 'exact'): the result of": lambda s: s.bound("j", "b", 9),
-    "parallelize(k, 'threads', 'none'): of a result that is put together, the outermost loop runs on threads": (
-        lambda s: s.parallelize("k", "threads")
-    ),
-    "parallelize(i, 'block', 'none'): of a result that is put together": lambda s: s.parallelize("i", "block"),
-    "reorder(k, i): A[i,k] is stored by i, k, in this order; convert it": lambda s: s.reorder("k", "i"),
-    "precompute('A[i,k]', j, q, w): all that is summed goes to the workspace: A[i,k] * B[k,j]": (
-        lambda s: s.precompute("A[i,k]", "j", "q", "w")
-    ),
-    "a workspace has a row of the result, an element for each value of j": (
-        lambda s: s.precompute("A[i,k] * B[k,j]", "k", "q", "w")
-    ),
-    "give this command once, before parallelize": (
-        lambda s: s.parallelize("i", "threads").precompute("A[i,k] * B[k,j]", "j", "q", "w")
-    ),
-}
-
-
-@pytest.mark.parametrize("reason", OF_ROWS)
-def test_what_rows_of_sparse_results_refuse(reason):
-    made, _ = sparse_result(PRODUCT)
-    with pytest.raises(st.ScheduleError, match=re.escape(reason)):
-        OF_ROWS[reason](made)

@@ -23,7 +23,7 @@ def limits(terms: Sequence[Term], operands: Mapping[str, Operand], order: Order)
 
     They store rows as the result does: a dense level, and a compressed one under it.
     """
-    if order.workspace or len(order.result) != 2:
+    if order.workspace or order.is_cut or len(order.result) != 2:
         return ()
 
     def limit(access: Access) -> bool:
@@ -51,7 +51,7 @@ class Appended(Assembly):
             placed = self.local("At", 0)
             with self.p.iterate(self.fresh("Row"), (rows,), "S", names[1:]) as (r,):
                 at = {self.above[0]: first[g] + r}
-                self.walks.nest(self.terms, (self.last,), at, lambda bound: self.element((g,), placed, bound))
+                self.walks.nest(self.terms, self.order.columns, at, lambda bound: self.element((g,), placed, bound))
                 ends[g, r] = placed[0]
         return self.written(self.own)
 

@@ -44,29 +44,36 @@ class Assembly(Declared):
         index_dtype: str,
         filling: bool,
     ) -> None:
-        super().__init__("fill" if filling else "count", statement, operands, dtype, {})
+        super().__init__("fill" if filling else "count", statement, operands, dtype, order.static)
         self.terms, self.order, self.filling, self.index_dtype = terms, order, filling, index_dtype
         *self.above, self.last = order.result
         self.own: dict[str, str] = {}
         self.declare(terms, walked=True)
-        self.walks = Walks(self, terms)
+        self.walks = Walks(self, terms, order.graph, order.unrolled)
 
     def run(self) -> Written:
         """The program."""
-        if len(self.above) == 1:
-            rows = self.index_axes[self.above[0]]
-        else:
-            rows = self.axis("rows") if self.above else self.p.dense_fixed(self.fresh("Rows"), 1)
+        rows = self.rows()
         self.declare_result((rows,))
         if not self.above:
             with self.p.iterate(self.fresh("Row"), (rows,), "S", (self.fresh("r"),)) as (only,):
                 self.row((only,), {})
             return self.written(self.own)
-        if not self.filling:  # some may not be visited
+        self.clear_counts(rows)
+        self.walks.nest(self.terms, self.order.rows, {}, lambda at: self.row((self.row_of(at),), at))
+        return self.written(self.own)
+
+    def rows(self) -> Axis:
+        """The axis of the rows of the result."""
+        if len(self.above) == 1:
+            return self.index_axes[self.above[0]]
+        return self.axis("rows") if self.above else self.p.dense_fixed(self.fresh("Rows"), 1)
+
+    def clear_counts(self, rows: Axis) -> None:
+        """Of rows some may not be visited."""
+        if not self.filling:
             with self.p.iterate(self.fresh("clear"), (rows,), "S", (self.fresh("z"),)) as (row,):
                 self.count[row] = 0
-        self.walks.nest(self.terms, self.above, {}, lambda at: self.row((self.row_of(at),), at))
-        return self.written(self.own)
 
     def axis(self, what: str) -> Axis:
         """An axis whose length is given at each call."""
@@ -85,8 +92,9 @@ class Assembly(Declared):
         return name
 
     def shares(self) -> tuple[Axis, Axis, BufferHandle]:
-        """Shares of the rows, one for each thread; the rows of a share, and the number of its first."""
-        group, count = self.axis("groups"), self.size("rows")
+        """Shares of the rows, one for each thread; the rows of a share, and the number of its first. Where rows are
+        visited otherwise than one after the other, these are values of the outermost loop."""
+        group, count = self.axis("groups"), self.size("turns")
         rows = self.p.dense_variable(self.fresh("R"), group, (count, count), self.array(SHARES), "int64")
         return group, rows, self.p.buffer(self.named("First", FIRST), (group,), "int64")
 
@@ -113,6 +121,8 @@ class Assembly(Declared):
 
     def row_of(self, at: At) -> Expr:
         """The number of a row."""
+        if not self.above:
+            return number(0)
         first, *others = self.above
         found = at[first]
         for index in others:
@@ -122,7 +132,7 @@ class Assembly(Declared):
     def row(self, row: Row, at: At) -> None:
         """A row, element by element."""
         placed = self.local("At", 0)
-        self.walks.nest(self.terms, (self.last,), at, lambda bound: self.element(row, placed, bound))
+        self.walks.nest(self.terms, self.order.columns, at, lambda bound: self.element(row, placed, bound))
         if not self.filling:
             self.count[row] = placed[0]
 
@@ -131,7 +141,7 @@ class Assembly(Declared):
             self.place(row, placed, at[self.last], self.walks.sum(self.terms, at) if self.filling else None)
             return
         seen = self.local("Seen", 0)
-        total = self.walks.total(self.terms, self.order.indices, at, seen)
+        total = self.walks.total(self.terms, self.order.loops, at, seen)
         with self.p.iterate(self.fresh("once"), (self.one,), "S", (self.fresh("o"),)):
             self.p.where(equal(seen[0], 1))
             self.place(row, placed, at[self.last], total)

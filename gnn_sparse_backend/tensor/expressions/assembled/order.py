@@ -7,13 +7,14 @@ Algebra Compilation with Workspaces", CGO 2019).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import permutations
 from typing import NoReturn
 
 from ...errors import CoIterationError
 from ...storage.format import Format
+from ..loops.provenance import Graph, above
 from ..notation import Access, Statement
 from ..result import is_assembled
 from ..terms import Operand, Term, terms_of
@@ -29,14 +30,39 @@ class Order:
     """The order for a result that is stored sparse.
 
     Attributes:
-        indices: all of them, outermost first.
-        result: those of the result, in the order of its levels.
+        loops: outermost first: over indices, or over variables that have come of them.
+        result: the indices of the result, in the order of its levels.
         workspace: a row of the result is summed before it is stored.
+        graph: where variables come from.
+        unrolled: loops that are written out.
+        static: indices whose extent is compiled in.
     """
 
-    indices: tuple[str, ...]
+    loops: tuple[str, ...]
     result: tuple[str, ...]
     workspace: bool
+    graph: Graph = ()
+    unrolled: tuple[str, ...] = ()
+    static: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The loops over the rows of the result: by all of its indices but the last."""
+        return self.of(self.result[:-1])
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The loops over the last index of the result."""
+        return self.of(self.result[-1:])
+
+    def of(self, indices: Collection[str]) -> tuple[str, ...]:
+        """The loops over parts of these indices alone."""
+        return tuple(loop for loop in self.loops if set(above(self.graph, loop)) <= set(indices))
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether rows are visited otherwise than one after the other."""
+        return self.rows != self.result[:-1]
 
 
 def sparse_accesses(terms: Iterable[Term], operands: Mapping[str, Operand]) -> tuple[Access, ...]:

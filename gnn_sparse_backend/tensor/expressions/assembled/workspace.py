@@ -32,29 +32,40 @@ class Workspace(Assembly):
 
     def run(self) -> Written:
         """The program."""
-        self.group, rows, first = self.shares()
+        self.group, turns, first = self.shares()
+        self.every = self.axis("rows")
         self.columns = self.axis("columns")
-        self.declare_result((self.group, rows))
+        self.declare_result((self.every,))
         if self.filling:
             self.words = self.workspace("Words", self.axis("words"), "uint32")
             self.sets_above = self.axis("above")
             self.above_words = self.workspace("Above", self.sets_above, "uint32")
             self.work = self.workspace("Work", self.columns, self.dtype)
             self.listed = self.workspace("List", self.columns, self.index_dtype)
-            self.others = self.elements_of(rows)
+            self.others = self.elements_of(self.every)
             self.lane = self.p.dense_fixed(self.fresh("Bit"), WORD)
-            self.count = self.p.buffer(self.named("Count", COUNT), (self.group, rows), "int64")
+            self.count = self.p.buffer(self.named("Count", COUNT), (self.every,), "int64")
             cleared: tuple[BufferHandle, ...] = self.words, self.above_words, self.work
         else:
             self.mark = self.workspace("Mark", self.columns, self.index_dtype if len(self.above) == 1 else "int64")
             cleared = (self.mark,)
+            if self.order.is_cut:
+                self.clear_counts(self.every)
         names = [self.fresh(name) for name in "gr"]
         with self.p.iterate(self.fresh("Shares"), (self.group,), "S", names[:1]) as (g,):
             for buffer in cleared:
                 self.clear(buffer, g)
-            with self.p.iterate(self.fresh("Row"), (rows,), "S", names[1:]) as (r,):
-                self.summed(g, r, first[g] + r)
+            with self.p.iterate(self.fresh("Row"), (turns,), "S", names[1:]) as (r,):
+                self.turn(first[g] + r, partial(self.summed, g))
         return self.written(self.own)
+
+    def turn(self, turn: Expr, row: Callable[[At], None]) -> None:
+        """A row, or the rows of a value of the outermost loop."""
+        if not self.order.is_cut:
+            row(self.indices_of(turn))
+            return
+        first, *others = self.order.rows
+        self.walks.found(self.terms, {first: turn}, lambda at: self.walks.nest(self.terms, others, at, row))
 
     def workspace(self, name: str, axis: Axis, dtype: str) -> BufferHandle:
         return self.p.temporary(self.fresh(name), (self.group, axis), dtype)
@@ -71,15 +82,21 @@ class Workspace(Assembly):
             at[index], row = row % length, row // length
         return at | dict.fromkeys(self.above[:1], row)
 
-    def summed(self, g: Expr, r: Expr, row: Expr) -> None:
+    def summed(self, g: Expr, at: At) -> None:
         """Sum a row, and write it in order or count its elements."""
-        at = self.indices_of(row)
+        row = self.row_of(at)
         if not self.filling:
             seen = self.local("At", 0)
             self.walked(at, partial(self.count_in, g, row + 1, seen))
-            self.count[g, r] = seen[0]
+            self.count[row] = seen[0]
             return
-        pairs, cheap = self.count[g, r] * self.count[g, r], number(self.sets_above.length) * PAIRS
+        here = ((self.every, row, row + 1, "coordinate", 1),)
+        with self.p.iterate(self.fresh("Here"), (self.every,), "S", (self.fresh("h"),), bounds=here) as (h,):
+            self.filled(g, h, at)
+
+    def filled(self, g: Expr, r: Expr, at: At) -> None:
+        """Sum a row and write it, one way or the other."""
+        pairs, cheap = self.count[r] * self.count[r], number(self.sets_above.length) * PAIRS
         for kind, condition, fill in (
             ("Short", pairs <= cheap, self.ranked),
             ("Long", pairs > cheap, self.from_sets),
@@ -91,7 +108,8 @@ class Workspace(Assembly):
     def walked(self, at: At, product: Callable[[Term, At], None]) -> None:
         """Every product of a row."""
         for term in self.terms:
-            left = [i for i in self.order.indices if i not in at and (i in term.indices or i == self.last)]
+            mine = {*term.indices, self.last}
+            left = [loop for loop in self.order.loops if loop not in at and self.walks.parts(loop) & mine]
             self.walks.nest([term], left, at, partial(product, term))
 
     def count_in(self, g: Expr, stamp: Expr, seen: BufferHandle, term: Term, at: At) -> None:
@@ -119,7 +137,7 @@ class Workspace(Assembly):
             with self.p.iterate(self.fresh("Smaller"), (self.others,), "R", names[1:]) as (q,):
                 smaller = self.listed[g, q] < self.listed[g, p]
                 rank[0] = rank[0] + select(smaller, number(1), number(0))
-            self.taken((g, r, rank[0]), g, self.listed[g, p])
+            self.taken((r, rank[0]), g, self.listed[g, p])
             self.words[g, self.listed[g, p] // WORD] = 0
 
     def from_sets(self, g: Expr, r: Expr, at: At) -> None:
@@ -128,7 +146,7 @@ class Workspace(Assembly):
         with self.p.iterate(self.fresh("Looked"), (self.sets_above,), "S", (self.fresh("s"),)) as (s,):
             self.p.where(differ(self.above_words[g, s], 0))
             with self.members(self.above_words, g, s) as word, self.members(self.words, g, word) as column:
-                self.taken((g, r, placed[0]), g, column)
+                self.taken((r, placed[0]), g, column)
                 placed[0] = placed[0] + 1
 
     @contextmanager

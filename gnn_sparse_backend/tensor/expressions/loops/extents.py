@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ...compiler import minimum, number
-from ...compiler.language.expr import Binary, Const, Expr
+from ....compiler import minimum, number
+from ....compiler.language.expr import Binary, Const, Expr
 from .provenance import Bound, Coord, Divide, Fuse, Graph, Pos, Split, maker
 
 Known = Mapping[str, Expr]

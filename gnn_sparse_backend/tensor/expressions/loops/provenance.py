@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ..expressions.notation import Access
+from ..notation import Access
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,51 @@
+"""The programs that put a result together: one that counts and one that fills, or one that does both in a walk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ....compiler import CpuSchedule
+from ....compiler.language.expr import Expr
+from ..declared import Written
+from ..notation import Statement
+from ..result import accumulator
+from ..terms import Operand, Term
+from .appended import Appended, limits
+from .assembly import Assembly
+from .order import Order
+from .workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Assembling:
+    """One of them.
+
+    Attributes:
+        unrolled: iterations whose elements are written out.
+        turns: how many values the outermost loop has that is shared out; None where it is one over the rows.
+    """
+
+    written: Written
+    unrolled: tuple[str, ...]
+    turns: Expr | None
+
+    def schedule(self, parallel: bool) -> CpuSchedule:
+        """What its loops run on."""
+        return CpuSchedule(parallel, unrolled=self.unrolled)
+
+
+def assemblies(
+    statement: Statement, terms: tuple[Term, ...], operands: Mapping[str, Operand], dtype: str, order: Order
+) -> tuple[Assembling, ...]:
+    """The program that fills a result of this type, behind that which counts where there is one."""
+    index_dtype = max(operand.index_dtype for operand in operands.values())
+    once = limits(terms, operands, order)
+    writer = Appended if once else Workspace if order.workspace else Assembly
+    found = []
+    for filling in (True,) if once else (False, True):
+        made = writer(statement, terms, operands, order, accumulator(dtype), index_dtype, filling)
+        written = made.run()
+        turns = made.walks.extents({}).of(order.rows[0]) if order.is_cut else None
+        found.append(Assembling(written, tuple(made.walks.units), turns))
+    return tuple(found)
