@@ -170,15 +170,15 @@ def random_expression(choose: Choose) -> str:
     return f"{made} = {choose((' + ', ' - ')).join(terms)}"
 
 
-def random_case(choose: Choose, most: int = 6) -> Case:
-    """A case with commands of which some are legal."""
+def random_case(choose: Choose, most: int = 6, sparse: bool = False) -> Case:
+    """A case with commands of which some are legal; sparse: its result is stored sparse where there is such a format."""
     expression = random_expression(choose) if choose((False, True)) else choose(EXPRESSIONS)
     found = accesses(expression)
     indices = dict.fromkeys([i for _, each in found for i in each])
     sizes = {index: choose((0, 1, 3, 5, 7, 4, 9) if len(indices) < 4 else (0, 1, 3, 2, 4)) for index in indices}
     formats = {name: choose(FORMATS[len(each)]) for name, each in found}
     result = products(expression)[0]
-    wanted = choose(("dense", "dense", None, *RESULTS[len(result)]))
+    wanted = choose((*(() if sparse and result else ("dense", "dense", None)), *RESULTS[len(result)]))
     case = Case(expression, formats, sizes, (), choose((0, 20, 40, 40, 100)), choose(range(4)), wanted)
     try:
         made, _ = case.statement()

@@ -67,10 +67,11 @@ def operator(seed: int) -> str:
     return ""
 
 
-def run(hours: float, seed: int, compiled: int, operators: int = 0) -> int:
+def run(hours: float, seed: int, compiled: int, operators: int = 0, sparse: bool = False) -> int:
     """Try cases of the seeds from `seed` on; gives how many fail.
 
-    compiled: one in so many is compiled too. operators: after so many one of another operator. 0: none.
+    compiled: one in so many is compiled too. operators: after so many one of another operator. 0: none. sparse: results
+    are stored sparse.
     """
     end, failed, legal, tried, start = time.time() + hours * 3600, 0, 0, 0, seed
     while time.time() < end:
@@ -79,7 +80,7 @@ def run(hours: float, seed: int, compiled: int, operators: int = 0) -> int:
             print(f"seed {seed}: {why}", flush=True)
         how = ("stage1", "stage3", "kernel") if compiled and seed % compiled == 0 else ("stage1",)
         try:
-            case = random_case(random.Random(seed).choice)
+            case = random_case(random.Random(seed).choice, sparse=sparse)
         except Exception as error:  # a command failed otherwise than by refusing
             print(f"seed {seed}: {type(error).__name__}: {error}", flush=True)
             failed, seed = failed + 1, seed + 1
@@ -104,10 +105,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the first case")
     parser.add_argument("--compiled", type=int, default=50, help="one case in so many is compiled; 0: none")
     parser.add_argument("--operators", type=int, default=10, help="one case of other operators to so many; 0: none")
+    parser.add_argument("--sparse", action="store_true", help="results are stored sparse, and mostly put together")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as cache:  # kernels that nobody wants again
         os.environ["GSB_CACHE_DIR"] = cache
-        raise SystemExit(1 if run(given.hours, given.seed, given.compiled, given.operators) else 0)
+        raise SystemExit(1 if run(given.hours, given.seed, given.compiled, given.operators, given.sparse) else 0)
 
 
 if __name__ == "__main__":
