@@ -54,8 +54,8 @@ class AssembledStatement(Statement):
     ) -> Statement:
         """Sum a row of the result in a workspace: `expression` is all that is summed, `i` the result's last index."""
         said = f"precompute({expression!r}, {i}, {i_pre}, {workspace})"
-        names, inside = ((each,) if isinstance(each, str) else tuple(each) for each in (i, i_pre))
-        commands.texts(said, expression, *names, *inside, workspace)
+        names, inside = (commands.names_of(said, each) for each in (i, i_pre))
+        commands.texts(said, expression, workspace)
         if self.workspace:
             commands.refuse(said, f"a row is summed in {self.workspace} already; there is one workspace")
         commands.fresh(said, self.nests, (*inside, workspace), self._taken)

@@ -37,6 +37,15 @@ def refuse(command: str, reason: str) -> NoReturn:
     raise ScheduleError(f"{command}: {reason}")
 
 
+def names_of(command: str, given: object) -> tuple[str, ...]:
+    """One name, or several; refused where it is neither."""
+    if not isinstance(given, (str, list, tuple)):
+        refuse(command, "variables are a name, or several in a tuple")
+    names = (given,) if isinstance(given, str) else tuple(given)
+    texts(command, *names)
+    return names
+
+
 def texts(command: str, *given: object) -> None:
     """Refuse what is no text where a name is wanted."""
     for each in given:
@@ -50,7 +59,7 @@ def fresh(command: str, nests: Nests, names: Sequence[str], taken: Iterable[str]
     known |= {name for nest in nests for each in nest.nests() for name in variables(each.graph)}
     for n, name in enumerate(names):
         if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
-            refuse(command, f"{name!r} is no name of a variable")
+            refuse(command, f"{name!r} is no name of a variable; give letters, digits and _, such as 'i0'")
         if name in known or name in names[:n]:
             refuse(command, f"there is a {name!r} already; choose another name")
 
@@ -74,7 +83,10 @@ def with_loops(command: str, nests: Nests, names: Sequence[str], change: Callabl
                 relation = next((r for n in nests for e in n.nests() for r in e.graph if name in uses(r)), None)
                 became = f"; it became {', '.join(makes(relation))}" if relation is not None else ""
                 refuse(command, f"there is no loop over {name!r}{became}. There are loops over {', '.join(loops)}")
-        refuse(command, f"the loops over {' and '.join(map(repr, names))} are in no nest together")
+        refuse(
+            command,
+            f"the loops over {' and '.join(map(repr, names))} are in no nest together; give loops of one",
+        )
     return found
 
 
@@ -159,12 +171,15 @@ def pos(nests: Nests, i: str, p: str, access: Access, operands: Mapping[str, Ope
         if not any(access in each.term.accesses for each in nest.assigns()):
             return nest
         if access not in nest.everywhere():
-            refuse(command, f"another product adds to the same workspace under {i}, and is not multiplied by {access}")
+            refuse(
+                command,
+                f"another product adds to the workspace under {i}, and is not multiplied by {access}; cut coordinates",
+            )
         whole(command, nest, i)
         indices = list(above(nest.graph, i))
         for index in indices:
             if index not in along:
-                refuse(command, f"{index} is no index of {access}")
+                refuse(command, f"{index} is no index of {access}; take pos of {', '.join(access.indices)}")
         at = [along.index(index) for index in indices]
         kinds = [operand.format.levels[n] for n in at]
         if len(at) > 1 and at != list(range(len(at))):
@@ -179,7 +194,7 @@ def pos(nests: Nests, i: str, p: str, access: Access, operands: Mapping[str, Ope
 
     found = with_loops(command, nests, (i,), change)
     if found == nests:
-        refuse(command, f"{access} is not read under the loop over {i}")
+        refuse(command, f"{access} is not read under the loop over {i}; take an access of its products")
     return found
 
 

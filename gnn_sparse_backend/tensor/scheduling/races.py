@@ -101,12 +101,15 @@ def _race(loop: Loop, n: int, nest: Nest, inner: Nest, assign: Assign, is_top: b
         if loop.unit == "lanes":
             refuse(command, "lanes have no atomic additions; choose 'parallel_reduction'")
         if target.name != asked.result:
-            refuse(command, f"{target.name} is a workspace; atomic additions are those to the result")
+            refuse(
+                command,
+                f"{target.name} is a workspace; atomics are for {asked.result}; choose another loop",
+            )
     if loop.race == "parallel_reduction":
         if loop.unit in ("block", "warp"):
             refuse(command, f"each {loop.unit} of a GPU adds by 'atomics'; the threads of a warp add by shuffles")
         if inner is not nest:
-            refuse(command, f"{target.name} is written in a nest of its own inside of {loop.name}")
+            refuse(command, f"{target.name} is written in a nest inside of {loop.name}; choose a loop of that")
         parts = [(each.name, set(above(inner.graph, each.name, target.indices))) for each in nest.loops[n:]]
         later = [name for name, found in parts if found & set(target.indices)]
         if later:

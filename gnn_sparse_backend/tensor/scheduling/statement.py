@@ -127,9 +127,7 @@ class Statement:
             workspace: its name.
         """
         said = f"precompute({expression!r}, {i}, {i_pre}, {workspace})"
-        if not all(isinstance(each, (str, list, tuple)) for each in (i, i_pre)):
-            commands.refuse(said, "variables are a name, or several in a tuple")
-        names, inside = ((each,) if isinstance(each, str) else tuple(each) for each in (i, i_pre))
+        names, inside = (commands.names_of(said, each) for each in (i, i_pre))
         return self._changed(
             said,
             (expression, *names, *inside, workspace),

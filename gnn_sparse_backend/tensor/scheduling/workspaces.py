@@ -25,7 +25,10 @@ def precompute(
     """
     command = f"precompute({expression!r}, {', '.join(names)}, {', '.join(inside)}, {workspace})"
     if not names or len(names) != len(inside):
-        refuse(command, f"there are {len(names)} variables and {len(inside)} for where the workspace is filled")
+        refuse(
+            command,
+            f"there are {len(names)} variables and {len(inside)} for where the workspace is filled; give as many",
+        )
     fresh(command, nests, (*inside, workspace), taken)
     parts = products_in(command, expression, workspace)
     if len(parts) > 1:
@@ -129,7 +132,7 @@ def _parted(
             last = nest.loops[begin - 1].name
             refuse(command, f"the loop over {last}, on which both depend, is inside of that over {name}; reorder them")
         if not shares(name)[0]:
-            refuse(command, f"nothing of it depends on {name}")
+            refuse(command, f"nothing of {written(expression_of(part))} depends on {name}; leave it out")
         plain(command, nest, name)
     for name in within:
         plain(command, nest, name)

@@ -171,7 +171,7 @@ def random_expression(choose: Choose) -> str:
 
 
 def random_case(choose: Choose, most: int = 6, sparse: bool = False) -> Case:
-    """A case with commands of which some are legal; sparse: the result is stored sparse where there is such a format."""
+    """A case with commands of which some are legal; sparse: its result is stored sparse, if there is such a format."""
     expression = random_expression(choose) if choose((False, True)) else choose(EXPRESSIONS)
     found = accesses(expression)
     indices = dict.fromkeys([i for _, each in found for i in each])
