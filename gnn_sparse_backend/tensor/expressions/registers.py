@@ -21,8 +21,8 @@ from .declared import Written
 SHORT = 16
 """Elements of a row, on the average, from which a sum of several features goes in lanes."""
 ONE_FEATURE = 4
-"""Lanes of a sum of one feature: as many as hide the latency of an addition. With more, more elements are left over,
-which are added one by one."""
+"""Lanes of a sum of one feature: as many as hide the latency of an addition. With more, more of the last vector of each
+row is for nothing."""
 TOGETHER = 4
 """Elements whose dot products are taken side by side."""
 

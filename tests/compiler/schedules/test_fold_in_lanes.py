@@ -126,6 +126,56 @@ def test_the_order_of_additions():
     assert out[0, 0] == np.float32(halves[0] + halves[1]) + x[8, 0]
 
 
+def of_one_feature(lengths, x, columns, lanes=4):
+    """Sums of x[columns], by machine code."""
+    nnz, rows = len(columns), len(lengths)
+    indptr = np.concatenate([[0], np.cumsum(lengths)]).astype("int32")
+    out = np.full((rows, 1), np.nan, "float32")
+    kernel = compile_program(program(), scheduled(lanes))
+    groups = np.array([0, rows], "int32")
+    kernel(1, rows, len(x), nnz, groups, indptr, np.array(columns, "int32"), np.array(x, "float32").reshape(-1, 1), out)
+    return out[:, 0]
+
+
+def test_what_does_not_fill_a_round_is_added_in_the_first_lanes():
+    big = float(2**25)
+    (alone,) = of_one_feature([5], [-big, 1, 1, 1, big], range(5))
+    assert alone == 3  # behind the lanes' sum, -big + 1 would have been -big
+
+
+@pytest.mark.parametrize("lanes", [2, 8])
+def test_elements_of_the_next_rows_are_not_taken_in(lanes):
+    """And a row has the same bits where no row follows, of too few elements for a vector too."""
+    rng = np.random.default_rng(lanes)
+    x = np.concatenate([rng.standard_normal(20), [np.inf, np.nan]])
+    for length in (0, 1, 3, 9, 15):
+        row = rng.integers(0, 20, length).tolist()
+        (alone,) = of_one_feature([length], x, row, lanes)
+        first, poison, last = of_one_feature([length, 20, length], x, [*row, *[20, 21] * 10, *row], lanes)
+        assert first == last == alone and np.isnan(poison)
+        np.testing.assert_allclose(alone, x[row].sum(), rtol=1e-5, atol=1e-5)
+
+
+def test_places_that_are_chosen_by_position_stay_within_the_row():
+    """A vector of features that is as long as the longest row has nothing to read beyond it."""
+    p = ProgramBuilder("ragged")
+    rows, length, nnz = p.sizes("m", "n", "nnz")
+    I, K = p.dense_fixed("I", rows), p.dense_fixed("K", length)
+    J, one = p.dense_variable("J", I, (length, nnz), "indptr"), p.dense_fixed("One", 1)
+    A, x, out = p.buffer("A", (I, J), "float32"), p.buffer("x", (K,), "float32"), p.buffer("out", (I,), "float32")
+    with p.iterate("rows", (I,), "S", ("i",)) as (i,):
+        total = p.local("Total", (one,), "float32")
+        with p.iterate("zero", (one,), "S", ("z",)) as (z,):
+            total[z] = number(0.0, "float32")
+        with p.iterate("sum", (J,), "R", ("j",)) as (j,), p.iterate("add", (one,), "S", ("o",)) as (o,):
+            total[o] = total[o] + A[i, j] * x[j]
+        with p.iterate("store", (one,), "S", ("s",)) as (s,):
+            out[i] = total[s]
+    made = p.finish()
+    assert "Select" not in tvm_text(scheduled(4, "sum").apply(lower(made)).function)
+    assert "Select" in tvm_text(scheduled(4).apply(lower(program())).function)
+
+
 def test_as_text(file_regression):
     stage2 = CpuSchedule(parallel=False, lanes=(("edges_tile_0", 4),)).apply(lower(program(width=2)))
     file_regression.check(tvm_text(stage2.function))

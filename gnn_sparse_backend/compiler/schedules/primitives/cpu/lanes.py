@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import tvm
+import tvm_ffi
 from tvm import s_tir, tirx
 
-from ....codegen.nodes import blocks, buffer_like, int64, own_block, sequence, substitute
-from ....language.axes import StageIError, refuse
+from ....codegen.nodes import blocks, buffer_like, int64, nodes, own_block, sequence, substitute
+from ....language.axes import Axis, StageIError, refuse
 from ....language.folds import folds
 from ....language.program import Iteration, Program, Store
 from ....position.function import PositionFunction
@@ -24,6 +26,9 @@ def fold_in_lanes(stage2: PositionFunction, iteration: Iteration, lanes: int) ->
     fill a round is added to the total one by one, and the lanes are added up in halves: the order depends on the number
     of elements alone. Whatever `folds` knows goes as sums do: the result of another lane stands where an element's term
     stood.
+
+    Of one feature the lanes are a vector, and what does not fill it is the beginning of a vector (`_Rest`): no loop,
+    whose end nobody foretells, adds it.
 
         for j in range(n):                        if n >= 4:
             with block("sum"):                        P[0:4] = 0
@@ -43,7 +48,7 @@ def fold_in_lanes(stage2: PositionFunction, iteration: Iteration, lanes: int) ->
         raise StageIError(f"{where}: {lanes} lanes are not a power of two of at least 2")
     refuse(where, refuses(stage2.program, iteration))
     inner = {it.name: it for it in iteration.nested}
-    return rewrite_loop(stage2, iteration.name, 0, lambda loop: _Lanes(loop, inner, lanes).statement())
+    return rewrite_loop(stage2, iteration.name, 0, lambda loop: _Lanes(loop, inner, lanes).statement(stage2, iteration))
 
 
 def refuses(program: Program, iteration: Iteration) -> str | None:
@@ -83,12 +88,17 @@ class _Lanes:
         if len(self.parts) != len(inner):
             raise StageIError(f"fold_in_lanes: block {self.block.name_hint!r} has not the form of its iteration")
 
-    def statement(self) -> tirx.Stmt:
-        steps = [step for part in self.parts for step in part.tree()]
-        full = tirx.SeqStmt([*(part.begin() for part in self.parts), self._rounds(), *steps])
-        lanes = tirx.IfThenElse(self.loop.extent >= int64(self.lanes), full, None)
+    def statement(self, stage2: PositionFunction, iteration: Iteration) -> tirx.Stmt:
+        begin, steps = ([*many] for many in zip(*((part.begin(), [*part.tree()]) for part in self.parts)))
+        rest = self._rest(stage2, iteration.axes[0])
+        tree = [step for part in steps for step in part]
+        if rest is None:
+            full = tirx.SeqStmt([*begin, self._rounds(), *tree])
+            found = [tirx.IfThenElse(self.loop.extent >= int64(self.lanes), full, None), self._remainder()]
+        else:
+            found = [*begin, self._rounds(), rest, *tree]
         partials = [partial for part in self.parts for partial in part.partials.values()]
-        return own_block(f"{self.block.name_hint}_lanes", tirx.SeqStmt([lanes, self._remainder()]), partials)
+        return own_block(f"{self.block.name_hint}_lanes", tirx.SeqStmt(found), partials)
 
     def _rounds(self) -> tirx.Stmt:
         turn = tirx.Var("turn", "int64")
@@ -106,6 +116,29 @@ class _Lanes:
             for part in self.parts
         ]
         return _for(turn, tirx.floordiv(self.loop.extent, int64(self.lanes)), tirx.ForKind.SERIAL, sequence(body))
+
+    def _rest(self, stage2: PositionFunction, axis: Axis) -> tirx.Stmt | None:
+        """What does not fill a round, in the first lanes of a vector. The others read elements of the next rows, and
+        keep what they have; where the last rows of all have too few after them, elements are taken one by one.
+
+        None of several features, and where what is read is not known to be there for every element.
+        """
+        extent = self.loop.extent
+        if not (axis.is_variable and isinstance(extent, tirx.Sub) and all(part.width == 1 for part in self.parts)):
+            return None
+        if not _of_elements(stage2, self.block, axis, self.at, extent.b):
+            return None
+        stored = next((p for p in stage2.function.params if p.name == str(axis.nnz)), axis.nnz)
+        first, rest = extent - self.rest, self.rest.astype("int32")
+
+        def taken(lane: tirx.Expr) -> tirx.Stmt:
+            return substitute(sequence([part.take(lane) for part in self.parts]), {self.at: first + lane})
+
+        lane = tirx.Var("lane", "int64")
+        chosen = _stored_where(lane.astype("int32") < rest, taken(lane))
+        at_once = _for(lane, int64(self.lanes), tirx.ForKind.VECTORIZED, chosen)
+        single = [tirx.IfThenElse(int64(n) < self.rest, taken(int64(n)), None) for n in range(self.lanes - 1)]
+        return tirx.IfThenElse(extent.b + first + int64(self.lanes) <= stored, at_once, sequence(single))
 
     def _remainder(self) -> tirx.Stmt:
         loop, realize = self.loop, self.loop.body
@@ -188,6 +221,38 @@ def _vector(width: int, stores: Callable[[tirx.Expr], Sequence[tirx.Stmt]]) -> t
         return sequence(stores(int64(0)))
     var = tirx.Var("k", "int64")
     return _for(var, int64(width), tirx.ForKind.VECTORIZED, sequence(stores(var)))
+
+
+def _of_elements(stage2: PositionFunction, body: tirx.Stmt, axis: Axis, at: tirx.Var, begin: tirx.Expr) -> bool:
+    """Whether position `at` chooses among the elements of the axis and nothing else, so that what is read with it is
+    there for every element of the axis. begin: the first element under the parent.
+    """
+
+    def names(place: tirx.Expr) -> bool:
+        return any(var.same_as(at) for var in nodes(place, tirx.Var))
+
+    def without_elements(load: tvm.ir.TensorLoad, mutator: tvm_ffi.StructuralMutator) -> tirx.Expr:
+        load = mutator.default_mutate(load)
+        axes = stage2.axes.get(load.source.name, ())
+        if load.source.name == axis.indices:
+            is_element = tvm_ffi.structural_equal(load.indices[0], begin + at)
+        else:
+            is_element = axis in axes and load.indices[axes.index(axis)].same_as(at)
+        return tirx.Var("element", load.ty.dtype) if is_element else load
+
+    others = nodes(tvm_ffi.structural_mutate(body, [(tvm.ir.TensorLoad, without_elements)]), tvm.ir.TensorLoad)
+    return not any(names(place) for load in others for place in load.indices)
+
+
+def _stored_where(condition: tirx.Expr, statement: tirx.Stmt) -> tirx.Stmt:
+    """The statement, which leaves what it stores to as it is where a condition does not hold."""
+
+    def visit(store: tirx.BufferStore, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
+        kept = store.buffer[tuple(store.indices)]
+        return tirx.BufferStore(store.buffer, tirx.Select(condition, store.value, kept), store.indices)
+
+    stored: tirx.Stmt = tvm_ffi.structural_mutate(statement, [(tirx.BufferStore, visit)])
+    return stored
 
 
 def _hints(body: tirx.Stmt) -> list[tirx.Stmt]:
