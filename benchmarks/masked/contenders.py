@@ -24,7 +24,7 @@ NOTES = {
     "bsr": "torch.sparse_bsr matrices of 64 x 64, one for each head",
     "csr": "torch.sparse_csr matrices, and sampled_addmm, one for each head",
 }
-WIDENED = {f"{name}32": name for name in NOTES if name not in (OURS, "dense")}
+WIDENED = {f"{name}32": name for name in NOTES if name != OURS}
 """Peers on operands of a half type that are converted to float32 and back: CPUs without instructions for half types
 take many times as long in some of PyTorch's products of these.
 """

@@ -41,7 +41,7 @@ class OnlineSoftmax:
         for first, vectors in self._groups():
             new = self._old(first, vectors)
             self._most(scores, new, first)
-            self._weigh(scores, new, first, "weight", self._weight)
+            self._weigh(scores, new, first, "weight", self._power, self._weight)
 
     def weigh_scaled(
         self, scores: BufferHandle, scale: Expr, hide: Callable[[], None], hidden: Callable[[], Expr] | None
@@ -69,7 +69,7 @@ class OnlineSoftmax:
                 self._most(scores, new, first)
         for first, new in groups:
             # exact zeros of minus infinity, and no slow path: see `brief_exponentials`
-            self._weigh(scores, new, first, BRIEF, lambda score, own: exp(score - own))
+            self._weigh(scores, new, first, BRIEF, lambda less: exp(less), lambda _, power: power)
 
     def _groups(self) -> list[tuple[int, int]]:
         """(first, how many) of vectors that are looked at together: one by one they would wait for each other."""
@@ -90,14 +90,19 @@ class OnlineSoftmax:
             for n, own in enumerate(new):
                 own[c] = maximum(own[c], scores[j * self.spec.line + ((first + n) * self.spec.lanes + c)])
 
-    def _weight(self, score: Expr, most: Expr) -> Expr:
-        less = score - most
-        return select(less < self.least, self.zero, exp(select(less < self.least, self.least, less)))
+    def _power(self, less: Expr) -> Expr:
+        return exp(select(less < self.least, self.least, less))
 
-    def _weigh(self, scores, new, first: int, name: str, weight: Callable[[Expr, Expr], Expr]) -> None:
+    def _weight(self, less: Expr, power: Expr) -> Expr:
+        return select(less < self.least, self.zero, power)
+
+    def _weigh(self, scores, new, first: int, name: str, power: Callable, weight: Callable) -> None:
         """Weights for scores, and their sums."""
         p, b, spec, lanes = self.p, self.b, self.spec, self.spec.lanes
-        totals = [p.local(f"Total{self.count}_{first}_{n}", (b.C,), spec.accumulator) for n in range(len(new))]
+        totals, powers = (
+            [p.local(f"{what}{self.count}_{first}_{n}", (b.C,), spec.accumulator) for n in range(len(new))]
+            for what in ("Total", "Power")
+        )
         for n, (own, total) in enumerate(zip(new, totals)):
             with b.lanes("shrink") as c:
                 lane = (first + n) * lanes + c
@@ -105,11 +110,14 @@ class OnlineSoftmax:
                 self.max[lane] = own[c]
                 total[c] = self.sum[lane] * self.shrink[lane]
         with b.each("weigh", spec.block, "R") as j:
-            for n, (own, total) in enumerate(zip(new, totals)):
+            for n, (own, total, powered) in enumerate(zip(new, totals, powers)):
+                first_lane = j * spec.line + (first + n) * lanes
+                # a choice between a number and an exponential would be a branch for each lane: powers come before it
                 with b.lanes(name) as c:
-                    at = j * spec.line + ((first + n) * lanes + c)
-                    scores[at] = weight(scores[at], own[c])
-                    total[c] = total[c] + scores[at]
+                    powered[c] = power(scores[first_lane + c] - own[c])
+                with b.lanes("weight") as c:
+                    scores[first_lane + c] = weight(scores[first_lane + c] - own[c], powered[c])
+                    total[c] = total[c] + scores[first_lane + c]
         for n, total in enumerate(totals):
             with b.lanes("total") as c:
                 self.sum[(first + n) * lanes + c] = total[c]
