@@ -12,6 +12,8 @@ and a scatter. A walk over that graph, before autograd, puts our operators there
     symbols.py    nodes as operands of lazy tensors
     host.py       the program as lazy tensors see it
     dropouts.py   operators on no structure, whose calls are counted
+    sums.py       sums over rows, by PyTorch's kernel
+    products.py   products that are added in place
     edges.py      operators on index tensors, whose ``Graph`` is found at run time
     segments.py   operators on pointers, as well
 """

@@ -14,6 +14,7 @@ import torch
 import torch._inductor.config as inductor
 from torch.fx import Graph, GraphModule
 
+from .products import add_in_place
 from .sums import keep_row_sums
 from .walk import put_operators
 
@@ -29,6 +30,7 @@ _SOURCES = sorted(path for room in (".", "../lazy") for path in (Path(__file__).
 _PASSES: dict[str, Callable[[Graph, str], Any]] = {
     "pre_grad_custom_pass": put_operators,
     "post_grad_custom_pre_pass": lambda graph, name: keep_row_sums(graph),
+    "post_grad_custom_post_pass": lambda graph, name: add_in_place(graph),
 }
 """By setting of Inductor, what ours does to a graph for the framework of a name."""
 _installed: dict[str, _Pass] = {}
