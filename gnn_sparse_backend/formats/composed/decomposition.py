@@ -118,7 +118,9 @@ class Decomposition:
 
     def _kept(self, name: str, compute: Any) -> Any:
         value = self.facts.get(name)
-        return self.facts.setdefault(name, compute()) if value is None else value
+        if value is None:
+            value = self.facts[name] = compute()
+        return value
 
     @property
     def place(self) -> Tensor:

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel, constant_argument
@@ -54,7 +53,10 @@ class Bound:
 def padded_rows(x: Tensor, length: int, dim: int) -> Tensor:
     """x with zeros up to that length in a dimension."""
     missing = length - x.shape[dim]
-    return pad(x, (0, 0) * (x.dim() - 1 - dim) + (0, missing)) if missing else x
+    if not missing:
+        return x
+    shape = [missing if each == dim else extent for each, extent in enumerate(x.shape)]
+    return torch.cat([x, x.new_zeros(shape)], dim)  # PyTorch 2.4 pads no tensor without elements
 
 
 @kept

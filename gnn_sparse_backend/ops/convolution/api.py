@@ -72,7 +72,9 @@ def _one_type(
     features: Tensor, weight: Tensor, bias: Tensor | None, kernel_map: KernelMap
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The operands, checked, all of one type: that of autocast where it is on."""
-    operands = {"features": features, "weight": weight} | ({} if bias is None else {"bias": bias})
+    operands = {"features": features, "weight": weight}
+    if bias is not None:
+        operands["bias"] = bias
     for name, y in operands.items():
         check_dense("sparse_conv", name, y)
         if y.device != kernel_map.device and not y.is_meta:

@@ -46,7 +46,9 @@ def spmm_linear(
     check_graph("spmm_linear", graph)
     check_choice("spmm_linear", "reduce", reduce, REDUCES)
     check_features("spmm_linear", "x", x)
-    given = {"x": x, "matrix": matrix} | ({} if bias is None else {"bias": bias})
+    given = {"x": x, "matrix": matrix}
+    if bias is not None:
+        given["bias"] = bias
     for name in list(given)[1:]:
         check_dense("spmm_linear", name, given[name])
         check_device("spmm_linear", name, given[name], graph)
