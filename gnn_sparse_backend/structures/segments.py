@@ -13,7 +13,7 @@ from ..formats.counts import prefix_sums
 from ..formats.partitions.outer_tasks import OuterTasks, outer_tasks
 from ..formats.partitions.row_groups import balanced_row_groups
 from ..formats.partitions.row_parts import ceil_div, most_parts, runs, split_rows
-from ..planner.cpu.grouped import PANEL_COST, SUM_BLOCK, chunk_rows, panel_rows, parts
+from ..planner.cpu.grouped import SUM_BLOCK, chunk_rows, panel_heights, panel_rows, parts
 from ..runtime.memory import check_memory
 from .build import compress, index_dtype
 from .checks import IndexArray, as_index_vector, check_count, check_range
@@ -159,7 +159,7 @@ def panels_in(segments: Segments, groups: int, rows: int | None = None) -> tuple
     """(rows of a panel, leading arguments of a grouped product) in so many groups. rows: None to choose them."""
     lengths = segments.offsets.diff().long()
     if rows is None:
-        rows = panel_rows({rows: int(ceil_div(lengths, rows).sum()) for rows in PANEL_COST})
+        rows = panel_rows({rows: int(ceil_div(lengths, rows).sum()) for rows in panel_heights()})
     unsynchronised = segments.unsynchronised
     most = most_parts(segments.num_rows, segments.num_segments, rows) if unsynchronised else None
     segment, start, length = split_rows(lengths, rows, most=most)

@@ -2,8 +2,8 @@
 
 Rules; docs/decisions/bf16-dot-product-instruction.md has the measurements behind the first two:
 
-- Accumulators are four rows by up to four vectors: half of 32 registers, the rest for what is loaded. Two vectors
-  where there are 16 registers.
+- Accumulators are four rows by up to four vectors: half of 32 registers, the rest for what is loaded. Five rows by two
+  vectors where there are 16 registers (docs/decisions/five-rows-of-a-product.md).
 - bfloat16 features two at a time where the CPU has an instruction for it that is worth more than widening them.
 - Panels of fewer rows where relations are so short that filling up the last panel would cost more than it saves.
 - One thread where the work is less than a parallel region costs.

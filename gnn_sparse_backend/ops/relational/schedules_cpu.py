@@ -12,8 +12,9 @@ from ...compiler.language.program import Program
 from ...compiler.schedules.cpu import CpuSchedule, Prefetch
 from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
 from ...compiler.transforms.dense_axes.tile import tile_axis
-from ...planner.cpu.relational import BLOCK_ROWS, is_tiled
-from ...planner.cpu.tiling import sum_lanes
+from ...planner.cpu.grouped import block_rows
+from ...planner.cpu.relational import is_tiled
+from ...planner.cpu.tiling import product_rows, sum_lanes
 from ..grouped.schedules_cpu import bf16_pair_dots_of, column_tile, vectors
 from ..message.programs.operands import ACCUMULATOR
 from .programs.rgms import RgmsSpec, rgms_dot, rgms_gather, rgms_scatter, rgms_sum
@@ -50,7 +51,9 @@ def scheduled(make: str, spec: RgmsSpec, parallel: bool, prefetch: int, target: 
     lanes = _lanes(spec.dtype, target)
     tile = column_tile(spec.out_features, lanes, target)
     tiled = spec.bf16_pairs or is_tiled(spec.in_features, spec.out_features, spec.dtype)
-    spec = replace(spec, tile=tile, rows=BLOCK_ROWS, piece=PIECE_VECTORS * lanes, tiled=tiled)
+    # rows of a panel, which ends anywhere, or those of a matrix
+    rows = block_rows(spec.in_features, target) if make == "sum" else product_rows(target)
+    spec = replace(spec, tile=tile, rows=rows, piece=PIECE_VECTORS * lanes, tiled=tiled)
     build, (iteration, buffer, width) = PROGRAMS[make]
     program = build(spec)
     if make == "dot":

@@ -24,14 +24,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ...compiler.codegen import host_target
 from ..problem import STORED
 from .spmm import serial_work
+from .tiling import product_rows
 
 Count = TypeVar("Count", float, np.ndarray)
 """A number of pairs or edges, or an array of such numbers."""
 ORDERS = ("gather", "scatter", "transform", "aggregate")
-# Rows of the block of accumulators.
-BLOCK_ROWS = 4
 # Bytes of the sums of a panel, and pairs of one at most: they stay in the first-level cache beside a tile of the
 # matrix.
 PANEL_BYTES = 8 << 10
@@ -104,8 +104,9 @@ def relations_at_a_time(bases: int, in_features: int, out_features: int, itemsiz
 
 def panel_pairs(features: int, itemsize: int) -> int:
     """Pairs of a panel at most, of rows of so many features in the accumulation type."""
-    fit = PANEL_BYTES // max(1, features * itemsize) // BLOCK_ROWS * BLOCK_ROWS
-    return max(BLOCK_ROWS, min(LONGEST_PANEL, fit))
+    rows = product_rows(host_target())
+    fit = min(LONGEST_PANEL, PANEL_BYTES // max(1, features * itemsize))
+    return max(1, fit // rows) * rows
 
 
 def is_small(counts: RelationCounts, wide_in: int, wide_out: int) -> bool:
@@ -133,7 +134,7 @@ def row_task_count(counts: RelationCounts, relations: int, wide_in: int, wide_ou
         return 1
     wanted = max(FEWEST_TASKS, -(-counts.rows * wide_out * 4 // ROW_BYTES))
     # a panel that a task cuts off is half empty: at least four full blocks of a relation for each cut
-    filled = counts.row_pairs // max(1, 4 * BLOCK_ROWS * min(relations, counts.row_pairs))
+    filled = counts.row_pairs // max(1, 4 * product_rows(host_target()) * min(relations, counts.row_pairs))
     return max(FEWEST_TASKS, min(wanted, filled))
 
 

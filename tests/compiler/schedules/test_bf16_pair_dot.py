@@ -26,8 +26,10 @@ from gnn_sparse_backend.ops.grouped import schedules_cpu as grouped
 from gnn_sparse_backend.ops.grouped.programs.grouped import GroupedSpec, grouped_product
 from gnn_sparse_backend.ops.relational import schedules_cpu as rgms
 from gnn_sparse_backend.ops.relational.programs.rgms import RgmsSpec
+from gnn_sparse_backend.planner.cpu.tiling import product_rows
 
 FEATURES = {
+    "znver2": ("avx", "avx2", "fma"),
     "skylake-avx512": ("avx", "avx2", "avx512f", "avx512vl"),
     "sapphirerapids": ("avx", "avx2", "avx512bf16", "avx512f", "avx512vl"),
     "znver4": ("avx", "avx2", "avx512bf16", "avx512f", "avx512vl"),
@@ -44,7 +46,7 @@ def has_bf16_pairs(dtype: str, target: Target) -> bool:
 
 def grouped_of(out_features: int, dtype: str, target: Target):
     bf16_pairs = has_bf16_pairs(dtype, target)
-    spec = GroupedSpec(64, out_features, 4, 0, (True, True), dtype, bf16_pairs=bf16_pairs)
+    spec = GroupedSpec(64, out_features, product_rows(target), 0, (True, True), dtype, bf16_pairs=bf16_pairs)
     return grouped.scheduled(grouped_product, spec, True, target)
 
 
@@ -116,6 +118,16 @@ def test_without_it_vectors_are_whole_and_stay_in_registers(kernel, dtype, cpu):
     products = [line for line in loop if "vfmadd" in line]
     assert products and len(products) % 16 == 0 and all("zmm" in line for line in products)
     assert not any("vdpbf16ps" in line or "(%rsp" in line for line in loop)
+
+
+@on_x86
+@pytest.mark.parametrize("kernel", ["grouped", "gather", "scatter", "sum"])
+def test_sixteen_registers_hold_ten_sums(kernel):
+    """Of two units with five cycles for a sum neither is idle, and nothing goes through memory."""
+    loop = longest_loop(kernel, "float32", "znver2")
+    products = [line for line in loop if "vfmadd" in line]
+    assert products and len(products) % 10 == 0 and all("ymm" in line for line in products)
+    assert not any("ymm" in line and "(%rsp" in line for line in loop)
 
 
 @on_x86
