@@ -20,6 +20,8 @@ from .declared import Written
 
 SHORT = 16
 """Elements of a row, on the average, from which a sum of several features goes in lanes."""
+SINGLE = 2
+"""Elements of a row, on the average, from which a sum of one feature does: below, lanes are for nothing."""
 ONE_FEATURE = 4
 """Lanes of a sum of one feature: as many as hide the latency of an addition. With more, more of the last vector of each
 row is for nothing."""
@@ -35,21 +37,26 @@ class Traits:
 
     Attributes:
         far: operands beyond a core's own cache, whose gathers run ahead.
-        short: operands whose innermost sums have few elements, too few to fill lanes.
+        short: operands whose innermost sums have few elements, too few to fill lanes of several features.
+        single: operands whose innermost sums mostly have one element, so that there is nothing for lanes at all.
     """
 
     far: frozenset[str] = frozenset()
     short: frozenset[str] = frozenset()
+    single: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, operands: Mapping[str, Stored]) -> Traits:
         far = frozenset(name for name, each in operands.items() if each.values.nbytes > private_cache_bytes())
         stored = {name: [level.positions for level in each.structure.levels] for name, each in operands.items()}
         sparse = {name: found for name, found in stored.items() if not operands[name].format.is_dense}
-        short = frozenset(
-            name for name, found in sparse.items() if len(found) > 1 and found[-1] < SHORT * max(found[-2], 1)
-        )
-        return cls(far, short)
+
+        def with_fewer(count: int) -> frozenset[str]:
+            return frozenset(
+                name for name, found in sparse.items() if len(found) > 1 and found[-1] < count * max(found[-2], 1)
+            )
+
+        return cls(far, with_fewer(SHORT), with_fewer(SINGLE))
 
 
 def scheduled(written: Written, traits: Traits = Traits()) -> tuple[Program, CpuSchedule]:
@@ -79,8 +86,9 @@ def scheduled(written: Written, traits: Traits = Traits()) -> tuple[Program, Cpu
             ahead += [Prefetch(elements, name, begin, count, distance(row, BYTES_AHEAD)) for name in gathered]
             begin += count
         elements = f"{nest.elements}_tile_0"
-        of_several = 1 if nest.sparse in traits.short else row_lanes(nest.width, itemsize, target)
-        count = ONE_FEATURE if nest.width == 1 else of_several
+        too_few = traits.single if nest.width == 1 else traits.short
+        filled = ONE_FEATURE if nest.width == 1 else row_lanes(nest.width, itemsize, target)
+        count = 1 if nest.sparse in too_few else filled
         if count > 1 and not refuses(program, program.iteration(elements)):
             lanes.append((elements, count))
     return program, CpuSchedule(prefetch=tuple(ahead), lanes=tuple(lanes), together=tuple(together))
