@@ -8,7 +8,7 @@ from typing import Any
 from .array import Array, array
 from .expressions.kernel import TensorKernel, kernel_of
 from .expressions.notation import Statement as Notation
-from .expressions.notation import accesses, parse, parse_einsum
+from .expressions.notation import parse, parse_einsum
 from .running import run
 from .scheduling.initial import statement_of
 from .scheduling.statement import Statement
@@ -93,10 +93,11 @@ def _computed(statement: Notation, operands: Mapping[str, Any], format: GivenFor
 
 def arrays_of(statement: Notation, operands: Mapping[str, Any]) -> dict[str, Array]:
     """The operands that a statement names, as arrays. Raises TypeError for one that is none or that nothing names."""
-    named = {access.name for access in accesses(statement.expression)}
     for name in operands:
-        if name not in named:
+        if name not in statement.names:
             raise TypeError(f"operand {name} is not in the expression {statement.text!r}")
+    if all(isinstance(x, Array) for x in operands.values()):
+        return dict(operands)
     found: dict[str, Array] = {}
     numbers = {name: x for name, x in operands.items() if isinstance(x, (int, float)) and not isinstance(x, bool)}
     for name, x in operands.items():

@@ -12,7 +12,7 @@ from ..storage.stored import Stored
 from ..storage.structure import Structure
 from ..storage.values import argument, to_dtype
 from .assembled.assembly import VALUES
-from .execution import Plan, arguments, result_of, result_structure, values_shape
+from .execution import Plan, arguments, example, result_of, result_structure, values_shape
 
 
 class Call:
@@ -24,7 +24,8 @@ class Call:
         gone = partial(_emptied, weakref.ref(self))
         self.known = {name: _Known.of(stored, gone) for name, stored in operands.items()}
         self.structure = result_structure(plan, operands, sizes)
-        out = result_of(plan, operands, self.structure.positions).reshape(values_shape(plan, self.structure))
+        self.example = example(plan, operands)
+        out = result_of(plan, self.example, self.structure.positions).reshape(values_shape(plan, self.structure))
         self.arguments = arguments(plan, plan.written, operands, sizes, {VALUES: out})
         names = plan.written.program.parameter_names
         buffers = plan.written.buffers
@@ -42,7 +43,7 @@ class Call:
         )
 
     def run(self, operands: Mapping[str, Stored]) -> Stored:
-        out = result_of(self.plan, operands, self.structure.positions)
+        out = result_of(self.plan, self.example, self.structure.positions)
         given = list(self.arguments)
         for at, name, shape in self.slots:
             given[at] = (argument(operands[name].values) if name else out).reshape(shape)

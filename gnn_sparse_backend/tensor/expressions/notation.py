@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NoReturn, TypeAlias
 
 from ..errors import NotationError
@@ -68,6 +69,11 @@ class Statement:
     result: Access
     expression: Expression
     text: str = field(default="", compare=False)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Of the operands."""
+        return frozenset(access.name for access in accesses(self.expression))
 
     def refuse(self, reason: str, at: int, length: int = 1) -> NoReturn:
         """Raise NotationError that shows where."""
