@@ -69,10 +69,10 @@ def _features(function: tirx.PrimFunc) -> Callable[[], frozenset[str]]:
 def _brief(call: tvm.ir.Call, texts: dict[str, str], features: frozenset[str]) -> tirx.Expr:
     """A call of `brief_exponentials`, the only one that makes exp2."""
     dtype = str(call.ty.dtype)
-    if dtype != f"float32x{llvm_exp2.LANES}" or not features.issuperset(llvm_exp2.FEATURES):
-        raise TypeError(f"exp2 of {dtype} is for vectors of {llvm_exp2.LANES} float32 of processors with AVX-512")
-    texts[llvm_exp2.NAME] = llvm_exp2.llvm_text()
-    return tirx.call_pure_extern(dtype, llvm_exp2.NAME, call.args[0])
+    lanes = int(dtype.partition("x")[2] or 1)
+    name = llvm_exp2.function_name(lanes)
+    texts[name] = llvm_exp2.llvm_text(lanes, features)
+    return tirx.call_pure_extern(dtype, name, call.args[0])
 
 
 def _call(function: str, argument: tirx.Expr, texts: dict[str, str]) -> tirx.Expr:
