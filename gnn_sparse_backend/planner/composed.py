@@ -42,7 +42,7 @@ class Rates:
 # Fitted on an EPYC with AVX2, two threads: linear layers to 3,072 x 768, 768 x 3,072 and 768 x 768 by 512 (blocks below
 # 8 are guesses), where single non-zeros go by slices of tokens; other products to a set of benchmarks/formats.py.
 RATES = {
-    LINEAR: Rates(((32, 0.034), (8, 0.055), (2, 0.100)), 0.075, 96 * 2**10, 0.15, 32, 1.0, 0.5, 2.0, 1.0),
+    LINEAR: Rates(((32, 0.034), (8, 0.055), (2, 0.100)), 0.075, 96 * 2**10, 0.15, 32, 1.0, 0.5, 2.0, 1.0, 0.031),
     SPMM: Rates(((8, 0.067), (2, 0.065)), 0.070, 1.5 * 2**20, 0.72, None, 0.4, 0.0, 1.6, 1.5),
 }
 # Likewise of two cores of a Xeon with AVX-512 and AMX, whose rows of 32 tokens are held by 2 MiB of cache.
