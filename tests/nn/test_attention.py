@@ -73,6 +73,48 @@ def test_a_mask_for_each_head():
     assert_same(dense, nn.SparseAttention.from_dense(dense, mask), mask, (x, x, x))
 
 
+def test_gradients_of_both_orders():
+    layer = nn.SparseAttention.from_dense(dense_of(), masks.band((5, 9), 2, 3, block=8))
+    names = [name for name, _ in layer.named_parameters()]
+
+    def run(query, key, value, *parameters):
+        return torch.func.functional_call(layer, dict(zip(names, parameters)), (query, key, value))[0]
+
+    operands = *(drawn(1, n, WIDE) for n in (5, 9, 9)), *(x.detach().requires_grad_() for x in layer.parameters())
+    for check in (torch.autograd.gradcheck, torch.autograd.gradgradcheck):
+        assert check(run, operands, fast_mode=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_gives_what_the_dense_layer_does(dtype):
+    mask, results = window(20), []
+    for kind in (lambda x: nn.SparseAttention.from_dense(x, mask), lambda x: x):
+        layer = kind(dense_of().float())
+        given = {} if isinstance(layer, nn.SparseAttention) else {"attn_mask": ~mask.to_dense()[0]}
+        torch.manual_seed(1)
+        x = torch.randn(2, 20, WIDE, requires_grad=True)
+        with torch.autocast("cpu", dtype):
+            y, _ = layer(x, x, x, need_weights=False, **given)
+        y.float().square().sum().backward()
+        results.append((y, x.grad, layer.out_proj.weight.grad))
+    for found, expected in zip(*results):
+        assert found.dtype is expected.dtype
+        torch.testing.assert_close(found.float(), expected.float(), rtol=5e-2, atol=5e-2 * float(expected.abs().max()))
+
+
+def test_compiled_whole():
+    layer = nn.SparseAttention.from_dense(dense_of(), window(20))
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    results = []
+    for each in (compiled, layer):
+        torch.manual_seed(1)
+        x = drawn(2, 20, WIDE)
+        y, _ = each(x, x, x)
+        results.append((y, *torch.autograd.grad(y.square().sum(), (x, *layer.parameters()))))
+    for found, expected in zip(*results):
+        torch.testing.assert_close(found, expected)
+
+
 def test_masks_of_any_length():
     dense = dense_of()
     sparse = nn.SparseAttention.from_dense(dense, window)
