@@ -23,6 +23,21 @@ def tile_columns(mask: Mask, line: int) -> tuple[Tensor, Tensor, Tensor]:
     return columns.flatten(1), tiles.amax(1), tiles.amax(2)
 
 
+@fact
+def tile_reach(mask: Mask, line: int, group: int) -> Tensor:
+    """Of a block without a tile, and of each tile, the first column that any of so many rows has and the one behind the
+    last, group of rows by group, and then of all rows: flat. 0 and 0 where there is none.
+    """
+    columns = tile_columns(mask, line)[0].view(-1, mask.block, line)
+    columns = torch.cat([columns.new_ones(1, mask.block, line), columns])
+    parts = [part.amax(2) for part in (*columns.split(group, 2), columns)]
+    some = torch.stack(parts, 1).bool()  # (tiles, groups and all, columns)
+    at = torch.arange(mask.block, device=mask.device)
+    first = torch.where(some, at, mask.block).amin(2)
+    behind = torch.where(some, at + 1, 0).amax(2)
+    return torch.stack([first.minimum(behind), behind], 2).int().flatten()
+
+
 SIDE = 64
 """Side of the blocks that large ones are cut into."""
 

@@ -13,7 +13,7 @@ from ...runtime.memory import empty
 from ...runtime.type_names import type_name
 from ...structures.masks import Mask
 from ..core.ran import Launch, in_threads
-from .arrays import narrowed, tasks_of, tile_columns, value_order
+from .arrays import narrowed, tasks_of, tile_columns, tile_reach, value_order
 from .dropout import least_word
 from .programs.spec import MaskedSpec
 from .schedules_cpu import WORKSPACES, masked_kernel, spec_of
@@ -55,13 +55,22 @@ class Problem:
         count = group_count(pairs, groups * mask.heads * mask.block_rows, work, threads)
         tasks = tasks_of(mask, groups, count, whole)
         columns, some, some_row = tile_columns(mask, spec.line)
+        reach = tile_reach(mask, spec.line, spec.vectors * spec.lanes)
         lines = mask.indptr.numel() - 1
         flat = [_flat(x) for x in operands]
         sizes = (
-            *(tasks.count, groups * lines, groups * mask.num_blocks, mask.num_blocks, columns.shape[0], lines),
+            *(
+                tasks.count,
+                groups * lines,
+                groups * mask.num_blocks,
+                mask.num_blocks,
+                columns.shape[0],
+                reach.numel(),
+                lines,
+            ),
             *(mask.block_rows, mask.heads, self.heads, *mask.shape, rows),
         )
-        extra: tuple = (some_row,) if make == "backward" else ()
+        extra: tuple = (some, some_row) if make == "backward" else (some,)
         if spec.padding:
             assert self.padding is not None
             allowed = self.padding.to(torch.uint8).expand(self.batch, -1).reshape(-1)
@@ -69,7 +78,7 @@ class Problem:
         numbers = tuple(x for x in rest if not isinstance(x, Tensor))
         tensors = tuple(x for x in rest if isinstance(x, Tensor))
         strides = tuple(n for x, own in zip(operands, flat) for n in (own.numel(), *own_strides(x)))
-        arrays = tasks.task_ptr, tasks.block_ptr, tasks.first_item, tasks.first, mask.indices, mask.tile, columns, some
+        arrays = tasks.task_ptr, tasks.block_ptr, tasks.first_item, tasks.first, mask.indices, mask.tile, columns, reach
         if spec.tiles and make in WORKSPACES:
             tensors = *tensors, empty(operands[0], tasks.count, WORKSPACES[make](spec))
         parallel = count > 1 and tasks.count > 1

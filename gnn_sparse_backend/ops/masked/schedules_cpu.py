@@ -59,8 +59,6 @@ def masked_kernel(make: str, spec: MaskedSpec, parallel: bool) -> Kernel:
 def scheduled(make: str, spec: MaskedSpec, parallel: bool) -> tuple[Program, CpuSchedule]:
     """A program of `PROGRAMS` and its schedule."""
     program = PROGRAMS[make](spec)
-    if not spec.tiles or make not in WORKSPACES:
-        return program, CpuSchedule(parallel=parallel)
     iterations = list(walk_iterations(program.iterations))
     tiles = tuple(buffer.name for it in iterations for buffer in it.locals if buffer.name.startswith(TILES))
     named = {

@@ -53,6 +53,15 @@ def test_matches_whatever_block_and_width(block, width, value_width):
     check(some_mask(150, 131, block, seed=block), 1, 2, width, value_width, torch.float32, 0.3)
 
 
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize("block", [64, 100])
+def test_matches_where_groups_of_queries_reach_some_keys_of_a_block(block, dtype):
+    """Triangles, single rows and columns, groups of queries that reach nothing, and keys that are not there."""
+    mask = gsb.masks.band(310, 70, 33, block=block, global_tokens=[3, 170])
+    check(mask, 1, 2, 8, 12, dtype)
+    check(mask & gsb.masks.padding(torch.arange(310)[None] % 5 != 3), 1, 2, 8, 12, dtype)
+
+
 @settings(max_examples=5, deadline=None)
 @given(st.data())
 def test_matches_whatever_the_lengths(data):
@@ -76,14 +85,17 @@ def check_lengths(data):
     check(mask, batch, 3, 8, 8, torch.float64)
 
 
-def test_a_query_without_keys_is_zero_and_has_no_gradient():
+@pytest.mark.parametrize("dtype", ROUNDING)
+def test_a_query_without_keys_is_zero_and_has_no_gradient(dtype):
     mask = some_mask(40, 40, 16)
-    q, k, v, g = (x.requires_grad_() for x in operands(mask, 1, 2, 8, 8))
+    q, k, v, g = (x.requires_grad_() for x in operands(mask, 1, 2, 8, 8, dtype))
     out = gsb.sparse_attention(q, k, v, mask)
     out.backward(g)
+    assert out[:, :, 19].any() and q.grad[:, :, 19].any()
     assert not out[:, :, 20].any() and not q.grad[:, :, 20].any()
     empty = gsb.masks.from_dense(torch.zeros(40, 40, dtype=torch.bool), block=16)
-    assert not gsb.sparse_attention(q, k, v, empty).any()
+    out = gsb.sparse_attention(q, k, v, empty)
+    assert not out.any() and not any(x.any() for x in torch.autograd.grad(out, (q, k, v), g))
 
 
 def test_keys_that_nobody_may_attend_are_never_seen():
@@ -105,6 +117,27 @@ def test_keys_that_nobody_may_attend_are_never_seen():
         out.backward(g)
         for x, y in zip(spoilt, wanted):
             torch.testing.assert_close(x.grad, y.grad, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_keys_outside_of_what_a_group_of_queries_reaches_are_never_seen(bad):
+    """Keys 100 to 106 of the blocks beside: others of the block attend them, whose results are spoilt, and no more."""
+    mask = gsb.masks.band(256, 20, 20, block=128)
+    q, k, v, g = (x.float() for x in operands(mask, 1, 1, 8, 8))
+    results = []
+    for value in (0.0, bad):
+        given = [x.clone() for x in (q, k, v)]
+        for x in given[1:]:
+            x[:, :, 100:107] = value
+        given = [x.requires_grad_() for x in given]
+        out = gsb.sparse_attention(*given, mask)
+        out.backward(g)
+        results.append((out, given[0].grad))
+    for found, wanted in zip(*reversed(results)):
+        whole = torch.ones(256, dtype=torch.bool)
+        whole[80:127] = False
+        torch.testing.assert_close(found[:, :, whole], wanted[:, :, whole], rtol=0, atol=0)
+        assert not found[:, :, ~whole].isfinite().all(3).any()
 
 
 def test_nan_of_a_key_reaches_those_who_may_attend_it():

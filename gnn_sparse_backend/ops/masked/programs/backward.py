@@ -55,6 +55,7 @@ def backward(spec: MaskedSpec) -> Program:
         b.vectors("no_dk", D * L, lambda c: SumK.__setitem__(c, 0.0))
         b.vectors("no_dv", E * L, lambda c: SumV.__setitem__(c, 0.0))
         with w.blocks_of(item) as block:
+            reach = w.reach(block)
             w.copy("Q", Q, Qc, D, item, block)
             w.copy("G", G, Gc, E, item, block)
             w.clean(Qc, D, item, block)
@@ -66,7 +67,14 @@ def backward(spec: MaskedSpec) -> Program:
             def weight(i, c, score):
                 S[i * L + c] = exp(score - of_query(Lse, i))
 
-            b.product("score", (spec.block, D, L), lambda i, d: Qc[i * D + d], lambda d, c: KT[d * L + c], weight)
+            b.product(
+                "score",
+                (spec.block, D, L),
+                lambda i, d: Qc[i * D + d],
+                lambda d, c: KT[d * L + c],
+                weight,
+                some_rows=reach,
+            )
             w.hide(S, nothing, item, block)
 
             if random:
@@ -84,6 +92,7 @@ def backward(spec: MaskedSpec) -> Program:
                 lambda i, c: (Dropped if random else S)[i * L + c],
                 lambda d, c, value: SumV.__setitem__(d * L + c, value),
                 lambda d, c: SumV[d * L + c],
+                some_terms=reach,
             )
 
             def slope(i, c, value):
@@ -91,7 +100,14 @@ def backward(spec: MaskedSpec) -> Program:
                     value = value * Kept[i * L + c]
                 S[i * L + c] = S[i * L + c] * (value - of_query(Delta, i))
 
-            b.product("dp", (spec.block, E, L), lambda i, d: Gc[i * E + d], lambda d, c: VT[d * L + c], slope)
+            b.product(
+                "dp",
+                (spec.block, E, L),
+                lambda i, d: Gc[i * E + d],
+                lambda d, c: VT[d * L + c],
+                slope,
+                some_rows=reach,
+            )
             w.hide(S, nothing, item, block)
             b.product(
                 "dk",
@@ -100,6 +116,7 @@ def backward(spec: MaskedSpec) -> Program:
                 lambda i, c: S[i * L + c],
                 lambda d, c, value: SumK.__setitem__(d * L + c, value),
                 lambda d, c: SumK[d * L + c],
+                some_terms=reach,
             )
             b.vectors("own_keys", spec.block * wide, lambda c: Kb.__setitem__(c, Kr[c]))
             w.clean_by(w.SomeRow, Kb, wide, block)
@@ -112,6 +129,7 @@ def backward(spec: MaskedSpec) -> Program:
                 lambda j, d: Kb[j * wide + d],
                 lambda i, d, value: DQ.__setitem__((first + i, d), value),
                 lambda i, d: DQ[first + i, d],
+                some_rows=lambda _: w.reached(block),
             )
         with w.rows_of(item, "out") as (j, row):
             b.row("dk_row", D, lambda d: DK.__setitem__((row, d), cast(spec.dtype, SumK[d * L + j] * Scale[0])))

@@ -42,6 +42,7 @@ def forward(spec: MaskedSpec) -> Program:
         if random:
             random.of_lanes(item, keys=False)
         with w.blocks_of(item) as block:
+            reach = w.reach(block)
             w.copy("K", K, Kc, D, item, block)
             w.copy("V", V, Vc, E, item, block)
             w.clean(Vc, E, item, block)
@@ -51,9 +52,10 @@ def forward(spec: MaskedSpec) -> Program:
                 lambda j, d: Kc[j * D + d],
                 lambda d, c: QT[d * L + c],
                 lambda j, c, value: S.__setitem__(j * L + c, value),
+                some_rows=reach,
             )
             w.hide(S, number(float("-inf"), acc), item, block)
-            softmax.weigh(S)
+            softmax.weigh(S, reach)
             if random:
                 random.drop(S, item, block)
             b.product(
@@ -63,6 +65,7 @@ def forward(spec: MaskedSpec) -> Program:
                 lambda j, c: S[j * L + c],
                 lambda d, c, value: Acc.__setitem__(d * L + c, value),
                 lambda d, c: Acc[d * L + c] * shrink[c],
+                some_terms=reach,
             )
 
         softmax.finish()

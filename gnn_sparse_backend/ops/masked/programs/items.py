@@ -12,10 +12,13 @@ from dataclasses import dataclass
 
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
 from ....compiler.language.expr import Expr, as_expr, both, cast, differ, equal, minimum, number, select
-from .products import Blocks
+from .products import Blocks, Range, Reach
 from .spec import MaskedSpec
 
-SIZES = "num_tasks num_items num_item_blocks num_blocks num_tiles lines block_rows mask_heads heads rows cols num_rows"
+SIZES = (
+    "num_tasks num_items num_item_blocks num_blocks num_tiles num_reach lines block_rows mask_heads heads rows cols "
+    "num_rows"
+)
 
 
 @dataclass(frozen=True)
@@ -42,11 +45,13 @@ class Block:
 
 class Items:
     """A program over items. Parameters: `SIZES`, sizes and strides of operands, task_ptr, block_ptr, First, Indices,
-    Tile, Tiles, Some[, SomeRow][, Padding], operands.
+    Tile, Tiles, Reach, Some[, SomeRow][, Padding], operands.
 
     Task t has items task_ptr[t] .. task_ptr[t + 1], item p so many blocks as block_ptr says, from First[p % lines] on,
     whose columns are Indices and tiles Tile. Tiles are (num_tiles, block * line), columns of a block by rows: 1 where
-    a pair is allowed; Some (num_tiles, block) 1 where a column is in any pair, SomeRow where a row is.
+    a pair is allowed; Some (num_tiles, block) 1 where a column is in any pair, SomeRow where a row is. Reach tells, of
+    a block without a tile and then of each tile, from which column up to which the pairs are that each group of
+    `vectors` vectors of rows has, and then those of all rows.
     Padding is (batch, cols), or (batch, rows) where ``lanes_padded``: there it is of the rows of items.
     """
 
@@ -67,6 +72,7 @@ class Items:
         self.First = p.buffer("First", (p.dense_fixed("Lines", size["lines"]),), "int32")
         self.Indices, self.Tile = p.buffer("Indices", (Z,), "int32"), p.buffer("Tile", (Z,), "int32")
         self.Tiles = p.buffer("Tiles", (N, self.blocks.axis(spec.block * spec.line)), "uint8")
+        self.Reach = p.buffer("Reach", (p.dense_fixed("ReachAxis", size["num_reach"]),), "int32")
         self.Some = p.buffer("Some", (N, self.blocks.axis(spec.block)), "uint8")
         if lanes_padded:
             self.SomeRow = p.buffer("SomeRow", (N, self.blocks.axis(spec.block)), "uint8")
@@ -123,6 +129,15 @@ class Items:
             self.p.where(item.row + ii < item.rows)
             yield ii, item.plane * item.rows + item.row + ii
 
+    def reach(self, block: Block) -> Reach:
+        """The columns of a block that are in any pair of a group of rows, all between the first and the last."""
+        first = (block.tile + 1) * (2 * (self.spec.groups + 1))
+        return lambda group: (self.Reach[first + group * 2], self.Reach[first + group * 2 + 1])
+
+    def reached(self, block: Block) -> Range:
+        """Those of all rows."""
+        return self.reach(block)(as_expr(self.spec.groups))
+
     def column(self, block: Block, j: Expr) -> Expr:
         """A column of a block; the last one in the place of those beyond it."""
         return minimum(block.column + j, as_expr(self.size["cols"]) - 1)
@@ -137,9 +152,11 @@ class Items:
         block: Block,
         step: int | None = None,
     ) -> None:
-        """The rows of an operand that the columns of a block stand for, in the type of the target, a ``step`` apart."""
+        """The rows of an operand that the columns of a block stand for, in the type of the target, a ``step`` apart. Of
+        those before and behind all pairs nothing is said.
+        """
         b, dtype = self.blocks, target.value.dtype
-        with b.each(f"copy_{name}", self.spec.block) as j:
+        with b.each(f"copy_{name}", self.spec.block, within=self.reached(block)) as j:
             first = self.at(name, item, self.column(block, j))
             b.row(
                 f"copy_{name}_row",

@@ -37,6 +37,7 @@ def masked_dots(spec: MaskedSpec) -> Program:
                 lambda i, d: Qc[i * D + d],
                 lambda d, c: KT[d * L + c],
                 lambda i, c, value: S.__setitem__(i * L + c, value),
+                some_rows=w.reach(block),
             )
             w.hide(S, number(0.0, acc), item, block)
             to = _place(w, item, Order[block.number])
@@ -86,6 +87,7 @@ def masked_sums(spec: MaskedSpec, transposed: bool) -> Program:
                 lambda j, d: Bc[j * wide + d],
                 lambda i, d, value: Acc.__setitem__(i * wide + d, value),
                 lambda i, d: Acc[i * wide + d],
+                some_terms=lambda _: w.reached(block),
             )
         with w.rows_of(item, "out") as (i, row):
             b.row("out_row", E, lambda d: Out.__setitem__((row, d), cast(spec.dtype, Acc[i * wide + d])))

@@ -11,11 +11,15 @@ from contextlib import contextmanager
 
 from ....compiler.language.axes import Axis
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
-from ....compiler.language.expr import Expr, as_expr
+from ....compiler.language.expr import Expr, as_expr, maximum, minimum
 from .spec import MaskedSpec
 
 Number = Callable[[Expr, Expr], Expr]
 Write = Callable[[Expr, Expr, Expr], None]
+Range = tuple[Expr, Expr]
+"""First, and behind the last."""
+Reach = Callable[[Expr], Range]
+"""Of a group of lanes, which is as wide as a tile of sums."""
 
 
 class Blocks:
@@ -37,14 +41,15 @@ class Blocks:
         return self.p.local(name, (self.axis(length),), dtype or self.spec.accumulator)
 
     @contextmanager
-    def each(self, name: str, length: int, kind: str = "S") -> Iterator[Expr]:
-        """A loop over 0 .. length - 1."""
+    def each(self, name: str, length: int, kind: str = "S", within: Range | None = None) -> Iterator[Expr]:
+        """A loop over 0 .. length - 1, of which it visits those within a range."""
         self.count += 1
         own = f"{name}{self.count}"
         # axes of its own, as loops are nested; two of them: a loop by itself, never a vector of that length
         axes = [self.p.dense_fixed(f"{own}_{n}", each) for n, each in enumerate((1, length)) if n == 0 or each > 1]
         kinds, names = ("S" + kind)[: len(axes)], [f"{own}_i{n}" for n in range(len(axes))]
-        with self.p.iterate(own, axes, kinds, names) as at:
+        bounds = () if within is None else ((axes[-1], *within),)
+        with self.p.iterate(own, axes, kinds, names, bounds=bounds) as at:
             yield at[1] if length > 1 else as_expr(0)
 
     @contextmanager
@@ -77,30 +82,38 @@ class Blocks:
         right: Number,
         write: Callable[[Expr, Expr, Expr], None],
         start: Number | None = None,
+        some_rows: Reach | None = None,
+        some_terms: Reach | None = None,
     ) -> None:
         """The product of shape (rows, terms, lanes).
 
         left(row, term), right(term, lane): the factors. write(row, lane, sum) stores a sum, which begins at
-        start(row, lane) where that is given.
+        start(row, lane) where that is given. some_rows, some_terms: those that a group of lanes has; other rows are
+        written or not, and other terms are left out.
         """
         rows, terms, lanes = shape
         spec = self.spec
         tall, wide = min(spec.rows, rows), min(spec.vectors * spec.lanes, lanes)
         for first_lane, across, turns in _cuts(lanes, wide):
             for first, height, times in _cuts(rows, tall):
-                with self.each(f"{name}_across", turns) as q, self.each(f"{name}_down", times) as t:
-                    self._tile(
-                        name,
-                        first + t * height,
-                        first_lane + q * across,
-                        (height, terms, across // spec.lanes),
-                        left,
-                        right,
-                        write,
-                        start,
-                    )
+                with self.each(f"{name}_across", turns) as q:
+                    group = q + first_lane // wide
+                    down = None if some_rows is None else _pieces(some_rows(group), first, height, times)
+                    along = None if some_terms is None else some_terms(group)
+                    with self.each(f"{name}_down", times, within=down) as t:
+                        self._tile(
+                            name,
+                            first + t * height,
+                            first_lane + q * across,
+                            (height, terms, across // spec.lanes),
+                            left,
+                            right,
+                            write,
+                            start,
+                            along,
+                        )
 
-    def _tile(self, name, row, lane, shape, left, right, write, start) -> None:
+    def _tile(self, name, row, lane, shape, left, right, write, start, along) -> None:
         height, terms, across = shape
         lanes = self.spec.lanes
         self.count += 1
@@ -118,7 +131,7 @@ class Blocks:
         with self.lanes(f"{name}_start") as c:
             for vector, r, at in every(c):
                 vector[c] = 0.0 if start is None else start(r, at)
-        with self.each(f"{name}_terms", terms, "R") as term:
+        with self.each(f"{name}_terms", terms, "R", along) as term:
             with self.lanes(f"{name}_step") as c:
                 for vector, r, at in every(c):
                     vector[c] = vector[c] + left(r, term) * right(term, at)
@@ -134,3 +147,13 @@ def _cuts(length: int, size: int) -> list[tuple[int, int, int]]:
     if length % size:
         found.append((whole * size, length % size, 1))
     return found
+
+
+def _pieces(some: Range, first: int, size: int, times: int) -> Range:
+    """Which of so many pieces of a size, the first of which begins at ``first``, have any of a range."""
+    low, high = some
+
+    def inside(n: Expr) -> Expr:
+        return minimum(maximum(n, 0), times)
+
+    return inside((low - first) // size), inside((high - first + (size - 1)) // size)

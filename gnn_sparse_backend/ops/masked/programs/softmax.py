@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ....compiler.language.builder import BufferHandle
-from ....compiler.language.expr import Expr, equal, exp, log, maximum, number, select
+from ....compiler.language.expr import Expr, as_expr, equal, exp, log, maximum, number, select
 from .items import Items
+from .products import Range, Reach
 
 LOWEST = -3.4e38
 """Stands for a maximum before there is any: minus infinity less itself would not be a number."""
@@ -36,12 +37,19 @@ class OnlineSoftmax:
     def _start(self, c: Expr) -> None:
         self.max[c], self.sum[c] = LOWEST, 0.0
 
-    def weigh(self, scores: BufferHandle) -> None:
-        """Weights in the place of the scores of a block, (keys, queries); 0 of minus infinity."""
-        for first, vectors in self._groups():
-            new = self._old(first, vectors)
-            self._most(scores, new, first)
-            self._weigh(scores, new, first, "weight", self._power, self._weight)
+    def weigh(self, scores: BufferHandle, reach: Reach) -> None:
+        """Weights in the place of the scores of a block, (keys, queries), for the keys that a group of queries reaches;
+        0 of minus infinity.
+        """
+        for group in range(self.spec.groups):
+            first = group * self.spec.vectors
+            vectors = min(self.spec.vectors, self.spec.line // self.spec.lanes - first)
+            new, within = self._old(first, vectors), reach(as_expr(group))
+            self._most(scores, new, first, within)
+            if self.spec.dtype == "bfloat16":
+                self._weigh(scores, new, first, BRIEF, exp, lambda _, power: power, within)
+            else:
+                self._weigh(scores, new, first, "power", self._power, self._weight, within)
 
     def weigh_scaled(
         self, scores: BufferHandle, scale: Expr, hide: Callable[[], None], hidden: Callable[[], Expr] | None
@@ -69,7 +77,7 @@ class OnlineSoftmax:
                 self._most(scores, new, first)
         for first, new in groups:
             # exact zeros of minus infinity, and no slow path: see `brief_exponentials`
-            self._weigh(scores, new, first, BRIEF, lambda less: exp(less), lambda _, power: power)
+            self._weigh(scores, new, first, BRIEF, exp, lambda _, power: power)
 
     def _groups(self) -> list[tuple[int, int]]:
         """(first, how many) of vectors that are looked at together: one by one they would wait for each other."""
@@ -85,8 +93,8 @@ class OnlineSoftmax:
                 own[c] = self.max[(first + n) * self.spec.lanes + c]
         return new
 
-    def _most(self, scores: BufferHandle, new: list[BufferHandle], first: int) -> None:
-        with self.b.each("maximum", self.spec.block, "R") as j, self.b.lanes("most") as c:
+    def _most(self, scores: BufferHandle, new: list[BufferHandle], first: int, within: Range | None = None) -> None:
+        with self.b.each("maximum", self.spec.block, "R", within) as j, self.b.lanes("most") as c:
             for n, own in enumerate(new):
                 own[c] = maximum(own[c], scores[j * self.spec.line + ((first + n) * self.spec.lanes + c)])
 
@@ -96,7 +104,9 @@ class OnlineSoftmax:
     def _weight(self, less: Expr, power: Expr) -> Expr:
         return select(less < self.least, self.zero, power)
 
-    def _weigh(self, scores, new, first: int, name: str, power: Callable, weight: Callable) -> None:
+    def _weigh(
+        self, scores, new, first: int, name: str, power: Callable, weight: Callable, within: Range | None = None
+    ) -> None:
         """Weights for scores, and their sums."""
         p, b, spec, lanes = self.p, self.b, self.spec, self.spec.lanes
         totals, powers = (
@@ -109,7 +119,7 @@ class OnlineSoftmax:
                 self.shrink[lane] = exp(self.max[lane] - own[c])
                 self.max[lane] = own[c]
                 total[c] = self.sum[lane] * self.shrink[lane]
-        with b.each("weigh", spec.block, "R") as j:
+        with b.each("weigh", spec.block, "R", within) as j:
             for n, (own, total, powered) in enumerate(zip(new, totals, powers)):
                 first_lane = j * spec.line + (first + n) * lanes
                 # a choice between a number and an exponential would be a branch for each lane: powers come before it

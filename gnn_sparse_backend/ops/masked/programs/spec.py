@@ -52,3 +52,8 @@ class MaskedSpec:
     def line(self) -> int:
         """Lanes of a block: its side, filled up to whole vectors."""
         return self.padded(self.block)
+
+    @property
+    def groups(self) -> int:
+        """Of lanes, each as wide as a tile of sums."""
+        return -(-self.line // (self.vectors * self.lanes))
