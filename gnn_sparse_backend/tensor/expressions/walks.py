@@ -28,7 +28,7 @@ from .notation import Access, Call, Expression, Operation
 from .terms import Term
 
 At = Mapping[str, Expr]
-"""What each index and variable is that is bound; and, by the text of an access, the root of its levels."""
+"""What each index and variable is that is bound; and what visits a level of an access, by `_of_level`."""
 Then = Callable[[At], None]
 """What writes what is inside of a loop."""
 TRUE = number(1, "bool")
@@ -105,8 +105,9 @@ class Walks:
 
     def _place(self, access: Access, levels: int, at: At) -> tuple[Expr, ...]:
         """The coordinates of the first levels of an access."""
-        root = () if self.axes[access].root is None else (at.get(str(access), number(0)),)
-        return (*root, *(at[index] for index in along(access, self.w.operands[access.name].format)[:levels]))
+        root = () if self.axes[access].root is None else (at.get(_of_level(access, -1), number(0)),)
+        indices = along(access, self.w.operands[access.name].format)[:levels]
+        return (*root, *(at.get(_of_level(access, n), at[index]) for n, index in enumerate(indices)))
 
     # Loops.
 
@@ -221,15 +222,18 @@ class Walks:
     def _under(self, access: Access, levels: int, at: At, then: Then) -> None:
         """Visit the elements above a level, each of which is known."""
         every, indices = self.axes[access], along(access, self.w.operands[access.name].format)[:levels]
-        left = [] if every.root is None else [(every.root, str(access), at.get(str(access), number(0)))]
-        left += [(axis, index, at[index]) for axis, index in zip(every.levels, indices)]
-        self._each([each for each in left if self.visited.get(each[0]) != each[2]], at, then)
+        left = [] if every.root is None else [(every.root, _of_level(access, -1), number(0))]
+        left += [(axis, _of_level(access, n), at[index]) for n, (axis, index) in enumerate(zip(every.levels, indices))]
+        self._each(left, at, then)
 
     def _each(self, left: Sequence[tuple[Axis, str, Expr]], at: At, then: Then) -> None:
         if not left:
             then(at)
             return
         (axis, name, where), *others = left
+        if axis in self.visited:
+            self._each(others, {**at, name: self.visited[axis]}, then)
+            return
         bounds = ((axis, where, where + 1, "coordinate", 1),)
         with self._visit(self.w.fresh("above"), axis, "S", self.w.fresh("a"), bounds) as (var,):
             self._each(others, {**at, name: var}, then)
@@ -317,6 +321,10 @@ class Walks:
             result[where] = result[where] + x
 
         self.nest([term], outer or inner, {}, add)
+
+
+def _of_level(access: Access, level: int) -> str:
+    return f"{access}@{level}"
 
 
 def _all(conditions: Iterable[Expr | None]) -> Expr | None:

@@ -139,6 +139,16 @@ def test_a_tensor_whose_rows_are_of_two_indices():
         np.testing.assert_array_equal(interpreted(statement).run(given).to_dense(), t + 2 * t[::-1])
 
 
+@pytest.mark.parametrize("formats", [("csr", "csr"), ("csr", "dcsr"), ("dcsr", "csr")])
+def test_positions_of_two_operands(formats):
+    given = {"A": st.array(L, formats[0]), "B": st.array(R, formats[1]), "x": st.array(np.arange(9.0))}
+    made = st.statement("C[i,j] = A[i,j] * B[i,k] * x[k]", format="csr", **given)
+    for statement in (made, made.split("i", "a", "b", 4).reorder("b", "a")):
+        statement = statement.pos("j", "p", "A[i,j]").pos("k", "q", "B[i,k]").split("q", "c", "d", 2)
+        found = interpreted(statement).run(given).to_dense()
+        np.testing.assert_array_equal(found, L * (R @ np.arange(9.0))[:, None])
+
+
 REFUSED = {
     "fuse(i, k, f): rows of C[i,j] are not complete one after another under f; keep loops over i alone": (
         lambda s: s.fuse("i", "k", "f")
