@@ -144,7 +144,7 @@ def _counted(
     counted.kernel(*arguments(plan, counted.written, operands, sizes, own))
     total = int(own[COUNT].sum())
     _check_counts(plan, counted.index_dtype, total, extents)
-    values = empty_like(_example(plan, operands), total)
+    values = empty_like(example(plan, operands), total)
     offsets = np.empty(rows + 1, counted.index_dtype)
     offsets[0] = 0
     np.cumsum(own[COUNT], dtype=offsets.dtype, out=offsets[1:])
@@ -168,7 +168,7 @@ def _once(
     most = [np.min([np.diff(offsets_of[name][shares]) for name in term], axis=0) for term in once.limits]
     room = np.concatenate([[0], np.cumsum(np.sum(most, axis=0, dtype=np.int64))])
     indices = empty_like(np.empty(0, once.index_dtype), int(room[-1]))
-    values = empty_like(_example(plan, operands), int(room[-1]))
+    values = empty_like(example(plan, operands), int(room[-1]))
     ends = np.empty(rows, np.int64)
     own: dict[str, Any] = {"turns": rows, "groups": len(shares) - 1, SHARES: shares, FIRST: shares[:-1].copy()}
     own |= {ROOM: room, PLACES: int(room[-1]), ENDS: ends, INDICES: indices, VALUES: values}
@@ -210,17 +210,16 @@ def _check_counts(plan: Plan, index_dtype: str, total: int, extents: list[int]) 
         )
 
 
-def _example(plan: Plan, operands: Mapping[str, Stored]) -> Values:
+def example(plan: Plan, operands: Mapping[str, Stored]) -> Values:
     """No values, in the type that is summed in, of PyTorch where an operand is."""
-    example = next((each.values for each in operands.values() if is_tensor(each.values)), np.empty(0))
-    return to_dtype(example[:0], accumulator(plan.dtype))
+    found = next((each.values for each in operands.values() if is_tensor(each.values)), np.empty(0))
+    return to_dtype(found[:0], accumulator(plan.dtype))
 
 
-def result_of(plan: Plan, operands: Mapping[str, Stored], count: int) -> Values:
-    """So many values, which the kernel writes all of: zeros where it leaves some out."""
-    if plan.kept is not None and ("slots" in plan.kept.format.levels or plan.kept.format.masked):
-        return zeros_like(_example(plan, operands), count)
-    return empty_like(_example(plan, operands), count)
+def result_of(plan: Plan, like: Values, count: int) -> Values:
+    """So many values like an example, which the kernel writes all of: zeros where it leaves some out."""
+    leaves_out = plan.kept is not None and ("slots" in plan.kept.format.levels or plan.kept.format.masked)
+    return zeros_like(like, count) if leaves_out else empty_like(like, count)
 
 
 def arguments(
