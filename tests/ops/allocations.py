@@ -34,7 +34,7 @@ def recorded():
 
     with (
         mock.patch.object(memory.POOL, "lease", leased),
-        profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=False) as profiled,
+        profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled,
     ):
         yield found
     events = profiled.profiler.kineto_results.events()

@@ -119,7 +119,7 @@ def test_results_of_operators_come_from_there(blocks):
 
 
 def test_a_profile_of_memory_sees_large_tensors(blocks):
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiled:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         del_me = made(32)
         del del_me
     sizes = [event.nbytes() for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"]

@@ -70,6 +70,9 @@ class LazyTensor(Tensor):
     def dim(self):
         return len(self._recipe.shape)
 
+    def as_subclass(self, cls):  # not announced; and before PyTorch 2.13 not possible for what has no memory
+        return value(self, "the message is used by as_subclass").as_subclass(cls)
+
 
 DEFERRED = frozenset((LazyTensor, tuple, list))
 """Types of arguments of a framework's functions that ``materialise`` looks into."""

@@ -26,7 +26,7 @@ def torch_has_products(dtype: torch.dtype) -> bool:
 
 def linear(input, weight, bias=None):
     """In the place of ``F.linear``."""
-    if (found := _multiplied_in(input, weight, bias)) not in HALF:
+    if isinstance(found := _multiplied_in(input, weight, bias), Refusal):
         return found
     if weight.dim() != 2 or not input.dim() or input.shape[-1] != weight.shape[1]:
         return PASS
@@ -39,8 +39,10 @@ def linear(input, weight, bias=None):
 
 def matmul(input, other, *, out=None):
     """In the place of ``torch.matmul`` and ``torch.mm``, of two matrices."""
-    if out is not None or (found := _multiplied_in(input, other)) not in HALF:
-        return PASS if out is not None else found
+    if out is not None:
+        return PASS
+    if isinstance(found := _multiplied_in(input, other), Refusal):
+        return found
     if not input.dim() == other.dim() == 2 or input.shape[1] != other.shape[0]:
         return PASS
     return half_product(None, (input.to(found), other.to(found), None)), "matmul"

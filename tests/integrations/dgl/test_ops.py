@@ -11,6 +11,8 @@ from tests.integrations.dgl.oracle import agree, bipartite, homogeneous, normal
 ONLY_OURS_SUM = {"gspmm": (1, {})}
 ONLY_OURS_MEAN = {"gspmm_mean": (1, {})}
 ONLY_OURS_EDGES = {"gsddmm": (1, {})}
+# with PyTorch 2.4 DGL's own gradient of a maximum over one row is wrong, since this is
+GATHERS_ONE_ROW = torch.eye(2).gather(0, torch.tensor([0, 1]).as_strided((1, 2), (1, 1))).sum() == 2
 
 
 @pytest.fixture(params=[torch.int32, torch.int64], ids=str)
@@ -118,6 +120,8 @@ def test_maxima_and_their_gradients(graph, reduce, dtype):
     """Few distinct values: most maxima are ties, whose gradient goes where DGL sends it."""
     if graph.num_src_nodes() == 0 or graph.num_edges() == 0:
         pytest.skip("DGL scatters gradients to node and edge 0, which are not there")
+    if graph.num_dst_nodes() == 1 and not GATHERS_ONE_ROW:
+        pytest.skip("this PyTorch gathers one row of strides (1, 1) wrongly, from which DGL has its gradient")
     x = normal(graph.num_src_nodes(), 5, dtype=dtype).round()
     w = normal(graph.num_edges(), 5, dtype=dtype, seed=1).round()
     assert agree(lambda x: getattr(dgl.ops, f"copy_u_{reduce}")(graph, x), x) == ONLY_OURS_SUM
