@@ -64,4 +64,12 @@ KEPT = (
     ),
     # an expression of numbers alone has no loop at all
     Case("y = X0 * X1 + 2 * X2", {"X0": "dense", "X1": "dense", "X2": "dense"}, {}),
+    # a result of one mode that is summed in a workspace has no index of its row
+    Case(
+        "y[j] = A[i,j] * x[i]",
+        {"A": "csr", "x": "dense"},
+        {"i": 4, "j": 5},
+        (("split", "i", "v", "u", 3),),
+        wanted=("compressed",),
+    ),
 )
