@@ -61,7 +61,7 @@ def test_a_pass_that_was_put_there_since_stays():
 
 
 def test_caches_tell_programs_apart():
-    first, second = (partial(_Pass, setting) for setting in _PASSES)
+    first, second, *_ = (partial(_Pass, setting) for setting in _PASSES)
     assert first("pyg", None).uuid() == first("pyg", None).uuid() != first("other", None).uuid()
     assert first("pyg", first("other", None)).uuid() != first("pyg", None).uuid() != second("pyg", None).uuid()
 
