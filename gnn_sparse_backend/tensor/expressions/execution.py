@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial, reduce
 from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from ..storage.structure import LevelArrays, Structure, dense_levels
 from ..storage.values import Values, argument, empty_like, is_tensor, to_dtype, zeros_like
 from .assembled.appended import ENDS, PLACES, ROOM
 from .assembled.assembly import COUNT, FIRST, INDICES, OFFSETS, SHARES, VALUES
+from .assembled.hashed import MOST, WIDE
 from .assembled.order import Order
 from .assembled.workspace import WORD
 from .declared import Written
@@ -152,6 +153,8 @@ def _counted(
         shares = _shares(offsets, groups)
         own |= {SHARES: shares, FIRST: shares[:-1].copy()}
     indices = empty_like(offsets, total)
+    if extents[-1] > WIDE and own[COUNT].max(initial=0) <= MOST:  # nothing is summed in a value for each column
+        own |= {"above": 1, "words": WORD, "columns": WORD**2}
     own |= {"elements": total, OFFSETS: offsets, INDICES: indices, VALUES: values}
     plan.kernel(*arguments(plan, plan.written, operands, sizes, own))
     return offsets, indices, values
@@ -163,22 +166,27 @@ def _once(
     """Offsets, coordinates and values: written where there is room for all, and moved together."""
     rows = extents[0]
     offsets_of = {name: argument(operands[name].structure.levels[1].offsets) for term in once.limits for name in term}
-    walked = reduce(partial(np.add, dtype=np.int64), offsets_of.values())
-    shares = _shares(walked, max(1, min(num_threads(), rows)))
+
+    def walked(row: int) -> int:
+        return sum(int(offsets[row]) for offsets in offsets_of.values())
+
+    groups = max(1, min(num_threads(), rows))
+    inner = [bisect_left(range(rows), walked(rows) * n // groups, key=walked) for n in range(1, groups)]
+    shares = np.array([0, *inner, rows])
     most = [np.min([np.diff(offsets_of[name][shares]) for name in term], axis=0) for term in once.limits]
     room = np.concatenate([[0], np.cumsum(np.sum(most, axis=0, dtype=np.int64))])
+    _check_counts(plan, once.index_dtype, int(room[-1]), extents)
     indices = empty_like(np.empty(0, once.index_dtype), int(room[-1]))
     values = empty_like(example(plan, operands), int(room[-1]))
-    ends = np.empty(rows, np.int64)
-    own: dict[str, Any] = {"turns": rows, "groups": len(shares) - 1, SHARES: shares, FIRST: shares[:-1].copy()}
-    own |= {ROOM: room, PLACES: int(room[-1]), ENDS: ends, INDICES: indices, VALUES: values}
-    plan.kernel(*arguments(plan, plan.written, operands, sizes, own))
-    counts = [int(ends[last - 1]) if last > first else 0 for first, last in pairwise(shares)]
-    pieces, total = list(zip(room.tolist(), counts)), sum(counts)
-    _check_counts(plan, once.index_dtype, total, extents)
     offsets = np.zeros(rows + 1, once.index_dtype)
+    own: dict[str, Any] = {"turns": rows, "groups": groups, SHARES: shares, FIRST: shares[:-1].copy()}
+    own |= {ROOM: room, PLACES: int(room[-1]), ENDS: offsets[1:], INDICES: indices, VALUES: values}
+    plan.kernel(*arguments(plan, plan.written, operands, sizes, own))
+    # the ends of rows are counted from the beginning of their share
+    counts = [int(offsets[last]) if last > first else 0 for first, last in pairwise(shares)]
+    pieces, total = list(zip(room.tolist(), counts)), sum(counts)
     for (first, last), before in zip(pairwise(shares), accumulate(counts, initial=0)):
-        np.add(ends[first:last], before, out=offsets[1 + first : 1 + last], casting="unsafe")  # checked above
+        offsets[1 + first : 1 + last] += before
     return offsets, _joined(indices, pieces, total), _joined(values, pieces, total)
 
 
@@ -205,7 +213,7 @@ def _shares(offsets: np.ndarray, groups: int) -> np.ndarray:
 def _check_counts(plan: Plan, index_dtype: str, total: int, extents: list[int]) -> None:
     if max(total, *extents) > np.iinfo(index_dtype).max:
         raise FormatError(
-            f"the result of {plan.statement} has {total} elements, more than {index_dtype} can count; "
+            f"the result of {plan.statement} may have {total} elements, more than {index_dtype} can count; "
             "give an operand made with index_dtype='int64'"
         )
 

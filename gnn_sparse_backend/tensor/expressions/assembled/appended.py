@@ -45,7 +45,7 @@ class Appended(Assembly):
         """The program."""
         group, rows, first = self.shares()
         self.declare_result((group,))
-        ends = self.p.buffer(self.named("Ends", ENDS), (group, rows), "int64")
+        ends = self.p.buffer(self.named("Ends", ENDS), (group, rows), self.index_dtype)
         names = [self.fresh(name) for name in "gr"]
         with self.p.iterate(self.fresh("Shares"), (group,), "S", names[:1]) as (g,):
             placed = self.local("At", 0)

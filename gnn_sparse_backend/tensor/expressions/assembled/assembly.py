@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from ....compiler import Axis, Size, equal, number
 from ....compiler.language.builder import BufferHandle
-from ....compiler.language.expr import Expr
+from ....compiler.language.expr import Expr, ExprLike
 from ..declared import Declared, Written
 from ..notation import Statement
 from ..terms import Operand, Term
@@ -157,7 +157,7 @@ class Assembly(Declared):
         self.indices[where] = coordinate
         self.values[where] = value
 
-    def local(self, name: str, value: int) -> BufferHandle:
+    def local(self, name: str, value: ExprLike) -> BufferHandle:
         found = self.p.local(self.fresh(name), (self.one,), "int64")
         found[0] = value
         return found
