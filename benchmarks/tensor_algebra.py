@@ -50,7 +50,9 @@ def places(options: argparse.Namespace, given: Sequence[Input]) -> list[Place]:
     for each in given:
         for name in options.ops:
             operation = OPERATIONS[name]
-            if each.order in operation.expressions and not (name == "spgemm" and _products(each) > MOST_PRODUCTS):
+            if each.order in operation.expressions and not (
+                name == "spgemm" and _products(each) > options.most_products
+            ):
                 found += [Place(name, each, width, options.seed) for width in operation.widths]
     return found
 
@@ -117,6 +119,12 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
     parser.add_argument("--parts", nargs="+", choices=("operations", "studies"), default=["operations"])
     parser.add_argument("--scale", type=float, default=1.0, help="of the sides of the matrices of studies")
+    parser.add_argument(
+        "--most-products",
+        type=int,
+        default=MOST_PRODUCTS,
+        help="of a product of sparse matrices; larger ones are left out",
+    )
     cli.add_append(parser)
     options = parser.parse_args(argv)
     if options.quick:
