@@ -133,9 +133,9 @@ class Workspace(Assembly):
     def wide(self) -> Expr:
         return number(self.extent) > WIDE
 
-    def read_once(self, column: Expr) -> Expr:
-        """A column that is not read anew behind each store: to LLVM, a workspace may lie where an index array does."""
-        return self.local("Column", column)[0]
+    def read_once(self, coordinate: Expr) -> Expr:
+        """What is not read anew behind each store: to LLVM, a workspace may lie where an index array does."""
+        return self.local("Here", coordinate)[0]
 
     def walked(self, at: At, product: Callable[[Term, At], None]) -> None:
         """Every product of a row."""
