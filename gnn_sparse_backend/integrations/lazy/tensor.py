@@ -71,7 +71,7 @@ class LazyTensor(Tensor):
         return len(self._recipe.shape)
 
     def as_subclass(self, cls):  # not announced; and before PyTorch 2.13 not possible for what has no memory
-        return value(self, "the message is used by as_subclass").as_subclass(cls)
+        return value(self, f"the message is used by {name_of(Tensor.as_subclass)}").as_subclass(cls)
 
 
 DEFERRED = frozenset((LazyTensor, tuple, list))

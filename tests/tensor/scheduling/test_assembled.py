@@ -104,7 +104,8 @@ def test_a_part_is_written_out():
     made, given = sparse_result(PRODUCT)
     made = made.pos("k", "p", "A[i,k]").split("p", "a", "b", 2).unroll("b")
     agree(made, given, PRODUCT, compiled=True)
-    assert made.kernel().plan.own.kernel.stages("stage3").count("T.unroll") == 1
+    walks = 2  # elements are counted in a table, or by marks
+    assert made.kernel().plan.own.kernel.stages("stage3").count("T.unroll") == walks
 
 
 def test_a_part_of_the_rows_on_each_thread():
