@@ -48,7 +48,10 @@ class _Pass(CustomGraphPass):
     def __call__(self, graph: Graph) -> None:
         if self.before is not None:
             self.before(graph)
-        _PASSES[self.setting](graph, self.name)
+        from torch._inductor.virtualized import V
+
+        if V.aot_compilation is not True:  # a package of AOTInductor is loaded where nobody knows our operators
+            _PASSES[self.setting](graph, self.name)
 
     def uuid(self) -> Any | None:
         """The content of what decides about the graph; None, so that nothing is kept, where the other pass has none."""
