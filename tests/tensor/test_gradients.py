@@ -125,3 +125,21 @@ def test_several_sparse_operands(expression, format):
         return st.evaluate(expression, format=format, A=a, B=b).to_torch()
 
     assert torch.autograd.gradcheck(run, values)
+
+
+@pytest.mark.parametrize("layout", ["coo", "repeated", "csr", "csc", "bsr"])
+def test_sparse_tensors_of_pytorch_keep_their_gradients(layout):
+    a, x = torch.tensor(sparse(4, 6)), torch.tensor(dense(6))
+    if layout == "repeated":
+        at = a.nonzero().T
+        given = torch.sparse_coo_tensor(torch.cat([at, at], 1), a[tuple(at)].repeat(2) / 2, (4, 6))
+    else:
+        given = a.to_sparse_bsr((2, 3)) if layout == "bsr" else getattr(a, f"to_sparse_{layout}")()
+    given.requires_grad_()
+    weight = torch.tensor(dense(4, seed=5))
+    result = (st.array(given) @ x).to_torch()
+    torch.testing.assert_close(result, a @ x)
+    (found,) = torch.autograd.grad((result * weight).sum(), given)
+    there = a != 0
+    assert found.layout is given.layout
+    torch.testing.assert_close(found.to_dense() * there, torch.outer(weight, x) * there)  # blocks have zeros too

@@ -30,7 +30,7 @@ def make(
         raise FormatError(f"index_dtype {index_dtype!r} is not 'int32' or 'int64'")
     if isinstance(x, Stored):
         return x.to(format, dtype=dtype, index_dtype=index_dtype)
-    found = read(x, shape)
+    found = read(x, shape, duplicates)
     values = checked(found.values, "x")
     if dtype is not None:
         values = to_dtype(values, dtype)

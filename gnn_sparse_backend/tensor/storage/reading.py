@@ -28,12 +28,12 @@ class Read:
     format: Format | None = None
 
 
-def read(x: Any, shape: Sequence[int] | None) -> Read:
+def read(x: Any, shape: Sequence[int] | None, duplicates: str = "sum") -> Read:
     """The elements of whatever `array` takes. Raises TypeError and ValueError with what is wrong."""
     if isinstance(x, tuple):
         return _of_coordinates(x, shape)
     if is_tensor(x):
-        found = _of_torch(x)
+        found = _of_torch(x, duplicates)
     elif _is_scipy(x):
         found = _of_scipy(x)
     else:
@@ -90,7 +90,7 @@ def _of_scipy(x: Any) -> Read:
     return Read(entries.data, tuple(int(n) for n in x.shape), at, named or coo(len(at)))
 
 
-def _of_torch(x: Any) -> Read:
+def _of_torch(x: Any, duplicates: str) -> Read:
     import torch
 
     shape = tuple(int(n) for n in x.shape)
@@ -102,6 +102,7 @@ def _of_torch(x: Any) -> Read:
     entries = x if x.layout is torch.sparse_coo else x.to_sparse_coo()
     if entries.dense_dim():
         raise FormatError(f"x has {entries.dense_dim()} dense dimensions behind its sparse ones; give it without them")
-    # without coalesce(), which would sum before duplicates can be refused
-    at = entries._indices().numpy().astype(np.int64)
-    return Read(entries._values(), shape, at, names.get(x.layout, coo(len(shape))))
+    found = entries.coalesce()  # whose values have the gradients of x, as those of entries have not
+    repeated = duplicates == "refuse" and found._nnz() < entries._nnz()
+    at, values = (entries._indices(), entries._values()) if repeated else (found.indices(), found.values())
+    return Read(values, shape, at.numpy().astype(np.int64), names.get(x.layout, coo(len(shape))))
