@@ -143,3 +143,10 @@ def test_sparse_tensors_of_pytorch_keep_their_gradients(layout):
     there = a != 0
     assert found.layout is given.layout
     torch.testing.assert_close(found.to_dense() * there, torch.outer(weight, x) * there)  # blocks have zeros too
+
+
+@pytest.mark.parametrize("format", ["coo", "csr", "bsr(2)", "dia", "ell"])
+def test_elements_that_happen_to_be_zero_have_gradients(format):
+    b = np.array([[1.0, 0], [0, 2]])
+    assert_gradients("y[i,k] = A[i,j] * B[j,k]", "ij,jk->ik", (np.eye(2), b), (None, None), format)
+    assert_gradients("y[i] = A[i,j] * B[j]", "ij,j->i", (np.eye(2), b[0]), (None, None), ("compressed",))
