@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ..errors import ScheduleError
 from ..expressions.loops.provenance import (
@@ -24,6 +24,7 @@ from ..expressions.loops.provenance import (
 )
 from ..expressions.notation import Access
 from ..expressions.terms import Operand
+from ..storage.values import integer
 from .nest import Loop, Nest
 
 UNITS = ("threads", "lanes", "block", "warp", "thread")
@@ -110,21 +111,23 @@ def plain(command: str, nest: Nest, name: str) -> None:
         refuse(command, f"{name} is on {loop.unit} already; give this command before parallelize or unroll")
 
 
-def number(command: str, what: str, value: object) -> None:
-    """Refuse what is no positive number."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+def number(command: str, what: str, value: Any) -> int:
+    """A positive number, of Python or of NumPy; refused where it is none."""
+    found = None if isinstance(value, bool) else integer(value)
+    if found is None or found < 1:
         refuse(command, f"{what} is a positive number, not {value!r}")
+    return found
 
 
 def split(nests: Nests, i: str, outer: str, inner: str, size: int, taken: Iterable[str]) -> Nests:
     command = f"split({i}, {outer}, {inner}, {size})"
-    number(command, "the size of a part", size)
+    size = number(command, "the size of a part", size)
     return _cut(command, nests, Split(i, outer, inner, size), taken)
 
 
 def divide(nests: Nests, i: str, outer: str, inner: str, parts: int, taken: Iterable[str]) -> Nests:
     command = f"divide({i}, {outer}, {inner}, {parts})"
-    number(command, "the number of parts", parts)
+    parts = number(command, "the number of parts", parts)
     return _cut(command, nests, Divide(i, outer, inner, parts), taken)
 
 
@@ -228,7 +231,7 @@ def coord(nests: Nests, p: str, i: str, taken: Iterable[str]) -> Nests:
 
 def bound(nests: Nests, i: str, bounded: str, extent: int, kind: str, taken: Iterable[str]) -> Nests:
     command = f"bound({i}, {bounded}, {extent}, {kind!r})"
-    number(command, "the extent", extent)
+    extent = number(command, "the extent", extent)
     if kind not in ("exact", "most"):
         refuse(command, f"the kind is 'exact' or 'most', not {kind!r}")
     fresh(command, nests, (bounded,), taken)

@@ -90,7 +90,7 @@ def _race(loop: Loop, n: int, nest: Nest, inner: Nest, assign: Assign, is_top: b
     if loop.race == "temporary" and (loop.unit != "threads" or not is_top or target.name != asked.result):
         refuse(command, "a copy of the result for each element is for threads of the CPU, outside of workspaces")
     if not shared and not twice:
-        if loop.race == "parallel_reduction":
+        if loop.race in ("temporary", "parallel_reduction"):
             refuse(command, f"nothing is summed over {loop.name}: each of its elements has its own {target}")
         return
     why = f"{', '.join(shared)} is summed over" if shared else f"coordinates of {twice[0].name} may repeat"

@@ -6,6 +6,7 @@ PyTorch is imported by whoever has a tensor of it; nothing here imports it.
 from __future__ import annotations
 
 import functools
+import operator
 import os
 import sys
 from typing import Any, TypeAlias
@@ -26,6 +27,14 @@ def is_tensor(x: object) -> bool:
     """Whether it is a tensor of PyTorch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
+
+
+def integer(x: Any) -> int | None:
+    """An integer, of Python, NumPy or whatever has one, as one of Python; None for anything else."""
+    try:
+        return operator.index(x)
+    except TypeError:
+        return None
 
 
 def dtype_name(x: Values) -> str:

@@ -83,6 +83,10 @@ REFUSED: dict[str, Callable[[], st.Statement]] = {
     "parallelize(k, 'threads', 'atomics'): w is a workspace; atomics are for C; choose another loop": (
         lambda: filled().parallelize("k", "threads", "atomics")
     ),
+    "parallelize(i, 'threads', 'temporary'): nothing is summed over i: each of its elements has its own y[i]": (
+        lambda: spmv().parallelize("i", "threads", "temporary")
+    ),
+    "split(i, a, b, 2.5): the size of a part is a positive number, not 2.5": lambda: spmv().split("i", "a", "b", 2.5),
     "parallelize(k, 'threads', 'parallel_reduction'): C is written in a nest inside of k; choose a loop of that": (
         lambda: spmm().precompute("B[k,j]", "j", "jp", "w").parallelize("k", "threads", "parallel_reduction")
     ),
@@ -113,3 +117,8 @@ def test_a_workspace_of_a_sparse_result_has_a_name_as_well():
     made = st.statement("C[i,j] = A[i,j] + B[i,j]", A=CSR, B=st.array(2 * A, "csr"))
     with pytest.raises(st.ScheduleError, match="variables are a name, or several in a tuple"):
         made.precompute("A[i,j] + B[i,j]", 3, "jp", "w")
+
+
+def test_numbers_of_numpy_are_numbers():
+    made = spmv().bound("i", "i9", np.int64(9)).split("i9", "a", "b", np.int32(4)).divide("j", "c", "d", np.uint8(2))
+    np.testing.assert_allclose(st.compile(made)(A=CSR, x=X).to_dense(), A @ X)
