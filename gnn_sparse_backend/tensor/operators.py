@@ -9,7 +9,7 @@ from .expressions.notation import Access, Call, Expression, Number, Operation, S
 from .running import run
 from .storage.making import make
 from .storage.stored import Stored, of_dense
-from .storage.values import FLOATS, is_tensor
+from .storage.values import FLOATS, integer, is_tensor
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -98,8 +98,11 @@ class Arithmetic(Stored):
 
     def sum(self, axis: int | tuple[int, ...] | None = None) -> Self:
         """The sum over one mode, several or, if None, all."""
-        given = range(self.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
-        modes = [mode + self.ndim if mode < 0 else mode for mode in given]
+        given = range(self.ndim) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
+        whole = [mode for mode in map(integer, given) if mode is not None]
+        if len(whole) < len(given):
+            raise TypeError(f"axis {axis!r} is not an integer, several in a tuple, or None")
+        modes = [mode + self.ndim if mode < 0 else mode for mode in whole]
         if len(set(modes)) < len(modes) or not set(modes) <= set(range(self.ndim)):
             raise ValueError(f"axis {axis} names modes of {self.ndim}, each once, from 0 or from -1")
         letters = LETTERS[: self.ndim]

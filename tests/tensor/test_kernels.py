@@ -124,6 +124,7 @@ def test_operators(format):
         (a.sum(), A.sum()),
         (a.sum(0), A.sum(0)),
         (a.sum((-1, 0)), A.sum()),
+        (a.sum(np.int64(-1)), A.sum(1)),
     ):
         assert isinstance(found, st.Array)
         np.testing.assert_allclose(found.to_dense(), want, rtol=1e-12, atol=1e-12)
