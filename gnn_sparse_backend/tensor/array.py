@@ -38,7 +38,7 @@ def array(
         dtype: of the values: float64, float32, float16, int64, int32, int16, int8, or of PyTorch's bfloat16; theirs, if
             None.
         index_dtype: "int32" or "int64"; int32 where everything fits, if None.
-        duplicates: what to do with coordinates that occur several times: "sum" or "refuse".
+        duplicates: what to do with coordinates that occur several times: "sum" or "refuse". An `Array` has none.
 
     Elements that are given by their coordinates are stored, zeros too; of a dense `x` those that are not zero are.
     Raises FormatError for what does not fit, TypeError for other types, and ValueError for what is out of the shape.

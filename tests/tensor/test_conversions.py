@@ -87,6 +87,21 @@ def test_the_arrays_of_named_formats_are_the_known_ones():
     assert bsr.values.tolist() == [5, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 3, 0, 0, 0]
 
 
+def test_blocks_are_those_of_scipy_where_they_fill_the_shape():
+    x = np.eye(6)
+    back = st.array(x, "bsr(2, 3)").to_scipy()
+    assert back.blocksize == (2, 3)
+    np.testing.assert_array_equal(back.toarray(), x)
+    np.testing.assert_array_equal(st.array(x, "bsr(4)").to_scipy().toarray(), x)
+
+
+def test_an_array_has_its_shape_already():
+    a = st.array(np.eye(3), "csr")
+    assert st.array(a, shape=(3, 3), duplicates="refuse").shape == (3, 3)
+    with pytest.raises(ValueError, match=r"shape \(4, 4\) is not that of x, \(3, 3\)"):
+        st.array(a, shape=(4, 4))
+
+
 @pytest.mark.parametrize("kind", ["csr", "csc", "coo", "bsr", "dia", "lil", "dok"])
 def test_scipy_there_and_back(kind):
     matrix = scipy.sparse.coo_array(sparse(6, 4)).asformat(kind)

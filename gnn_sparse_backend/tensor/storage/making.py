@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import FormatError
 from .format import as_format
-from .reading import read
+from .reading import read, same_shape
 from .stored import GivenFormat, Stored, of_dense
 from .structure import pack
 from .values import checked, spread, to_dtype
@@ -29,6 +29,7 @@ def make(
     if index_dtype not in (None, "int32", "int64"):
         raise FormatError(f"index_dtype {index_dtype!r} is not 'int32' or 'int64'")
     if isinstance(x, Stored):
+        same_shape(x.shape, shape)
         return x.to(format, dtype=dtype, index_dtype=index_dtype)
     found = read(x, shape, duplicates)
     values = checked(found.values, "x")

@@ -39,11 +39,14 @@ def read(x: Any, shape: Sequence[int] | None, duplicates: str = "sum") -> Read:
     else:
         values = checked(x, "x")
         found = Read(values, tuple(int(n) for n in values.shape))
-    if shape is not None and tuple(shape) != found.shape:
-        raise ValueError(
-            f"shape {tuple(shape)} is not that of x, {found.shape}; only coordinates have none of their own"
-        )
+    same_shape(found.shape, shape)
     return found
+
+
+def same_shape(own: tuple[int, ...], shape: Sequence[int] | None) -> None:
+    """Refuse a shape that is given to what has another one."""
+    if shape is not None and tuple(shape) != own:
+        raise ValueError(f"shape {tuple(shape)} is not that of x, {own}; only coordinates have none of their own")
 
 
 def _of_coordinates(x: tuple[Any, ...], shape: Sequence[int] | None) -> Read:

@@ -137,7 +137,8 @@ class Stored:
         """As a sparse array of SciPy, of a matrix.
 
         Args:
-            format: "csr", "csc", "coo", "bsr" or "dia"; that of the array, where SciPy has it, otherwise "csr".
+            format: "csr", "csc", "coo", "bsr" or "dia"; that of the array, where SciPy has it, otherwise "csr". Blocks
+                are those of the array where they fill the shape, which SciPy wants; otherwise SciPy chooses them.
         """
         from scipy import sparse
 
@@ -155,7 +156,11 @@ class Stored:
             make = sparse.csr_array if wanted == "csr" else sparse.csc_array
             return make((found.values, _given(level.indices), _given(level.offsets)), shape=self.shape)
         at, values = found.coordinates()
-        return sparse.coo_array((values, tuple(at)), shape=self.shape).asformat(wanted)
+        made = sparse.coo_array((values, tuple(at)), shape=self.shape)
+        block = self.format.block
+        if wanted == "bsr" and block is not None and not any(n % side for n, side in zip(self.shape, block)):
+            return made.tobsr(blocksize=block)
+        return made.asformat(wanted)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         found = self.to_dense()
