@@ -165,6 +165,9 @@ def test_infinities_meet_only_what_is_stored():
 def test_a_kernel_is_kept_and_shows_its_program():
     kernel = st.compile("R[i,k] = A[i,j] * K[j,k]", A=st.array(A, "csr"), K=st.array(K, "csr"))
     assert "merged=" in kernel.stages("program") and kernel.format == st.csr
+    count, fill = kernel.stages("program").split("# Stage I,")[1:]
+    assert "ProgramBuilder('count')" in count and "ProgramBuilder('fill')" in fill
+    assert kernel.stages().count("# Stage III") == 2
     for seed in range(3):
         a, k = sparse(11, 8, seed=seed), sparse(8, 6, seed=seed)
         agree(kernel(A=st.array(a, "csr"), K=st.array(k, "csr")), a @ k)

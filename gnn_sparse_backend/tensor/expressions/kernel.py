@@ -44,9 +44,11 @@ class TensorKernel:
 
     def stages(self, *names: str) -> str:
         """The texts of stage I, the schedule, stages II and III and the assembly, to be printed, or of those named:
-        "program", "plan", "stage2", "stage3", "assembly".
+        "program", "plan", "stage2", "stage3", "assembly". Of a result that is counted first, those of the program that
+        counts, then those of the one that fills.
         """
-        return self.plan.kernel.stages(*names)
+        counted = [self.plan.own.kernel] if isinstance(self.plan.own, Counted) else []
+        return "\n".join(kernel.stages(*names) for kernel in (*counted, self.plan.kernel))
 
     @property
     def program(self) -> Program:
