@@ -47,6 +47,7 @@ def test_constants_and_makers_are_those_of_the_names():
         (lambda: st.Format(("dense", "singleton")), "a singleton stands under compressed-nonunique"),
         (lambda: st.Format(("compressed-nonunique", "dense")), "under compressed-nonunique stand singletons alone"),
         (lambda: st.Format(("dense", "dense"), order=(0, 0)), r"order \(0, 0\) of a format of 2 modes"),
+        (lambda: st.Format("compressed", "hashed"), "order 'hashed' is not the mode of each level; levels stand in"),
         (lambda: st.bsr((2, 3, 4)), r"two sides, not \(2, 3, 4\)"),
         (lambda: st.bsr(0), r"block \(0, 0\) wants two positive sides"),
         (lambda: as_format("csx", 2), "format 'csx' is not known; there are dense, coo, csf"),

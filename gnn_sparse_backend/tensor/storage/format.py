@@ -52,6 +52,8 @@ class Format:
         for kind in levels:
             if kind not in KINDS:
                 raise FormatError(f"level {kind!r} is not one of {', '.join(map(repr, KINDS))}")
+        if isinstance(self.order, str):
+            raise FormatError(f"order {self.order!r} is not the mode of each level; levels stand in one tuple")
         order = tuple(range(self.modes)) if self.order is None else tuple(self.order)
         object.__setattr__(self, "order", order)
         if sorted(order) != list(range(self.modes)):
