@@ -177,3 +177,29 @@ def test_the_interpreter_agrees():
     known |= {"S0_1_offsets": second.offsets, "S0_1_indices": second.indices}
     want = interpret(kernel.program, {name: known[name] for name in kernel.program.parameter_names})["C"]
     np.testing.assert_allclose(kernel(A=a, B=b).to_dense(), want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 5), (3, 4, 2, 5), (3, 2, 4, 2, 3)], ids=len)
+def test_ttv_ttm_and_inner_products_along_every_mode(shape):
+    t, u, letters = sparse(*shape), sparse(*shape, seed=7), "ijklm"[: len(shape)]
+    B = st.array(t, "csf")
+    for mode, (letter, n) in enumerate(zip(letters, shape)):
+        left = letters.replace(letter, "")
+        v, m = dense(n), dense(6, n)
+        assert_same(st.einsum(f"{letters},{letter}->{left}", B, v), np.tensordot(t, v, (mode, 0)))
+        to = letters.replace(letter, "r")
+        assert_same(st.einsum(f"{letters},r{letter}->{to}", B, m), np.moveaxis(np.tensordot(t, m, (mode, 1)), -1, mode))
+    for other in (st.array(u, "csf"), u):
+        assert_same(st.einsum(f"{letters},{letters}->", B, other), np.vdot(t, u))
+
+
+@pytest.mark.parametrize("format", [None, ("compressed",)])
+@pytest.mark.parametrize("matrix", ["csr", "csc", "dcsr", "coo"])
+def test_a_matrix_times_a_sparse_vector(matrix, format):
+    a, x = sparse(6, 7), sparse(7, seed=3)
+    for vector in (x, 0 * x):
+        found = st.evaluate(
+            "y[i] = A[i,j] * x[j]", format=format, A=st.array(a, matrix), x=st.array(vector, ("compressed",))
+        )
+        assert_same(found, a @ vector)
+        assert format is None or found.format == st.Format(format)
