@@ -94,6 +94,8 @@ def _computed(statement: Notation, operands: Mapping[str, Any], format: GivenFor
 
 def arrays_of(statement: Notation, operands: Mapping[str, Any]) -> dict[str, Array]:
     """The operands that a statement names, as arrays. Raises TypeError for one that is none or that nothing names."""
+    if "format" in statement.names and "format" not in operands:
+        raise TypeError("an operand has the name 'format', which is that of an argument; call it otherwise")
     for name in operands:
         if name not in statement.names:
             raise TypeError(f"operand {name} is not in the expression {statement.text!r}")
