@@ -1,5 +1,7 @@
 """The small graphs that PyG's layers are walked on: fresh tensors at every call, always the same.
 
+A compiled call is given those of the last call without a compiler, as a program of a user is given its graph.
+
 Multigraphs all of them: four edges of each come twice. ``isolated`` has self loops, two nodes without any edge and some
 without outgoing ones.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import wraps
 from unittest import mock
 
 import torch
@@ -34,11 +37,26 @@ def sequential(signature: str, layers: list) -> nn.Module:
     return type("OwnSequential", (gnn.Sequential,), {})(signature, layers)
 
 
+def made_before(make: Callable) -> Callable:
+    """``make``, of which no program has a part: Dynamo finds what was made of the same arguments, like an input."""
+    last = {}
+
+    @wraps(make)
+    def called(*args):
+        if not (torch.compiler.is_dynamo_compiling() and args in last):
+            last[args] = make(*args)
+        return last[args]
+
+    return called
+
+
+@made_before
 def draw(high: int, number: int, seed: int) -> Tensor:
     """``number`` integers in [0, high)."""
     return torch.randint(high, (number,), generator=torch.Generator().manual_seed(seed))
 
 
+@made_before
 def pairs(sources: int, targets: int, edges: int, seed: int) -> Tensor:
     """A (2, edges) edge index, the last edges copies of the first ones, in no order."""
     index = torch.stack([draw(sources, edges, seed), draw(targets, edges, seed + 1)])
@@ -47,41 +65,49 @@ def pairs(sources: int, targets: int, edges: int, seed: int) -> Tensor:
     return index
 
 
+@made_before
 def isolated() -> Tensor:
     """Nodes 10 and 11 have no edge at all."""
     return pairs(NODES - 2, NODES - 2, EDGES, 5)
 
 
+@made_before
 def loopless() -> Tensor:
     """`isolated` without its self loops."""
     return torch_geometric.utils.remove_self_loops(isolated())[0]
 
 
+@made_before
 def square() -> Tensor:
     """`isolated` with a self loop at every node, after the other edges."""
     return torch_geometric.utils.add_self_loops(isolated(), num_nodes=NODES)[0]
 
 
+@made_before
 def by_target() -> Tensor:
     """`isolated`, sorted by target, as aggregations of sequences want it."""
     index = isolated()
     return index[:, index[1].argsort(stable=True)]
 
 
+@made_before
 def symmetric() -> Tensor:
     """`loopless` in both directions, each edge once."""
     return torch_geometric.utils.to_undirected(loopless(), num_nodes=NODES)
 
 
+@made_before
 def no_edges() -> Tensor:
     return torch.empty((2, 0), dtype=torch.int64)
 
 
+@made_before
 def bipartite() -> Tensor:
     """From `SOURCES` to `TARGETS` nodes; the last target has no edge."""
     return pairs(SOURCES, TARGETS - 1, LINKS, 7)
 
 
+@made_before
 def typed() -> dict[tuple[str, str, str], Tensor]:
     """Four relations on two types of nodes, two of the relations under one name; the last node of a type is bare."""
     return {
@@ -93,22 +119,26 @@ def typed() -> dict[tuple[str, str, str], Tensor]:
 METADATA = (list(TYPED), list(TYPED_EDGES))
 
 
+@made_before
 def edge_types(edges: int = EDGES, sort: bool = False) -> Tensor:
     """A relation for each of ``edges`` edges."""
     types = draw(RELATIONS, edges, 9)
     return types.sort().values if sort else types
 
 
+@made_before
 def batch() -> Tensor:
     """The graph of each node, ascending: of `GRAPHS` graphs the second is empty and the last has one node."""
     return torch.tensor([0] * 5 + [2] * 6 + [3])
 
 
+@made_before
 def pointers() -> Tensor:
     """`batch` as the first node of each graph."""
     return torch.tensor([0, 5, 5, 11, 12])
 
 
+@made_before
 def within_graphs() -> Tensor:
     """Edges between nodes of one graph of `batch`."""
     index, graph = pairs(NODES, NODES, 60, 31), batch()

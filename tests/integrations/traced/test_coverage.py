@@ -23,6 +23,14 @@ for framework, few in FEW.items():
     RUNS += walk(((case.name, framework) for case in cases), few)
 
 
+@pytest.mark.parametrize("name", ["SAGEConv, mean", "GINConv, sum"])
+def test_a_layer_on_a_given_graph_is_one_program(name):
+    pytest.importorskip("torch_geometric")
+    case = CASES["pyg", name]
+    run_case("pyg", case, 0)  # makes the graph
+    assert str(run_compiled("pyg", case)) == "1 (one)"
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name, framework", RUNS)
 def test_a_compiled_step_is_a_step_without(name, framework):
