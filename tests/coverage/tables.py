@@ -147,10 +147,11 @@ and backward: how many ran on compiled kernels, and how many were left to the fr
 
 *Compiled* is the same step under `torch.compile`, with the same results: how many calls ran on our kernels, counted
 in the forward pass alone, and of how many programs. Where PyTorch makes *one* of the layer, `fullgraph=True` works.
-Edge indices of PyG are made before that; sparse matrices, `EdgeIndex` and graphs of DGL are made in the step, where making
-them may end a program. The column is empty for modes, which have compilers, transforms and hooks of their own. A layer
-that PyTorch cannot compile without the backend either is *not compiled by PyTorch*; where what it compiles gives
-other results than the eager layer without the backend too (it leaves out PyG's hooks on messages), the table says so.
+Edge indices of PyG are made before that; sparse matrices, `EdgeIndex` and graphs of DGL are made in the step, where
+making them may end a program. The column is empty for modes, which have compilers, transforms and hooks of their own.
+A layer that PyTorch cannot compile without the backend either is *not compiled by PyTorch*; where what it compiles
+gives other results than the eager layer without the backend too (it leaves out PyG's hooks on messages), the table
+says so.
 """
 
 
