@@ -6,11 +6,14 @@ import itertools
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st_
 
 from gnn_sparse_backend import tensor as st
+from gnn_sparse_backend.compiler.language.program import walk_iterations
+from gnn_sparse_backend.compiler.lowering.lattice import merge_lattices
 from gnn_sparse_backend.tensor.expressions.execution import Counted, Once
 from tests.covering import covering
 from tests.tensor.random_tensors import dense, sparse
@@ -72,6 +75,21 @@ def test_expressions(expression, format):
     agree(found, wanted)
     if format:
         assert str(found.format) == sparse_format
+
+
+def test_sums_of_many_are_programs_of_linear_size():
+    """Beside SciPy: each addend has loops of its own, and no set of addends has."""
+
+    def sum_of(count: int) -> int:
+        addends = [sp.csr_matrix(sparse(7, 9, seed=seed)) for seed in range(count)]
+        operands = {f"A{n}": st.array(addend, "csr") for n, addend in enumerate(addends)}
+        expression = "R[i,j] = " + " + ".join(f"{name}[i,j]" for name in operands)
+        agree(st.evaluate(expression, **operands), sum(addends[1:], addends[0]).toarray())
+        program = merge_lattices(st.compile(expression, **operands).program)
+        return sum(len(it.body) + len(it.points) for it in walk_iterations(program.iterations))
+
+    four, sixteen = sum_of(4), sum_of(16)
+    assert sixteen <= 4 * four
 
 
 def test_three_sparse_factors_and_a_mask():
