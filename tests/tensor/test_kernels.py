@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import scipy.sparse
 import torch
 
 import gnn_sparse_backend as gsb
@@ -141,19 +140,6 @@ def test_operators(format):
         assert found.format == a.format  # nothing is filled
     np.testing.assert_allclose((1 / st.array(dense(3), "dense")).to_dense(), 1 / dense(3))
     np.testing.assert_allclose(np.asarray(a), A)
-
-
-@pytest.mark.parametrize("kind", [scipy.sparse.csr_array, scipy.sparse.csc_matrix, scipy.sparse.coo_array])
-def test_a_matrix_of_scipy_stands_on_the_left(kind):
-    """Nothing is made dense, which would not fit."""
-    n = 1 << 20
-    wide = st.array((([3, n - 1], [5, 7]), np.array([2.0, 4])), "csr", shape=(n, n))
-    found = kind((np.array([3.0]), (np.array([0]), np.array([3]))), shape=(4, n)) @ wide
-    assert isinstance(found, st.Array) and found.shape == (4, n) and found.nnz == 1
-    assert found.coordinates()[0].tolist() == [[0], [5]] and found.values.tolist() == [6]
-    left = kind(A.T.copy())
-    for right in (st.array(A, "csr"), st.array(A[:, 0], "dense")):
-        np.testing.assert_allclose((left @ right).to_dense(), A.T @ right.to_dense())
 
 
 def test_integers_divided_are_no_integers():
