@@ -19,10 +19,8 @@ from .expressions.notation import Access, Call, Expression, Number, Operation, S
 from .expressions.result import accumulator
 from .expressions.specs import extents_of, same_structure
 from .expressions.terms import Factor, Term
-from .storage.format import Format
-from .storage.stored import Stored, of_dense
-from .storage.structure import pack
-from .storage.values import spread, taken, to_dtype
+from .storage.stored import Stored, of_dense, packed
+from .storage.values import spread, to_dtype
 
 GRADIENT, PATTERN, ONES, APPLIED = "gradient_", "pattern_", "ones_", "applied_"
 FUNCTIONS = {name: getattr(torch, name) for name in ("exp", "log", "sqrt", "tanh", "sigmoid", "abs", "relu")}
@@ -36,14 +34,10 @@ def run_recorded(kernel: TensorKernel, operands: Mapping[str, Stored]) -> Stored
     if not torch.is_grad_enabled() or not any(getattr(x.values, "requires_grad", False) for x in operands.values()):
         return kernel.run(operands)
     found = _recorded(kernel, operands)
-    return found if found.format == kernel.format else _whole(found, kernel.format)
-
-
-def _whole(found: Stored, format: Format) -> Stored:
-    """In another format with all of its elements: those that happen to be zero have gradients too."""
-    at, positions = found.structure.coordinates()
-    structure, places = pack(format, found.shape, at, None)
-    return Stored(structure, spread(taken(found.values, positions), places, structure.positions))
+    if found.format == kernel.format:
+        return found
+    # with all of its elements: those that happen to be zero have gradients too
+    return Stored(*packed(kernel.format, found.shape, *found.coordinates()))
 
 
 def _recorded(kernel: TensorKernel, operands: Mapping[str, Stored]) -> Stored:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,6 +94,14 @@ class Declared:
         if self._one is None:
             self._one = self.p.dense_fixed(self.fresh("One"), 1)
         return self._one
+
+    @contextmanager
+    def once(self, condition: Expr | None = None, name: str = "once") -> Iterator[None]:
+        """What is done once, and only where a condition holds if there is one."""
+        with self.p.iterate(self.fresh(name), (self.one,), "S", (self.fresh("o"),)):
+            if condition is not None:
+                self.p.where(condition)
+            yield
 
     def fresh(self, wanted: str) -> str:
         """A name that nothing has."""

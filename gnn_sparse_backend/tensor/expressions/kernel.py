@@ -9,7 +9,6 @@ from ...compiler import Program, compile_program
 from ...compiler.cache.bounded import shared
 from ..storage.format import Format, as_format, dense
 from ..storage.stored import GivenFormat, Stored
-from .assembled.appended import limits
 from .assembled.order import Order, assembled_order, conversions, modes_of
 from .assembled.programs import assemblies
 from .calls import Call, Last
@@ -151,13 +150,14 @@ def assembling(
     parallel: bool = True,
 ) -> TensorKernel:
     """The kernel of a result that is put together, in loops of an order. parallel: threads have shares of the rows."""
-    index_dtype = max(operand.index_dtype for operand in specs.values())
     found = assemblies(statement, terms, specs, dtype, order)
     programs = [(each.written, compile_program(each.written.program, each.schedule(parallel))) for each in found]
-    if len(programs) == 1:
-        own: Once | Counted = Once(limits(terms, specs, order), order, index_dtype)
+    first = found[0]
+    own: Once | Counted
+    if first.limits:
+        own = Once(first.limits, order, first.index_dtype)
     else:
-        own = Counted(*programs[0], order, index_dtype, found[0].turns)
+        own = Counted(*programs[0], order, first.index_dtype, first.turns)
     modes = tuple(statement.result.indices.index(index) for index in order.result)
     natural = Format(("dense",) * (len(modes) - 1) + ("compressed",), modes)
     plan = Plan(statement, terms, specs, None, dtype, order.static, *programs[-1], own, converted, promises)

@@ -190,8 +190,7 @@ class Steps:
         if env.inside:
             hold(env, level)
             return
-        w = self.places.w
-        with self.places.p.iterate(w.fresh("alone"), (w.one,), "S", (w.fresh("o"),)):
+        with self.places.w.once(name="alone"):
             hold(env.replaced(inside=True), level)
 
     def held(self, expr: Expr) -> Expr:

@@ -156,7 +156,7 @@ class LoopWriter(Declared):
             self.where(nest, nest.body, env)
             return
         if not env.inside:  # there are no loops at all
-            with self.p.iterate(self.fresh("alone"), (self.one,), "S", (self.fresh("o"),)):
+            with self.once(name="alone"):
                 self.body(nest, env.replaced(inside=True))
             return
         term = nest.body.term
@@ -189,7 +189,7 @@ class LoopWriter(Declared):
             then(env)
             return
         if not env.inside:
-            with self.p.iterate(self.fresh("alone"), (self.one,), "S", (self.fresh("o"),)):
+            with self.once(name="alone"):
                 self.settled(nest, left, env.replaced(inside=True), then)
             return
         if shared is None:

@@ -82,8 +82,7 @@ class Stored:
         if not self.format.exact and wanted != self.format and not wanted.is_dense:
             there = _nonzero(taken(values, positions))
             at, positions = at[:, there], positions[there]
-        structure, places = pack(wanted, self.shape, at, index_dtype)
-        return type(self)(structure, spread(taken(values, positions), places, structure.positions))
+        return type(self)(*packed(wanted, self.shape, at, taken(values, positions), index_dtype))
 
     def with_values(self, values: Values) -> Self:
         """A tensor of the same structure with other values, one for each position."""
@@ -189,6 +188,14 @@ def _dense(found: Stored) -> Values:
         places = np.ravel_multi_index(tuple(at), found.shape) if at.size else np.zeros(at.shape[1], np.int64)
         return spread(values, places, count).reshape(found.shape)
     return found.values.reshape(found.shape)
+
+
+def packed(
+    format: Format, shape: Sequence[int], at: np.ndarray, values: Values, index_dtype: str | None = None
+) -> tuple[Structure, Values]:
+    """The structure of elements at different coordinates, zeros too, and the values in its positions."""
+    structure, places = pack(format, shape, at, index_dtype)
+    return structure, spread(values, places, structure.positions)
 
 
 def of_dense(values: Values) -> Stored:

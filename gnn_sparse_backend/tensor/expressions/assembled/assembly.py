@@ -142,8 +142,7 @@ class Assembly(Declared):
             return
         seen = self.local("Seen", 0)
         total = self.walks.total(self.terms, self.order.loops, at, seen)
-        with self.p.iterate(self.fresh("once"), (self.one,), "S", (self.fresh("o"),)):
-            self.p.where(equal(seen[0], 1))
+        with self.once(equal(seen[0], 1)):
             self.place(row, placed, at[self.last], total)
 
     def place(self, row: Row, placed: BufferHandle, coordinate: Expr, value: Expr | None) -> None:

@@ -42,13 +42,6 @@ class Table:
         return self.owner.p.dense_fixed(self.owner.fresh(name), length)
 
     @contextmanager
-    def where(self, condition: Expr) -> Iterator[None]:
-        owner = self.owner
-        with owner.p.iterate(owner.fresh("once"), (owner.one,), "S", (owner.fresh("o"),)):
-            owner.p.where(condition)
-            yield
-
-    @contextmanager
     def entry(self, axis: Axis, kinds: str, last: Expr) -> Iterator[Var]:
         """Each that is in use."""
         p, fresh = self.owner.p, self.owner.fresh
@@ -65,15 +58,15 @@ class Table:
 
     def found(self, g: Expr, column: Expr, last: BufferHandle) -> Expr:
         """The entry of a column, a new one if it has none. last: the number of entries."""
-        local, at = self.owner.local, self.owner.local("At", 0)
+        once, local, at = self.owner.once, self.owner.local, self.owner.local("At", 0)
         hashed = self.hash(column)
         at[0] = self.table[g, hashed]
-        with self.where(differ(self.keys[g, at[0]], column)):
+        with once(differ(self.keys[g, at[0]], column)):
             other = local("Other", 0)
-            with self.where(at[0] > 0), self.entry(self.listed, "S", last[0]) as q:
+            with once(at[0] > 0), self.entry(self.listed, "S", last[0]) as q:
                 other[0] = select(equal(self.keys[g, q], column), q, other[0])
             at[0] = other[0]
-            with self.where(equal(at[0], 0)):
+            with once(equal(at[0], 0)):
                 last[0] = last[0] + 1
                 at[0] = last[0]
                 self.keys[g, at[0]] = column

@@ -22,11 +22,15 @@ class Assembling:
     """One of them.
 
     Attributes:
+        index_dtype: of the offsets and coordinates of the result.
+        limits: how long its rows can be, where it does both.
         unrolled: iterations whose elements are written out.
         turns: how many values the outermost loop has that is shared out; None where it is one over the rows.
     """
 
     written: Written
+    index_dtype: str
+    limits: tuple[tuple[str, ...], ...]
     unrolled: tuple[str, ...]
     turns: Expr | None
 
@@ -47,5 +51,5 @@ def assemblies(
         made = writer(statement, terms, operands, order, accumulator(dtype), index_dtype, filling)
         written = made.run()
         turns = made.walks.extents({}).of(order.rows[0]) if order.is_cut else None
-        found.append(Assembling(written, tuple(made.walks.units), turns))
+        found.append(Assembling(written, index_dtype, once, tuple(made.walks.units), turns))
     return tuple(found)

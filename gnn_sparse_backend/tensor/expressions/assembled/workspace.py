@@ -100,12 +100,12 @@ class Workspace(Assembly):
     def counted(self, g: Expr, row: Expr, at: At) -> None:
         """By hashing, and if there are too many for it, by marks."""
         seen, left = self.local("At", 0), self.local("Left", 1)
-        with self.hashed.where(self.wide):
+        with self.once(self.wide):
             self.walked(at, partial(self.hash_in, g, seen))
             with self.hashed.entry(self.hashed.entries, "S", seen[0]) as q:
                 self.hashed.leave(g, q)
             left[0] = select(seen[0] > MOST, number(1), number(0))
-        with self.hashed.where(equal(left[0], 1)):
+        with self.once(equal(left[0], 1)):
             seen[0] = 0
             self.walked(at, partial(self.count_in, g, row + 1, seen))
         self.count[row] = seen[0]
@@ -121,8 +121,7 @@ class Workspace(Assembly):
             ("Short", both(many, pairs <= cheap), self.ranked),
             ("Long", both(many, pairs > cheap), self.from_sets),
         ):
-            with self.p.iterate(self.fresh(kind), (self.one,), "S", (self.fresh("o"),)):
-                self.p.where(condition)
+            with self.once(condition, kind):
                 fill(g, r, at)
 
     @property
@@ -150,7 +149,7 @@ class Workspace(Assembly):
         self.mark[g, column] = stamp
 
     def hash_in(self, g: Expr, seen: BufferHandle, term: Term, at: At) -> None:
-        with self.hashed.where(seen[0] <= MOST):
+        with self.once(seen[0] <= MOST):
             self.hashed.found(g, self.read_once(at[self.last]), seen)
 
     def add_hashed(self, g: Expr, seen: BufferHandle, term: Term, at: At) -> None:
@@ -206,7 +205,7 @@ class Workspace(Assembly):
     @contextmanager
     def members(self, sets: BufferHandle, g: Expr, at: Expr) -> Iterator[Expr]:
         """The members of a set, which it loses: `WORD * at` and the places of its bits."""
-        with self.p.iterate(self.fresh("once"), (self.one,), "S", (self.fresh("o"),)):
+        with self.once():
             left = self.local("Left", 0)
             left[0] = sets[g, at]
             sets[g, at] = 0
