@@ -43,7 +43,6 @@ def candidates(problem: Problem) -> tuple[Plan, ...]:
     - One thread, a group of rows for each, or the rules' groups, where the work is near the limit of either.
     - Column partitions, where a neighbourhood's rows exceed the last-level cache, each is gathered many times, and the
     rules have none.
-    - Slices of features, where one fits the last-level cache and whole rows do not, and the rules have none.
     - Long rows whole, where the rules cut them.
 
     Of an edge map the rules' plan alone: the model's constants are those of sums. On a GPU those of `cuda_candidates`.
@@ -59,8 +58,6 @@ def candidates(problem: Problem) -> tuple[Plan, ...]:
     if problem.threads > 1 and serial_work() < _EITHER_WAY * work < _EITHER_WAY * _EITHER_WAY * serial_work():
         for groups in (1, min(problem.threads, max(problem.rows, 1))):
             found[replace(first, groups=groups)] = None
-    if not first.sliced and not first.longest_part and (width := slice_width(problem)):
-        found[sliced_plan(problem, width)] = None
     if (
         first.partitions == 1
         and not first.sliced
