@@ -111,6 +111,8 @@ MATRICES: dict[str, Callable[[int], Input]] = {
     "uniform": _uniform,
     "wordnet": _of_graph("wordnet"),
     "arxiv": _of_graph("arxiv"),
+    "debian": _of_graph("debian"),
+    "community": _of_graph("community"),
     "power-law": _of_graph("power-law"),
 }
 TENSORS: dict[str, Callable[[int], Input]] = {
