@@ -10,7 +10,7 @@ import pytest
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend import tensor as st
-from tests.tensor.scheduling.cases import Stage
+from tests.tensor.scheduling.checks import Stage
 
 HOME = str(Path(gsb.__file__).parent)
 A, X = np.array([[0.0, 2.0, 0.0], [1.0, 0.0, 3.0]]), np.array([1.0, 2.0, 3.0])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.algebra import taco
-from tests.tensor.scheduling.cases import Case, accesses, products
+from tests.tensor.dense_values import accesses, result_indices
+from tests.tensor.scheduling.cases import Case
 
 
 def values(case: Case) -> np.ndarray:
     """Its result. Raises Unable where TACO refuses the expression, or is not there."""
     dense = {name: array.astype(np.float32) for name, array in case.operands().items()}
-    result = products(case.expression)[0]
+    result = result_indices(case.expression)
     name = case.expression.partition(" ")[0].partition("[")[0]
     text = case.expression.replace(" ", "").replace("[", "(").replace("]", ")")
     kind = np.float32 if result else np.float64  # a type is said beside a format, and a scalar has none

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 
 from gnn_sparse_backend import tensor as st
-from tests.tensor.scheduling.cases import ascends, interpreted
+from tests.tensor.scheduling.checks import ascends, interpreted
 
 L, R = (np.where(np.random.default_rng(n).random((9, 9)) < 0.4, n + 1.0, 0) for n in range(2))
 PRODUCT = "C[i,j] = A[i,k] * B[k,j]"

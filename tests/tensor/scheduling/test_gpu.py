@@ -17,7 +17,7 @@ import torch
 from gnn_sparse_backend import tensor as st
 from gnn_sparse_backend.tensor.evaluation import arrays_of
 from tests.compiler.cuda_code import ARCHITECTURES, check_machine_code, needs_nvcc
-from tests.tensor.scheduling.cases import Stage
+from tests.tensor.scheduling.checks import Stage
 
 _threads = importlib.import_module("tests.simt.driver") if os.environ.get("GSB_SIMT") == "1" else None
 RNG = np.random.default_rng(7)

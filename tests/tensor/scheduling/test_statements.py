@@ -10,7 +10,7 @@ import pytest
 from gnn_sparse_backend import tensor as st
 from gnn_sparse_backend.tensor.evaluation import arrays_of
 from tests.tensor.random_tensors import dense, sparse
-from tests.tensor.scheduling.cases import Stage
+from tests.tensor.scheduling.checks import Stage
 
 A, X = sparse(23, 17, density=0.3), dense(17)
 A[5:9] = 0

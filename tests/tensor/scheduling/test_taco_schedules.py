@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gnn_sparse_backend import tensor as st
-from tests.tensor.scheduling.cases import apply, check
+from tests.tensor.scheduling.checks import apply, check
 from tests.tensor.scheduling.taco_cases import SCHEDULING, Port
 from tests.tensor.scheduling.taco_evaluations import EVALUATIONS
 from tests.tensor.scheduling.taco_transformations import TRANSFORMATIONS, WORKSPACES
