@@ -61,6 +61,7 @@ def _check(kernel: TensorKernel) -> None:
 
 def _applied(kernel: TensorKernel, operands: Mapping[str, Stored]) -> Stored:
     """The result where functions and divisors are tensors of their own, so that products are left."""
+    kernel.taken(operands)  # refuses what it does not take, though others run in its place
     plan, known = kernel.plan, dict(operands)
     products: list[Expression] = []
     for term in plan.terms:

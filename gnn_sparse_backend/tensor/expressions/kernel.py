@@ -69,15 +69,21 @@ class TensorKernel:
         call = self.last.found(operands)
         if call is not None:
             return call.run(operands)
-        plan, sizes = self.plan, extents_of(self.plan.statement, operands)
-        given = _converted(operands, plan.converted)
-        _check(plan, given, sizes)
+        plan, (given, sizes) = self.plan, self.taken(operands)
         if plan.own is not None:
             return assembled(plan, given, sizes)
         call = Call(plan, given, sizes)
         if not plan.promises and given is operands:
             self.last.call = call
         return call.run(given)
+
+    def taken(self, operands: Mapping[str, Stored]) -> tuple[Mapping[str, Stored], Mapping[str, int]]:
+        """The operands as they are walked, and the extent of each index. Raises TypeError and ValueError for operands
+        that it was not compiled for."""
+        sizes = extents_of(self.plan.statement, operands)
+        given = _converted(operands, self.plan.converted)
+        _check(self.plan, given, sizes)
+        return given, sizes
 
     def __repr__(self) -> str:
         formats = ", ".join(f"{name}: {operand.format} {operand.dtype}" for name, operand in self.plan.operands.items())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.tensor.scheduling.cases import Case
+from tests.tensor.scheduling.cases import Case, Given
 
 KEPT = (
     # positions of positions were taken for coordinates
@@ -71,5 +71,14 @@ KEPT = (
         {"i": 4, "j": 5},
         (("split", "i", "v", "u", 3),),
         wanted=("compressed",),
+    ),
+    # what was said of an extent was not checked where functions and divisors are tensors of their own
+    Case(
+        "y[i,j] = X[i,j] / P[j]",
+        {"X": "dense", "P": "dense"},
+        {"i": 2, "j": 4},
+        (("bound", "j", "v", 3, "most"),),
+        given={"X": Given("torch"), "P": Given("torch")},
+        gradient=True,
     ),
 )
