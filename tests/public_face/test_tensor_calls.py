@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend import tensor as st
@@ -29,6 +30,20 @@ COMMANDS = {
 }
 FUNCTIONS = {
     "array": (st.array, (A, "csr"), {}),
+    "array of coordinates": (
+        st.array,
+        (([[0, 1], [1, 2]], [1.0, 2.0]),),
+        {"shape": (2, 3), "dtype": "float32", "index_dtype": "int64", "duplicates": "refuse"},
+    ),
+    "to": (st.array(A, "csr").to, ("coo",), {"dtype": "float32", "index_dtype": "int64"}),
+    "to of PyTorch": (st.array(torch.tensor(A), "csr").to, ("coo",), {"dtype": "float32"}),
+    "permute": (st.array(A, "csr").permute, (1, 0), {}),
+    "sum": (st.array(A, "csr").sum, (0,), {}),
+    "to_torch": (st.array(A, "csr").to_torch, ("coo",), {}),
+    "to_scipy": (st.array(A, "csr").to_scipy, ("coo",), {}),
+    "Format": (st.Format, (("dense", "compressed"), (1, 0)), {"block": None}),
+    "bsr": (st.bsr, ((2, 3),), {}),
+    "coo": (st.coo, (2,), {}),
     "evaluate": (st.evaluate, ("y[i] = A[i,j] * x[j]",), {"A": A, "x": X, "format": None}),
     "einsum": (st.einsum, ("ij,j->i", A, X), {"format": None}),
     "compile": (st.compile, ("y[i] = A[i,j] * x[j]",), {"A": A, "x": X, "format": None}),

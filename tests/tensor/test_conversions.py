@@ -147,8 +147,9 @@ def test_types_are_kept_and_changed(dtype):
     assert st.array(x, "coo", dtype="float64").to_dense().dtype == "float64"
     half = st.array(torch.tensor([[0.0, 1.5]]).bfloat16(), "csr")
     assert half.dtype == "bfloat16" and half.to_torch().dtype == torch.bfloat16
-    with pytest.raises(TypeError, match="NumPy has no bfloat16"):
-        half.to_dense()
+    for back in (half.to_dense, half.to_scipy, lambda: a.to(dtype="bfloat16")):
+        with pytest.raises(TypeError, match="NumPy has no bfloat16"):
+            back()
 
 
 @pytest.mark.parametrize(
@@ -177,6 +178,10 @@ def test_types_are_kept_and_changed(dtype):
         (lambda: st.array(np.ones(2, complex)), TypeError, "x is of type complex128; values are float16"),
         (lambda: st.array(np.ones((2, 2)), shape=(2, 3)), ValueError, r"shape \(2, 3\) is not that of x, \(2, 2\)"),
         (lambda: st.array(torch.ones(2, device="meta")), TypeError, r"x is on meta.*give x.cpu\(\)"),
+        (lambda: st.array(([[0], [1]], [1.0]), shape=(3.9, 2)), TypeError, r"shape \(3.9, 2\) is not several integers"),
+        (lambda: st.array(([[], []], []), shape=(-1, 2)), ValueError, r"shape \(-1, 2\) has a mode of less than no"),
+        (lambda: st.array(np.ones((2, 2)), dtype="uint8"), TypeError, "dtype 'uint8' is not one of 'float16'"),
+        (lambda: st.array(torch.ones(2, 2), "csr").to(dtype="f4"), TypeError, "dtype 'f4' is not one of"),
         (lambda: st.array((1, 2, 3)), TypeError, "a tuple is .coordinates, values., and this one has 3 parts"),
         (lambda: st.array(np.ones((2, 2, 2)), "csf").to_scipy(), st.FormatError, r"has the shape \(2, 2, 2\)"),
         (lambda: st.array(np.ones((2, 2)), "csr").to_scipy("lil"), ValueError, "format 'lil' is not one of"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gnn_sparse_backend import tensor as st
@@ -50,6 +52,9 @@ def test_constants_and_makers_are_those_of_the_names():
         (lambda: st.Format("compressed", "hashed"), "order 'hashed' is not the mode of each level; levels stand in"),
         (lambda: st.bsr((2, 3, 4)), r"two sides, not \(2, 3, 4\)"),
         (lambda: st.bsr(0), r"block \(0, 0\) wants two positive sides"),
+        (lambda: st.Format(("dense", "compressed", "dense", "dense"), None, (2, 2, 2)), r"block \(2, 2, 2\) wants two"),
+        (lambda: st.csf(-1), "a format of -1 modes is none; give their number, 1 or more"),
+        (lambda: st.coo("3"), "a format of '3' modes is none"),
         (lambda: as_format("csx", 2), "format 'csx' is not known; there are dense, coo, csf"),
         (lambda: as_format("csr", 3), "format csr is of tensors with 2 modes, and this one has 3"),
         (lambda: as_format(7, 2), "7 is not a format of tensors with 2 modes"),
@@ -58,3 +63,14 @@ def test_constants_and_makers_are_those_of_the_names():
 def test_what_is_no_format_is_refused_in_words(make, words):
     with pytest.raises(st.FormatError, match=words):
         make()
+
+
+def test_orders_and_sides_are_integers():
+    for what, make in {
+        "order (0.0, 1.0)": lambda: st.Format(("dense", "compressed"), (0.0, 1.0)),
+        "order 1": lambda: st.Format(("dense", "compressed"), 1),
+        "block (2.5, 2)": lambda: st.Format(("dense", "compressed", "dense", "dense"), None, (2.5, 2)),
+        "block 2.5": lambda: st.bsr(2.5),
+    }.items():
+        with pytest.raises(TypeError, match=re.escape(f"{what} is not several integers")):
+            make()

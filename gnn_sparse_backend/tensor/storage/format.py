@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import FormatError
+from .values import integer, integers
 
 KINDS = ("dense", "compressed", "compressed-nonunique", "singleton", "slots")
 MAPS = ("modes", "blocks", "diagonals")
@@ -47,6 +48,8 @@ class Format:
     diagonals: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.levels, (str, tuple, list)):
+            raise FormatError(f"levels {self.levels!r:.60} are not the kind of each level, several in a tuple")
         levels = (self.levels,) if isinstance(self.levels, str) else tuple(self.levels)
         object.__setattr__(self, "levels", levels)
         for kind in levels:
@@ -54,13 +57,14 @@ class Format:
                 raise FormatError(f"level {kind!r} is not one of {', '.join(map(repr, KINDS))}")
         if isinstance(self.order, str):
             raise FormatError(f"order {self.order!r} is not the mode of each level; levels stand in one tuple")
-        order = tuple(range(self.modes)) if self.order is None else tuple(self.order)
+        order = tuple(range(self.modes)) if self.order is None else integers(self.order, "order")
         object.__setattr__(self, "order", order)
         if sorted(order) != list(range(self.modes)):
             raise FormatError(
                 f"order {order} of a format of {self.modes} modes must have each of 0 to {self.modes - 1} once"
             )
-        if self.block is not None and (len(levels) != 4 or min(self.block) < 1 or self.diagonals):
+        sides = None if self.block is None else integers(self.block, "block")
+        if sides is not None and (len(levels) != 4 or len(sides) != 2 or min(sides) < 1 or self.diagonals):
             raise FormatError(f"block {self.block} wants two positive sides and four levels, not {', '.join(levels)}")
         if self.diagonals and len(levels) != 2:
             raise FormatError(f"diagonals are of matrices, with two levels, not {len(levels)}")
@@ -125,6 +129,14 @@ class Format:
         return f"Format({', '.join(self.levels)}{order}{what})"
 
 
+def _count(modes: int) -> int:
+    """A number of modes of which there is at least one."""
+    found = integer(modes)
+    if found is None or found < 1:
+        raise FormatError(f"a format of {modes!r:.60} modes is none; give their number, 1 or more")
+    return found
+
+
 def dense(modes: int) -> Format:
     """Every element, in the order of the modes: an ordinary array."""
     return Format(("dense",) * modes)
@@ -132,17 +144,18 @@ def dense(modes: int) -> Format:
 
 def coo(modes: int = 2) -> Format:
     """A coordinate of each mode for every element."""
-    return Format(("compressed-nonunique", *("singleton",) * (modes - 1)))
+    return Format(("compressed-nonunique", *("singleton",) * (_count(modes) - 1)))
 
 
 def csf(modes: int = 3) -> Format:
     """Compressed sparse fibres (Smith and Karypis, 2015): every level compressed."""
-    return Format(("compressed",) * modes)
+    return Format(("compressed",) * _count(modes))
 
 
 def bsr(block: int | tuple[int, int]) -> Format:
     """Dense blocks of a matrix, of so many rows and columns, in rows of blocks."""
-    sides = (block, block) if isinstance(block, int) else tuple(block)
+    side = integer(block)
+    sides = integers(block, "block") if side is None else (side, side)
     if len(sides) != 2:
         raise FormatError(f"blocks of bsr have two sides, not {block!r}")
     return Format(("dense", "compressed", "dense", "dense"), None, sides)

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FormatError
 from .format import as_format
 from .reading import read, same_shape
 from .stored import GivenFormat, Stored, of_dense
-from .structure import pack
+from .structure import check_index_dtype, pack
 from .values import checked, spread, to_dtype
 
 
@@ -24,10 +23,9 @@ def make(
     duplicates: str = "sum",
 ) -> Stored:
     """A tensor in a format; arguments and errors are those of `array`."""
-    if duplicates not in ("sum", "refuse"):
-        raise ValueError(f"duplicates {duplicates!r} is not 'sum' or 'refuse'")
-    if index_dtype not in (None, "int32", "int64"):
-        raise FormatError(f"index_dtype {index_dtype!r} is not 'int32' or 'int64'")
+    if not isinstance(duplicates, str) or duplicates not in ("sum", "refuse"):
+        raise ValueError(f"duplicates {duplicates!r:.60} is not 'sum' or 'refuse'")
+    check_index_dtype(index_dtype)
     if isinstance(x, Stored):
         same_shape(x.shape, shape)
         return x.to(format, dtype=dtype, index_dtype=index_dtype)

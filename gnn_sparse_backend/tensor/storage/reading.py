@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import FormatError
 from .format import Format, bsr, coo, csc, csr
-from .values import Values, checked, is_tensor
+from .values import Values, checked, integers, is_tensor
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def read(x: Any, shape: Sequence[int] | None, duplicates: str = "sum") -> Read:
 
 def same_shape(own: tuple[int, ...], shape: Sequence[int] | None) -> None:
     """Refuse a shape that is given to what has another one."""
-    if shape is not None and tuple(shape) != own:
+    if shape is not None and integers(shape, "shape") != own:
         raise ValueError(f"shape {tuple(shape)} is not that of x, {own}; only coordinates have none of their own")
 
 
@@ -61,9 +61,11 @@ def _of_coordinates(x: tuple[Any, ...], shape: Sequence[int] | None) -> Read:
     values = checked(x[1], "values")
     if tuple(values.shape) != at.shape[1:]:
         raise ValueError(f"there are {at.shape[1]} coordinates, and values of the shape {tuple(values.shape)}")
-    found = tuple(int(n) for n in at.max(1, initial=-1) + 1) if shape is None else tuple(int(n) for n in shape)
+    found = tuple(int(n) for n in at.max(1, initial=-1) + 1) if shape is None else integers(shape, "shape")
     if len(found) != len(at):
         raise ValueError(f"shape {found} has {len(found)} modes, and the coordinates {len(at)}")
+    if min(found) < 0:
+        raise ValueError(f"shape {found} has a mode of less than no coordinates")
     for mode, (column, size) in enumerate(zip(at, found)):
         wrong = column[(column < 0) | (column >= size)]
         if len(wrong):

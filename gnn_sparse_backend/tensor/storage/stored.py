@@ -9,8 +9,8 @@ import numpy as np
 
 from ..errors import FormatError
 from .format import Format, as_format, dense
-from .structure import Structure, dense_levels, pack
-from .values import Values, dtype_name, is_tensor, spread, taken, to_dtype
+from .structure import Structure, check_index_dtype, dense_levels, pack
+from .values import Values, dtype_name, integers, is_tensor, spread, taken, to_dtype
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -74,6 +74,7 @@ class Stored:
         Out of formats that end in a dense level, zeros are left out, since nothing tells them from what fills up.
         Raises FormatError.
         """
+        check_index_dtype(index_dtype)
         wanted = self.format if format is None else as_format(format, self.ndim)
         values = self.values if dtype is None else to_dtype(self.values, dtype)
         if wanted == self.format and index_dtype in (None, self.index_dtype):
@@ -90,7 +91,7 @@ class Stored:
 
     def permute(self, *modes: int) -> Self:
         """The tensor whose mode n is mode modes[n] of this one; nothing is copied."""
-        if sorted(modes) != list(range(self.ndim)):
+        if sorted(integers(modes, "permute")) != list(range(self.ndim)):
             raise ValueError(f"permute{modes} of {self.ndim} modes must name each of 0 to {self.ndim - 1} once")
         return type(self)(self.structure.permuted(modes), self.values)
 
@@ -101,13 +102,16 @@ class Stored:
 
     def to_dense(self) -> np.ndarray:
         """As a NumPy array, without a copy where it is stored like one. Raises TypeError for bfloat16."""
-        values = self.values
-        if is_tensor(values):
-            if self.dtype == "bfloat16":
-                raise TypeError("NumPy has no bfloat16; use .to_torch(), or .to(dtype='float32').to_dense()")
-            values = values.detach().numpy()
-        found: np.ndarray = _dense(Stored(self.structure, values))
+        found: np.ndarray = _dense(Stored(self.structure, self._of_numpy("to_dense")))
         return found
+
+    def _of_numpy(self, wanted: str) -> np.ndarray:
+        """The values as an array of NumPy, for the method of this name."""
+        if not is_tensor(self.values):
+            return np.asarray(self.values)
+        if self.dtype == "bfloat16":
+            raise TypeError(f"NumPy has no bfloat16; use .to_torch(), or .to(dtype='float32').{wanted}()")
+        return np.asarray(self.values.detach().numpy())
 
     def to_torch(self, layout: str = "strided") -> Tensor:
         """As a PyTorch tensor, differentiable in the values where those are.
@@ -117,6 +121,8 @@ class Stored:
         """
         import torch
 
+        if not isinstance(layout, str) or layout not in ("strided", "coo", "csr", "csc"):
+            raise ValueError(f"layout {layout!r:.60} is not one of 'strided', 'coo', 'csr', 'csc'")
         values = self.values if is_tensor(self.values) else torch.from_numpy(np.ascontiguousarray(self.values))
         found = Stored(self.structure, values)
         if layout == "strided":
@@ -124,8 +130,6 @@ class Stored:
         if layout == "coo":
             at, values = found.coordinates()
             return torch.sparse_coo_tensor(torch.from_numpy(at), values, self.shape, check_invariants=False)
-        if layout not in ("csr", "csc"):
-            raise ValueError(f"layout {layout!r} is not one of 'strided', 'coo', 'csr', 'csc'")
         matrix = found.to(layout)
         level = matrix.structure.levels[1]
         make = torch.sparse_csr_tensor if layout == "csr" else torch.sparse_csc_tensor
@@ -144,11 +148,10 @@ class Stored:
         if self.ndim != 2:
             raise FormatError(f"SciPy's sparse arrays are matrices, and this one has the shape {self.shape}")
         own = str(self.format).partition("(")[0]
-        wanted = format or (own if own in ("csr", "csc", "coo", "bsr", "dia") else "csr")
-        if wanted not in ("csr", "csc", "coo", "bsr", "dia"):
-            raise ValueError(f"format {format!r} is not one of SciPy's 'csr', 'csc', 'coo', 'bsr', 'dia'")
-        values = self.values.detach().numpy() if is_tensor(self.values) else self.values
-        found = Stored(self.structure, values)
+        wanted = (own if own in ("csr", "csc", "coo", "bsr", "dia") else "csr") if format is None else format
+        if not isinstance(wanted, str) or wanted not in ("csr", "csc", "coo", "bsr", "dia"):
+            raise ValueError(f"format {format!r:.60} is not one of SciPy's 'csr', 'csc', 'coo', 'bsr', 'dia'")
+        found = Stored(self.structure, self._of_numpy("to_scipy"))
         if wanted in ("csr", "csc"):
             found = found.to(wanted)
             level = found.structure.levels[1]

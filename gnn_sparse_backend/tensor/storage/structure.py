@@ -149,6 +149,12 @@ def _to_modes(format: Format, shape: Sequence[int], columns: list[np.ndarray], c
     return found
 
 
+def check_index_dtype(given: object) -> None:
+    """Raise FormatError for what is no type of index arrays, nor None."""
+    if given is not None and not (isinstance(given, str) and given in INDEX_DTYPES):
+        raise FormatError(f"index_dtype {given!r:.60} is not 'int32' or 'int64'")
+
+
 def pack(
     format: Format, shape: Sequence[int], coordinates: np.ndarray, index_dtype: str | None = None
 ) -> tuple[Structure, np.ndarray]:
@@ -171,8 +177,6 @@ def pack(
         made.append(level)
     largest = max([*(level.extent for level in made), *(level.positions for level in made), 0])
     dtype = index_dtype or ("int32" if largest <= np.iinfo(np.int32).max else "int64")
-    if dtype not in INDEX_DTYPES:
-        raise FormatError(f"index_dtype {index_dtype!r} is not 'int32' or 'int64'")
     if largest > np.iinfo(dtype).max:
         raise FormatError(
             f"a {format} of shape {tuple(shape)} counts up to {largest}, more than {dtype} can; use int64"

@@ -37,6 +37,18 @@ def integer(x: Any) -> int | None:
         return None
 
 
+def integers(given: Any, what: str) -> tuple[int, ...]:
+    """Several integers, each as one of Python. Raises TypeError for anything else."""
+    try:
+        found = tuple(map(integer, given))
+    except TypeError:
+        found = (None,)
+    whole = tuple(each for each in found if each is not None)
+    if len(whole) < len(found):
+        raise TypeError(f"{what} {given!r:.60} is not several integers")
+    return whole
+
+
 def dtype_name(x: Values) -> str:
     """The type of values, as "float32"."""
     return _name(x.dtype)
@@ -130,9 +142,13 @@ def _as_index(values: Values, positions: np.ndarray) -> Any:
 
 
 def to_dtype(values: Values, dtype: str) -> Values:
-    """The values in another type."""
+    """The values in another type. Raises TypeError for what is none."""
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise TypeError(f"dtype {dtype!r:.60} is not one of {', '.join(map(repr, DTYPES))}")
     if dtype_name(values) == dtype:
         return values
+    if dtype == "bfloat16" and not is_tensor(values):
+        raise TypeError("NumPy has no bfloat16; give values as a PyTorch tensor")
     if is_tensor(values):
         return values.to(getattr(sys.modules["torch"], dtype))
     return values.astype(dtype)
