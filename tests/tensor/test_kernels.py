@@ -101,6 +101,18 @@ S = st.array(A, "csr")
         (lambda: S.sum("x"), TypeError, "axis 'x' is not an integer"),
         (lambda: S.sum((0, "x")), TypeError, r"axis \(0, 'x'\) is not an integer"),
         (lambda: S * None, TypeError, "unsupported operand"),
+        (
+            lambda: st.array(A.astype("int8"), "csr") * 300,
+            ValueError,
+            r"the number 300 does not fit int8, the type of the array; use .to\(dtype=...\) before",
+        ),
+        (lambda: 2**63 - st.array(A.astype(int), "csr"), ValueError, "does not fit int64"),
+        (lambda: S * 10**400, ValueError, "does not fit float64"),
+        (
+            lambda: st.evaluate("y[i] = 4000000000 * x[i]", x=np.arange(3, dtype="int32")),
+            st.NotationError,
+            "the number 4000000000 does not fit int32, the type of the result; give an operand of another",
+        ),
     ],
 )
 def test_what_is_not_computed_is_refused_in_words(make, error, words):
@@ -145,6 +157,12 @@ def test_operators(format):
 def test_integers_divided_are_no_integers():
     found = st.array(np.array([[0, 3]]), "csr") / 2
     assert found.dtype == "float64" and found.to_dense().tolist() == [[0, 1.5]]
+
+
+def test_numbers_beyond_int64_are_floats_beside_floats():
+    np.testing.assert_array_equal((S * 2**70).to_dense(), A * 2.0**70)
+    found = st.evaluate("y[i,j] = 99999999999999999999 * A[i,j]", A=S)
+    np.testing.assert_allclose(found.to_dense(), A * 1e20)
 
 
 def test_names_of_a_program_do_not_clash():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from ..storage.format import Format
-from ..storage.values import FLOATS, promoted
+from ..storage.values import FLOATS, fits, promoted
 from .notation import Access, Call, Expression, Number, Operation, Statement
 from .terms import Operand, Term
 
@@ -114,7 +114,16 @@ def dtype_of(statement: Statement, terms: tuple[Term, ...], operands: Mapping[st
     broken = any(
         not isinstance(term.coefficient, int) or any(f.inverse or _breaks(f.of) for f in term.factors) for term in terms
     )
-    return "float64" if broken and found not in FLOATS else found
+    found = "float64" if broken and found not in FLOATS else found
+    for term in terms:
+        number = term.coefficient
+        if isinstance(number, int) and not fits(number, found):
+            statement.refuse(
+                f"the number {number} does not fit {found}, the type of the result; give an operand of another",
+                statement.result.at,
+                len(str(statement.result)),
+            )
+    return found
 
 
 def _breaks(expression: Expression) -> bool:

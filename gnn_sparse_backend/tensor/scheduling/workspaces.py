@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from math import isfinite
 from typing import NoReturn
 
 from ..errors import NotationError
@@ -113,6 +114,8 @@ def _parted(
         return None
     target, term, factors = nest.body.target, nest.body.term, part.factors
     rest = _without(term, factors)
+    if not all(isinstance(each, int) or isfinite(each) for each in (term.coefficient, part.coefficient)):
+        return None  # infinity by infinity is no number
     times = Fraction(term.coefficient) / Fraction(part.coefficient)
     if rest is None or (isinstance(term.coefficient, int) and times.denominator != 1):
         return None

@@ -23,6 +23,13 @@ INTEGERS = ("int8", "int16", "int32", "int64")
 DTYPES = (*FLOATS, *INTEGERS)
 
 
+def fits(number: int, dtype: str) -> bool:
+    """Whether a type has a number as large as this one."""
+    if dtype in FLOATS:
+        return abs(number) <= sys.float_info.max
+    return bool(np.iinfo(dtype).min <= number <= np.iinfo(dtype).max)
+
+
 def is_tensor(x: object) -> bool:
     """Whether it is a tensor of PyTorch."""
     torch = sys.modules.get("torch")
