@@ -187,12 +187,15 @@ class Point:
 
     Attributes:
         joint: what does for all cases alike, so that nobody needs to ask which it is; empty where nothing does.
+        once: there is one case alone, which asks as it goes which axes store the coordinate; the walk goes on while its
+            condition may hold.
     """
 
     axes: tuple[Axis, ...]
     cases: tuple[Case, ...]
     every: bool = False
     joint: tuple[Store, ...] = ()
+    once: bool = False
 
 
 Named = TypeVar("Named", Axis, Buffer, Iteration)

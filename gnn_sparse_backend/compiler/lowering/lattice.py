@@ -5,6 +5,8 @@ An iteration of every coordinate j with a condition on which sparse axes store j
 elements there is a point, if the condition can hold while the others have ended; of each set of axes that store one
 coordinate, a case: the body with what is then known put in. What an absent element reads as, and a store to it, follow
 from the meaning of stage I, so that a case is the body and nothing else.
+
+Where many axes are walked together there is one point, whose case is the body with nothing put in.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ from ..language.program import (
 )
 from ..language.traversal import map_children, rewrite, walk
 
+MOST_SETS = 3
+"""Axes of whose sets each has code of its own. Of more the body stands once: the number of sets doubles with each."""
 _FALSE, _TRUE = Const(0, "bool"), Const(1, "bool")
 
 
@@ -51,6 +55,10 @@ class _Lattices:
         if not it.merged:
             return replace(it, body=self._inner(it.body))
         asked = operands(it)
+        if len(it.merged) > MOST_SETS:
+            once = Case((), self._inner(it.body), it.where)
+            everywhere = _known(it, asked, ()).where != _FALSE
+            return replace(it, body=(), points=(Point(it.merged, (once,), everywhere, once=True),))
         if _known(it, asked, ()).where != _FALSE:  # also where nothing is stored
             every = Point(it.merged, self._cases(it, asked, (*_subsets(it.merged), ())), every=True)
             return replace(it, body=(), points=(every,))

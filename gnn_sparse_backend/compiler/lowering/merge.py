@@ -8,6 +8,13 @@ For A + B of two rows, whose elements, as far as their coordinates are visited, 
         at_A += JA[at_A] == j; at_B += JB[at_B] == j
     for p in range(at_A, end_A): (A alone)
     for p in range(at_B, end_B): (B alone)
+
+Where many are added, there is one walk, whose body asks at each coordinate who stores it (`Point.once`):
+
+    while at_A < end_A or at_B < end_B or ...:
+        j = min(JA[at_A] if at_A < end_A, JB[at_B] if at_B < end_B, ...)
+        (all)
+        at_A += JA[at_A] == j; ...
 """
 
 from __future__ import annotations
@@ -22,12 +29,17 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from ..language.axes import Axis, given
+from ..language.expr import Binary, Const, Expr, Stored
 from ..language.operands import operands
 from ..language.program import Bounds, Case, Iteration, Point, Store
-from .scope import Scope, index
+from ..language.traversal import walk
+from .scope import INDEX, Scope, index
 from .translate import locate, parent_offset, scalar, value, visited
 
 ZERO = index(0)
+NOWHERE = index(-1)
+BEHIND = tirx.max_value(INDEX)
+"""Coordinates at which no walk is, below and above all others."""
 Body = Callable[[tuple["Store | Iteration", ...], Scope], None]
 """What emits the statements of a case."""
 
@@ -65,12 +77,16 @@ class _Walk:
     def __init__(self, it: Iteration, scope: Scope, body: Body) -> None:
         self.it, self.scope, self.body = it, scope, body
         self.operands = operands(it)
-        together = [axis for point in it.points if len(point.axes) > 1 or point.every for axis in point.axes]
+        together = [
+            axis for point in it.points if len(point.axes) > 1 or point.every or point.once for axis in point.axes
+        ]
         # the cells belong to the block around this one, as those of a search do
         self.cells = {
             a: [scalar(f"{a.name}_{part}") for part in ("at", "end", "here")] for a in dict.fromkeys(together)
         }
         self.coordinate = scalar(f"{it.variables[0].name}_here")
+        asked = walk(given(it.where)) if any(point.once for point in it.points) else ()
+        self.flags = [scalar(f"{it.variables[0].name}_is") for e in asked if e.dtype == "bool"]
         self.bounds = it.bounds_of(it.axes[0])
         self.ranges = {a: self._range(a) for a in dict.fromkeys(a for point in it.points for a in point.axes)}
 
@@ -97,6 +113,8 @@ class _Walk:
         cursors = [_Cursor(a, self.ranges[a][0], *self.cells[a]) for a in point.axes if a in self.cells]
         if point.every:
             self._every(point, cursors)
+        elif point.once:
+            self._any(point, cursors)
         elif len(point.axes) == 1:
             self._alone(point.axes[0], point)
         else:
@@ -129,10 +147,46 @@ class _Walk:
             first, count = visited(dense, self.bounds, self.scope)
         with T.serial(0, count) as step:
             IRBuilder.name(dense.name.lower(), step)
-            for cursor in cursors:  # one that has ended is at no coordinate
-                here = tirx.if_then_else(cursor.more, self._at(cursor), index(-1))
-                T.buffer_store(cursor.coordinate, here, [ZERO])
+            self._look(cursors, NOWHERE)
             self._visit(point, cursors, first + step)
+
+    def _any(self, point: Point, cursors: list[_Cursor]) -> None:
+        self._next(cursors)
+        with T.While(tirx.all(self.coordinate[ZERO] < BEHIND, self.flags[0][ZERO] > 0)):
+            self._run(point, cursors)
+            self._next(cursors)
+
+    def _next(self, cursors: list[_Cursor]) -> None:
+        """Find the least coordinate, and whether the condition may hold at any to come.
+
+        One after the other: an expression of them all takes TVM's passes a time that doubles with each.
+        """
+        self._look(cursors, BEHIND)
+        T.buffer_store(self.coordinate, BEHIND, [ZERO])
+        for cursor in cursors:
+            T.buffer_store(self.coordinate, tirx.min(self.coordinate[ZERO], cursor.here), [ZERO])
+        ahead = {cursor.axis: cursor.here < BEHIND for cursor in cursors}
+        true = tirx.const(True, "bool")
+        self._flag(given(self.it.where), lambda e: ahead.get(e.axis, true) if isinstance(e, Stored) else true)
+
+    def _flag(self, where: Expr, leaf: Callable[[Expr], tirx.Expr], at: int = 0) -> int:
+        """Find out whether a condition holds, its parts first, each in a flag from `at` on; gives the next flag."""
+        match where:
+            case Binary(op="and" | "or" as op, a=a, b=b) if _asks_only(where):
+                second = self._flag(a, leaf, at + 1)
+                end = self._flag(b, leaf, second)
+                join = tirx.min if op == "and" else tirx.max
+                found = join(self.flags[at + 1][ZERO], self.flags[second][ZERO])
+            case _:
+                end, found = at + 1, leaf(where).astype(INDEX)
+        T.buffer_store(self.flags[at], found, [ZERO])
+        return end
+
+    def _look(self, cursors: list[_Cursor], ended: tirx.Expr) -> None:
+        """Read where the cursors are."""
+        for cursor in cursors:
+            here = tirx.if_then_else(cursor.more, self._at(cursor), ended)
+            T.buffer_store(cursor.coordinate, here, [ZERO])
 
     def _at(self, cursor: _Cursor) -> tirx.Expr:
         return self.scope.load(given(cursor.axis.indices), cursor.at[ZERO])
@@ -140,18 +194,31 @@ class _Walk:
     def _visit(self, point: Point, cursors: list[_Cursor], coordinate: tirx.Expr) -> None:
         """Run the case of a coordinate, and go past it."""
         T.buffer_store(self.coordinate, coordinate, [ZERO])
-        self._decide(point, cursors, ())
+        self._run(point, cursors)
+
+    def _run(self, point: Point, cursors: list[_Cursor]) -> None:
+        if point.once:
+            scope = self._asking(cursors)
+            self._flag(given(self.it.where), lambda e: value(e, scope))
+            with T.If(self.flags[0][ZERO] > 0), T.Then():
+                self.body(point.cases[0].body, scope)
+        else:
+            self._decide(point, cursors, ())
         self._pass(cursors)
 
     def _jointly(self, point: Point, cursors: list[_Cursor], coordinate: tirx.Expr) -> None:
         """Run what does for all cases, and go past the coordinate."""
         T.buffer_store(self.coordinate, coordinate, [ZERO])
+        self.body(point.joint, self._asking(cursors, readable=True))
+        self._pass(cursors)
+
+    def _asking(self, cursors: list[_Cursor], readable: bool = False) -> Scope:
+        """Where any of the cursors may be at the coordinate."""
         scope = self.scope.bind(self.it.axes[0], self.it.variables[0], self.coordinate[ZERO])
         for c in cursors:
             here = c.here.equal(self.coordinate[ZERO])
-            scope = scope.walking(c.axis, self.operands[c.axis].indices, c.at[ZERO] - c.first, here)
-        self.body(point.joint, scope)
-        self._pass(cursors)
+            scope = scope.walking(c.axis, self.operands[c.axis].indices, c.at[ZERO] - c.first, here, readable)
+        return scope
 
     def _pass(self, cursors: list[_Cursor]) -> None:
         for cursor in cursors:
@@ -193,3 +260,10 @@ class _Walk:
                 frames.enter_context(T.If(value(case.where, scope)))
                 frames.enter_context(T.Then())
             self.body(case.body, scope)
+
+
+def _asks_only(where: Expr) -> bool:
+    """Whether a condition is of nothing but what axes store, so that all of its parts can be evaluated."""
+    if isinstance(where, Binary):
+        return where.op in ("and", "or") and _asks_only(where.a) and _asks_only(where.b)
+    return isinstance(where, (Stored, Const))

@@ -37,8 +37,10 @@ class Scope:
     guard: tirx.Expr | None = None
     # the element of an axis at which a walk along it is: the coordinates that name it, and its position
     walks: dict[Axis, tuple[tuple[Expr, ...], tirx.Expr]] = field(default_factory=dict)
-    # whether the element of a walk is the one that is asked for; where it is not, it can be read all the same
+    # whether the element of a walk is the one that is asked for
     met: dict[Axis, tirx.Expr] = field(default_factory=dict)
+    # walks whose element can be read also where it is another one than is asked for
+    readable: frozenset[Axis] = frozenset()
     # how often each name was given out: shared by all scopes of one lowering
     names: dict[str, int] = field(default_factory=dict)
 
@@ -51,11 +53,20 @@ class Scope:
         return replace(self, positions={**self.positions, axis: position}, axis_of={**self.axis_of, var: axis})
 
     def walking(
-        self, axis: Axis, indices: tuple[Expr, ...], position: tirx.Expr, met: tirx.Expr | None = None
+        self,
+        axis: Axis,
+        indices: tuple[Expr, ...],
+        position: tirx.Expr,
+        met: tirx.Expr | None = None,
+        readable: bool = False,
     ) -> Scope:
-        """Where the element of `axis` that `indices` name, along its chain, is the one at `position`; if `met`."""
+        """Where the element of `axis` that `indices` name, along its chain, is the one at `position`; if `met`.
+
+        readable: there is an element at `position` in any case.
+        """
         conditions = self.met if met is None else {**self.met, axis: met}
-        return replace(self, walks={**self.walks, axis: (indices, position)}, met=conditions)
+        always = self.readable | {axis} if readable else self.readable
+        return replace(self, walks={**self.walks, axis: (indices, position)}, met=conditions, readable=always)
 
     def walked(self, axis: Axis, indices: tuple[Expr, ...]) -> tirx.Expr | None:
         """The position of the element that `indices` name, if a walk along `axis` is just there."""

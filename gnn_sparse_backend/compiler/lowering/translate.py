@@ -176,7 +176,7 @@ def locate(
         walked = scope.walked(axis, tuple(named[a] for a in axis.chain if a in named))
         if walked is not None:
             positions[axis] = walked
-            found = both(found, scope.met.get(axis))
+            found = scope.met.get(axis, found)  # under an element that is not there, no walk meets one
             continue
         coordinate = value(expr, scope)
         if not axis.is_sparse:
@@ -222,7 +222,7 @@ def _is_read(load: Load, scope: Scope) -> bool:
     """Whether the element can be read wherever its walk is, and is asked for or not."""
     axes = load.buffer.axes
     walks = [axis for axis in axes if axis in scope.met]
-    return bool(walks) and walks == [axes[-1]] and scope.walked(axes[-1], load.indices) is not None
+    return walks == [axes[-1]] and axes[-1] in scope.readable and scope.walked(axes[-1], load.indices) is not None
 
 
 def _is_there(load: Load, scope: Scope) -> bool:

@@ -23,8 +23,6 @@ Chain = tuple[str, ...]
 """Indices of which each comes before the next."""
 WALKED = {"dense", "compressed"}
 """The levels that can be walked: coordinates ascend, and occur once."""
-MOST_MERGED = 3
-"""Products of a sum that are walked together: a merge has code for each set of them, a workspace for each product."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +105,7 @@ def preferred_order(terms: Sequence[Term], operands: Mapping[str, Operand], resu
 def assembled_order(
     statement: Statement, terms: Sequence[Term], operands: Mapping[str, Operand], modes: Sequence[int]
 ) -> Order:
-    """The order for a result that is stored sparse, its modes in the order `modes` if possible, without a workspace if
-    that is possible and the sum is short.
+    """The order for a result that is stored sparse, its modes in the order `modes` and without a workspace if possible.
 
     Raises CoIterationError where there is none.
     """
@@ -116,7 +113,7 @@ def assembled_order(
     indices = statement.result.indices
     reduced = tuple(dict.fromkeys(i for term in terms for i in term.indices if i not in indices))
     orders = dict.fromkeys([tuple(modes), *permutations(range(len(indices)))])
-    for workspace in (False, True) if len(terms) <= MOST_MERGED else (True, False):
+    for workspace in (False, True):
         for order in orders:
             result = tuple(indices[mode] for mode in order)
             first = result[:-1] if workspace else result
