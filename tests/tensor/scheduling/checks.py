@@ -201,8 +201,11 @@ def _compare_gradients(
     values: torch.Tensor, near: Any, leaves: dict[str, Operand], dense: dict[str, torch.Tensor], message: str
 ) -> None:
     weight = torch.from_numpy(np.random.default_rng(5).integers(-2, 3, tuple(near.value.shape)).astype(np.float64))
-    mine = torch.autograd.grad(
-        (values * weight.to(values.dtype)).sum(), [each.leaf for each in leaves.values()], allow_unused=True
+    mine = torch.autograd.grad(  # operands are those of all stages
+        (values * weight.to(values.dtype)).sum(),
+        [each.leaf for each in leaves.values()],
+        retain_graph=True,
+        allow_unused=True,
     )
     wanted = torch.autograd.grad(
         (near.value * weight).sum(), [dense[name] for name in leaves], allow_unused=True, materialize_grads=True

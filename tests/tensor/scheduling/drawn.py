@@ -117,14 +117,14 @@ class Draw:
         choose = self.choose
         letters = ("i", "j", "k", "l", "m")
         result = letters[: choose((0, 1, 1, 2, 2, 3))]
-        terms = []
-        for n in range(choose((1, 1, 1, 2, 3, 4))):
+        terms, count = [], choose((1, 1, 1, 2, 3, 4))
+        for n in range(count):
             missing, factors = list(result) if n == 0 else [], list[str]()
-            for _ in range(choose((1, 2, 2, 3, 3, 4, 5))):
-                count = max(choose(orders), min(len(missing), 2))
-                indices = [missing.pop(0) for _ in range(min(count, len(missing)))]
+            for _ in range(choose((1, 2, 2, 3, 4, 5) if count < 3 else (1, 2, 2, 3))):
+                order = max(choose(orders), min(len(missing), 2))
+                indices = [missing.pop(0) for _ in range(min(order, len(missing)))]
                 left = [letter for letter in letters[: choose((2, 3, 4, 5))] if letter not in indices]
-                indices += self.some(left, count - len(indices))
+                indices += self.some(left, order - len(indices))
                 if choose((False, True)):
                     indices.reverse()
                 again = choose(factors) if factors and self.one_in(6) else ""
