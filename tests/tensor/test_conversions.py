@@ -193,3 +193,11 @@ def test_types_are_kept_and_changed(dtype):
 def test_what_does_not_fit_is_refused_in_words(make, error, words):
     with pytest.raises(error, match=words):
         make()
+
+
+def test_truth_values_are_counted():
+    """A matrix of 200 edges into one node, as NumPy, PyTorch and SciPy have it."""
+    ones = np.ones((200, 3), bool)
+    for matrix in (ones, torch.from_numpy(ones), scipy.sparse.csr_matrix(ones)):
+        array = st.array(matrix, "csr")
+        assert array.dtype == "int64" and (np.asarray((array.permute(1, 0) @ array).to_dense()) == 200).all()

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ...compiler import LoopSchedule, Program, StageIError
-from ...compiler.schedules.primitives.shared.whole import most_of
 from ..errors import ScheduleError
 from ..expressions.assembled.order import Order, along, sparse_accesses
 from ..expressions.assembled.programs import Assembling, assemblies
@@ -136,11 +135,7 @@ class AssembledStatement(Statement):
         except (ScheduleError, StageIError) as error:
             raise ScheduleError(str(error) if str(error).startswith(said) else f"{said}: {error}") from error
         for made in programs:
-            for name in made.unrolled:
-                if most_of(made.written.program.iteration(name)) is None:
-                    commands.refuse(
-                        said, "unrolled want a number of elements that is known at compile time; split the loop"
-                    )
+            commands.check_unrolled(said, made.written.program, made.unrolled)
 
     def _check_rows(self, said: str) -> None:
         """Rows are complete one after the other, and the outermost loop over them is what threads share."""

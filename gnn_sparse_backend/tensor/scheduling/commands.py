@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from ...compiler.language.program import Iteration, Program
+from ...compiler.schedules.primitives.shared.whole import most_of
 from ..errors import ScheduleError
 from ..expressions.loops.provenance import (
     Bound,
@@ -30,6 +32,8 @@ from .nest import Loop, Nest
 UNITS = ("threads", "lanes", "block", "warp", "thread")
 RACES = ("none", "atomics", "temporary", "parallel_reduction")
 GPU = ("block", "warp", "thread")
+MOST_UNROLLED = 256
+"""Copies of a body that unrolled loops may make together: with twice as many, compiling takes half a minute."""
 Nests = tuple[Nest, ...]
 
 
@@ -285,3 +289,16 @@ def unroll(nests: Nests, i: str) -> Nests:
         return replace(nest, loops=tuple(Loop(i, "unrolled") if loop.name == i else loop for loop in nest.loops))
 
     return with_loops(command, nests, (i,), change)
+
+
+def check_unrolled(said: str, program: Program, names: Iterable[str]) -> None:
+    """Refuse unrolled iterations with more elements than one would want written out."""
+    sizes = {name: most_of(program.iteration(name)) for name in names}
+    if None in sizes.values():
+        refuse(said, "unrolled want a number of elements that is known at compile time; split the loop")
+
+    def copies(iterations: Iterable[Iteration]) -> int:
+        return max(((sizes.get(it.name) or 1) * copies(it.nested) for it in iterations), default=1)
+
+    if (found := copies(program.iterations)) > MOST_UNROLLED:
+        refuse(said, f"{found} copies would be written out, and {MOST_UNROLLED} are the most; split the loop")

@@ -214,6 +214,7 @@ class Statement:
                 )
             if unit in ("warp", "thread") and most is not None and not 0 < most <= 1024:
                 raise ScheduleError(f"{said}: a block of a GPU has at most 1024 threads, not {most}")
+        commands.check_unrolled(said, program, (name for name, unit in schedule.units if unit == "unrolled"))
 
     def _of(self, kernel: Kernel) -> TensorKernel:
         """What runs a compiled program on operands."""

@@ -67,7 +67,8 @@ def _name(dtype: Any) -> str:
 
 
 def checked(x: Any, what: str) -> Values:
-    """Values as they may be used: a PyTorch tensor on the CPU, or an array of NumPy, of a type in DTYPES.
+    """Values as they may be used: a PyTorch tensor on the CPU, or an array of NumPy, of a type in DTYPES. Truth values
+    are the int64 numbers 0 and 1, so that sums of them are counts.
 
     Raises TypeError.
     """
@@ -76,8 +77,8 @@ def checked(x: Any, what: str) -> Values:
             raise TypeError(f"{what} is on {x.device}; tensor algebra runs on the CPU: give {what}.cpu()")
     else:
         x = np.asarray(x)
-        if x.dtype == np.bool_:
-            x = x.astype(np.int8)
+    if dtype_name(x) == "bool":
+        x = x.long() if is_tensor(x) else x.astype(np.int64)
     if dtype_name(x) not in DTYPES:
         raise TypeError(f"{what} is of type {dtype_name(x)}; values are {', '.join(DTYPES)}")
     return x

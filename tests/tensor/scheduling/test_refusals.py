@@ -96,6 +96,12 @@ REFUSED: dict[str, Callable[[], st.Statement]] = {
     "parallelize(i1, 'thread', 'none'): a block of a GPU has at most 1024 threads, not 2048": (
         lambda: dense().split("i", "i0", "i1", 2048).parallelize("i0", "block").parallelize("i1", "thread")
     ),
+    "unroll(b): 500 copies would be written out, and 256 are the most; split the loop": (
+        lambda: spmv().split("i", "a", "b", 500).unroll("b")
+    ),
+    "unroll(d): 1024 copies would be written out, and 256 are the most": (
+        lambda: dense().split("i", "a", "b", 32).split("j", "c", "d", 32).unroll("b").unroll("d")
+    ),
     "precompute('A[i,j]', i, j, jp, w): there are 2 variables and 1 for where the workspace is filled; give as many": (
         lambda: spmv().precompute("A[i,j]", ("i", "j"), "jp", "w")
     ),
@@ -114,6 +120,12 @@ REFUSED: dict[str, Callable[[], st.Statement]] = {
 def test_what_is_refused(reason):
     with pytest.raises(st.ScheduleError, match=re.escape(reason)):
         REFUSED[reason]()
+
+
+def test_long_parts_of_sparse_results_are_not_written_out():
+    made = st.statement("C[i,j] = A[i,j] + B[i,j]", A=CSR, B=st.array(2 * A, "csr")).split("i", "a", "b", 500)
+    with pytest.raises(st.ScheduleError, match="500 copies would be written out, and 256 are the most"):
+        made.unroll("b")
 
 
 def test_a_workspace_of_a_sparse_result_has_a_name_as_well():
