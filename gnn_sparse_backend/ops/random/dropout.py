@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ...compiler.cache.bounded import kept
 from ..core.library import register
 from ..core.operator import Operator
+from .chosen import chosen
 from .draws import draw_bernoulli
 from .masked import flat, masked, rectified
 
@@ -32,9 +33,12 @@ def dropout(x: Tensor, p: float) -> Tensor:
 
 
 def native_dropout(x: Tensor, p: float) -> tuple[Tensor, Tensor]:
-    """``torch.native_dropout(x, p, True)``, p in [0, 1), which rounds its scale elsewhere than `dropout`."""
-    mask = drawn_like(x, 1 - p).view(torch.bool)
-    return aten.mul_.Scalar(x.mul(mask), 1 / (1 - p)), mask
+    """``torch.native_dropout(x, p, True)``, p in [0, 1), whose scale is not rounded to x's type as `dropout`'s is."""
+    drawn, scale = drawn_like(x, 1 - p), 1 / (1 - p)
+    mask = drawn.view(torch.bool)
+    if x.numel() < ONE_PASS:
+        return aten.mul_.Scalar(x.mul(mask), scale), mask
+    return masked(None, (x, drawn), (scale, False)), mask
 
 
 def dropout_by_noise(x: Tensor, p: float, alpha: bool, feature: bool, inplace: bool) -> Tensor:
@@ -45,13 +49,26 @@ def dropout_by_noise(x: Tensor, p: float, alpha: bool, feature: bool, inplace: b
     like = x.detach()
     if feature:
         like = x.new_empty(()).expand(*x.shape[:2], *[1] * (x.dim() - 2))
-    noise = drawn_like(like, 1 - p).to(x.dtype)
+    mask = drawn_like(like, 1 - p)
+    noise = x.new_tensor([0.0, 1.0])  # each step is taken of the two numbers there are, not of all
     multiply = x.mul_ if inplace else x.mul
     if not alpha:
-        return multiply(aten.div_.Scalar(noise, 1 - p))  # a scale may be infinite
+        return multiply(_of_two(mask, aten.div_.Scalar(noise, 1 - p)))  # a scale may be infinite
     a = 1 / ((_ALPHA * _ALPHA * p + 1) * (1 - p)) ** 0.5
     shift = aten.add_.Scalar(aten.mul_.Scalar(aten.add.Scalar(noise, -1), _ALPHA * a), _ALPHA * a * p)
-    return multiply(aten.mul_.Scalar(noise, a)).add_(shift)
+    aten.mul_.Scalar(noise, a)
+    if inplace or mask.shape != x.shape or x.numel() < ONE_PASS:
+        scaled = multiply(_of_two(mask, noise))
+    else:
+        scaled = masked(None, (x, mask), (noise[1].item(), False))
+    return scaled.add_(_of_two(mask, shift))
+
+
+def _of_two(mask: Tensor, numbers: Tensor) -> Tensor:
+    """The second number where the mask is 1, else the first."""
+    if mask.numel() < ONE_PASS:
+        return torch.where(mask.view(torch.bool), numbers[1], numbers[0])
+    return chosen(mask, numbers)
 
 
 def bernoulli_(x: Tensor, p: float, generator: Generator | None = None) -> Tensor:

@@ -112,12 +112,12 @@ def _product(x: Tensor, mask: Tensor, scale: float, unit: str) -> Tensor:
     if count:
         launch = _launch(x.dtype, unit)
         blocks, rest = divmod(count, LANES)
-        whole, behind = zip(*(_in_blocks(flat(each), rest) for each in (x, mask, y)))
+        whole, behind = zip(*(in_blocks(flat(each), rest) for each in (x, mask, y)))
         launch(blocks, rest, *whole[:2], _scale(scale, x.dtype), whole[2], *behind)
     return y
 
 
-def _in_blocks(x: Tensor, rest: int) -> tuple[Tensor, Tensor]:
+def in_blocks(x: Tensor, rest: int) -> tuple[Tensor, Tensor]:
     """Of a vector, (blocks, `LANES`) and the elements behind them."""
     at = x.numel() - rest
     return x[:at].view(-1, LANES), x[at:]

@@ -54,18 +54,32 @@ def test_every_dropout(function, inplace):
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_native_dropout(dtype):
-    x = numbers(dtype, 50, 20)
+@pytest.mark.parametrize("rows", [10, 50])
+def test_native_dropout(dtype, rows):
+    x = numbers(dtype, rows, 20)
+    cotangent = torch.linspace(-2, 3, 20 * rows).view(rows, 20).to(dtype)
 
     def both(p, train=True):
         given = x.clone().requires_grad_()
         y, mask = torch.native_dropout(given, p, train)
-        return y.detach(), mask, *torch.autograd.grad(y, given, torch.linspace(-2, 3, 1000).view(50, 20).to(dtype))
+        return y.detach(), mask, *torch.autograd.grad(y, given, cotangent)
 
     for p in (0.0, 0.123, 0.5, 0.9999):
         same(lambda p=p: both(p), 3, "native_dropout")
     for p, train in ((1.0, True), (0.5, False), (0.5, None)):
         same(lambda p=p, train=train: torch.native_dropout(x, p, train))
+
+
+def test_native_dropout_of_what_is_too_large_for_its_scale():
+    """What is dropped has no gradient, however large the one that came: it is not scaled before it is dropped."""
+    large = torch.finfo(torch.float32).max
+
+    def both():
+        x = torch.ones(1000, requires_grad=True)
+        y, _ = torch.native_dropout(x, 0.5, True)
+        return torch.autograd.grad(y, x, torch.full_like(y, large))
+
+    same(both, 0, "native_dropout")
 
 
 @pytest.mark.parametrize("dtype", (*TYPES, *OTHERS))
@@ -107,6 +121,8 @@ def test_the_order_of_elements_in_memory(name):
     same(lambda: step(x), 1, "dropout")
     same(lambda: written(lambda view: view.bernoulli_(0.3)), 1, "bernoulli_")
     same(lambda: written(lambda view: F.dropout(view.add_(1), 0.3, inplace=True)), 1, "dropout_")
+    same(lambda: step(x, 0.3, F.alpha_dropout), 1, "alpha_dropout")
+    same(lambda: written(lambda view: F.alpha_dropout(view, 0.3, training=True, inplace=True)), 1, "alpha_dropout_")
 
 
 def test_expanded_and_overlapping():
