@@ -198,6 +198,12 @@ def rectified_of(node: Node) -> Node | None:
     return node.args[0] if once else None
 
 
+def memory_of(node: Node):
+    """What tells the memory of a tensor from that of others; None of what is no tensor."""
+    known = known_tensor(node)
+    return None if known is None else known.untyped_storage()._cdata
+
+
 def written_to(node: Node) -> list[Node]:
     """The tensors that a node writes to, or may write to."""
     name, target = name_of(node), node.target

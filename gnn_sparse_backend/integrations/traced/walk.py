@@ -43,6 +43,7 @@ from .matching import (
     filled_with,
     gather_of,
     known_tensor,
+    memory_of,
     name_of,
     rectified_of,
     scatter_of,
@@ -51,7 +52,7 @@ from .matching import (
 from .means import mean_of
 from .pointers import Pointers, Segments, segments_of
 from .softmaxes import Softmax, softmax_of
-from .sweeping import sweep
+from .sweeping import same_unknown_sizes, sweep
 from .symbols import KNOWN, Symbol, Tape
 
 FORMS = {
@@ -111,9 +112,10 @@ class _Walk:
         self.degrees: dict[Node, IndexEnd] = {}
         self.gone: set[Node] = set()
         writes = ((each, node) for node in self.nodes for each in written_to(node))
-        self.writes = {_memory(each): self.places[node] for each, node in writes}
+        self.writes = {memory_of(each): self.places[node] for each, node in writes}
 
     def follow(self) -> None:
+        same = same_unknown_sizes(self.graph, self._lasts)
         for node in self.nodes:
             if node in self.inner or node.op in ("placeholder", "get_attr"):
                 continue
@@ -122,6 +124,8 @@ class _Walk:
                     self._visit(node)
                 except GuardOnDataDependentSymNode:  # sizes that nobody knows before the program runs
                     self.lazy.pop(node, None)
+        for node, other in same.items():
+            node.replace_all_uses_with(other)
         sweep(self.graph, self.gone | self.followed)
         for node in [each for each in self.graph.nodes if each in self.gathers]:
             self._keep_gradient(node, self.gathers[node])
@@ -333,7 +337,7 @@ class _Walk:
 
     def _lasts(self, read: Node, at: Node) -> bool:
         """Whether nobody writes to a tensor any more, so that an operator may keep it for its gradient."""
-        return self.writes.get(_memory(read), -1) <= self.places[at]
+        return self.writes.get(memory_of(read), -1) <= self.places[at]
 
     def _kept(self, node: Node) -> Symbol:
         """`_value`, of which a copy is kept where somebody writes to it later."""
@@ -370,15 +374,15 @@ class _Walk:
         """Something is written to tensors: what was lazily computed of them, or is a part of them, stays the
         program's.
         """
-        memories = {_memory(each) for each in written} - {None}
+        memories = {memory_of(each) for each in written} - {None}
         for node, lazy in list(self.lazy.items()):
             recipe = lazy._recipe
             read = [x.node for x in recipe.operands if isinstance(x, Symbol)]
             read += [end.index.node for end in recipe.ends()]
-            if memories.intersection(map(_memory, (node, *read))):
+            if memories.intersection(map(memory_of, (node, *read))):
                 del self.lazy[node]
         for node, found in list(self.softmaxes.items()):
-            if memories.intersection(map(_memory, (found.scores, found.index.node, *found.inner))):
+            if memories.intersection(map(memory_of, (found.scores, found.index.node, *found.inner))):
                 del self.softmaxes[node]
                 self.inner.difference_update(found.inner)
 
@@ -388,11 +392,6 @@ class _Walk:
             return
         with self.tape.before(node):
             self._becomes(node, recipe.mapped((), recipe.shape)[0])
-
-
-def _memory(node: Node):
-    known = known_tensor(node)
-    return None if known is None else known.untyped_storage()._cdata
 
 
 def _unknown(x):

@@ -19,6 +19,7 @@ from torch_geometric.nn import (
     GraphConv,
     RGCNConv,
     SAGEConv,
+    Sequential,
     TransformerConv,
 )
 
@@ -132,6 +133,41 @@ def test_layers_are_traced_whole(name, operator):
     for ours, theirs in zip(found, expected):
         torch.testing.assert_close(ours, theirs, rtol=2e-4, atol=2e-5)
     assert gsb.status().to_dict()["calls"]["pyg"][operator]["ours"] == 1
+
+
+def two_layers(name: str, backend) -> tuple[list, list]:
+    """What two layers after each other give in one program, and without it."""
+    make, names, _ = LAYERS[name]
+    torch.manual_seed(0)
+    layers, given = Sequential("x, edges", [(make(), "x, edges -> x") for _ in range(2)]), drawn()
+    expected = outcome(copy.deepcopy(layers), names, given)
+    gsb.enable("pyg")
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True) if VERSION < (2, 13) else nullcontext():
+        return outcome(torch.compile(layers, backend=backend, fullgraph=True), names, given), expected
+
+
+@pytest.mark.parametrize("name", ["GAT", "GCN"])
+def test_layers_that_drop_self_loops_share_a_number_of_edges(name):
+    sizes = []
+
+    def backend(graph, inputs):
+        put_operators(graph.graph, "pyg")
+        sizes.extend(node for node in graph.graph.nodes if "unbacked_bindings" in node.meta)
+        graph.recompile()
+        return graph.forward
+
+    found, expected = two_layers(name, backend)
+    for ours, theirs in zip(found, expected):
+        torch.testing.assert_close(ours, theirs, rtol=2e-4, atol=2e-5)
+    assert len(sizes) == (1 if VERSION >= (2, 13) else len(sizes))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(VERSION < (2, 13), reason="what older ones compile of such sizes is not known")
+@pytest.mark.parametrize("name", ["GAT", "GCN"])
+def test_two_layers_that_drop_self_loops_by_inductor(name):
+    for ours, theirs in zip(*two_layers(name, "inductor")):
+        torch.testing.assert_close(ours, theirs, rtol=2e-4, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", ["SAGE", "GAT"])
