@@ -70,9 +70,10 @@ class Reduced(Recipe):
         mapped = _LINEAR(x, matrix)
         operands, dims = list(message.operands), list(message.dims)
         operands[at], dims[at] = mapped, tuple(mapped.shape[1:])
-        narrow = message.viewed(torch.Size((end.count, *dims[at])), tuple(dims)).on(tuple(operands))
-        out = Reduced(narrow, self.rows, self.reduce, self.framework).value("its reduction")
-        return out if bias is None else torch.add(out, bias)
+        # under autocast the map gives another type, and its result is of that
+        narrow = message.viewed(torch.Size((end.count, *dims[at])), tuple(dims)).promoted(mapped.dtype)
+        out = Reduced(narrow.on(tuple(operands)), self.rows, self.reduce, self.framework).value("its reduction")
+        return out if bias is None else torch.add(out, bias.to(out.dtype))
 
 
 def known_size(size: int | SymInt) -> int | None:
@@ -83,7 +84,7 @@ def known_size(size: int | SymInt) -> int | None:
 def deferred(lazy: LazyTensor, rows: End, reduce: str, framework: Callable[[Tensor], Tensor]) -> LazyTensor | None:
     """The reduction of a lazy message, lazy itself; None where nothing is gained by waiting, or nobody watches."""
     watch = watching()
-    out = None if watch is None or is_autocast_enabled("cpu") else waiting(lazy, rows, reduce, framework)
+    out = None if watch is None else waiting(lazy, rows, reduce, framework)
     if out is not None:
         watch.follow(out)
     return out
@@ -139,7 +140,9 @@ def _linear(lazy, weight, bias=None):
         return _mapped_first(recipe, weight, bias)
     if type(recipe) is not Reduced or not recipe.pending() or type(weight) not in PLAIN:
         return NotImplemented
-    if weight.dim() != 2 or weight.shape[1:] != recipe.shape[1:] or weight.dtype is not recipe.dtype:
+    if weight.dim() != 2 or weight.shape[1:] != recipe.shape[1:]:
+        return NotImplemented
+    if weight.dtype is not recipe.dtype and not is_autocast_enabled("cpu"):  # which casts both
         return NotImplemented
     if bias is not None and (type(bias) not in PLAIN or bias.shape != weight.shape[:1]):
         return NotImplemented

@@ -6,18 +6,31 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from ...planner.cpu.relational import MARGIN, by_column, order_costs
+from ...planner.cpu.relational import ADD_COST, FETCH_COST, MARGIN
 from ...runtime.text import render
 from ...runtime.type_names import check_dtype, type_name
 from ...structures.graph import Graph
 from ..core.prepared import Width, pair
 
 
-def maps_first(rows: int, columns: int, edges: int, in_features: int, out_features: int, itemsize: int) -> bool:
-    """Whether ``A (X W)`` costs less than ``(A X) W`` for A of shape (rows, columns): the order of a relational product
-    with one relation, whose pairs are rows and columns.
+def order_costs(
+    rows: int, columns: int, edges: int, in_features: int, out_features: int, itemsize: int
+) -> tuple[float, float]:
+    """What ``(A X) W`` and ``A (X W)`` cost for A of shape (rows, columns), in multiply-adds or in what takes as long:
+    a product for each row, or column, of what is stored between the two, and a row of X, or of X W, for each edge.
     """
-    return bool(by_column(rows, columns, edges, in_features, out_features, 1, itemsize))
+
+    def cost(multiplied: int, aggregated: int) -> float:
+        product = in_features * out_features + ADD_COST * itemsize * aggregated
+        return multiplied * product + edges * FETCH_COST * itemsize * aggregated
+
+    return cost(rows, in_features), cost(columns, out_features)
+
+
+def maps_first(*sizes_and_widths: int) -> bool:
+    """Whether ``A (X W)`` costs less than ``(A X) W``, by `order_costs` of the same."""
+    aggregated_first, mapped_first = order_costs(*sizes_and_widths)
+    return mapped_first < MARGIN * aggregated_first
 
 
 @dataclass(frozen=True)
@@ -67,6 +80,6 @@ def explain_linear(
     wide_in, wide_out = pair(features)
     kind = check_dtype(dtype)
     sizes = *graph.shape, graph.num_edges
-    costs = order_costs(*sizes, wide_in, wide_out, 1, kind.itemsize)
+    costs = order_costs(*sizes, wide_in, wide_out, kind.itemsize)
     order = "A (X W)" if maps_first(*sizes, wide_in, wide_out, kind.itemsize) else "(A X) W"
-    return LinearOrder(op, wide_in, wide_out, type_name(kind), *sizes, *map(float, costs), order)
+    return LinearOrder(op, wide_in, wide_out, type_name(kind), *sizes, *costs, order)

@@ -62,6 +62,26 @@ def test_a_narrowing_map_goes_first(asked, aggr, weighted, edges):
     assert asked[0][0] == (pair.NODES, pair.NODES, index.shape[1], 16, 2, 8)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("layer", [SAGEConv, Layer])
+def test_under_autocast_it_goes_first_too(asked, layer, dtype):
+    """Of features as they are given to a first layer, and as a layer before leaves them."""
+    layer = layer(16, 2) if layer is SAGEConv else layer(torch.randn(16, 2), "mean")
+    x, index = pair.features(16, dtype=torch.float32).to(dtype).detach().requires_grad_(), pair.edges()
+
+    def step():
+        with torch.autocast("cpu", torch.bfloat16):
+            return pair.step(layer, x, index)
+
+    expected = step()
+    with gsb.enabled("pyg"):
+        found = step()
+    assert [said for _, said in asked] == [True]
+    for name, value in expected.items():
+        assert found[name].dtype is value.dtype and type(found[name]) is torch.Tensor
+        torch.testing.assert_close(found[name].float(), value.float(), rtol=5e-2, atol=5e-2)
+
+
 @pytest.mark.parametrize("edges", ["none", "duplicates", "self_loops"])
 def test_few_edges(edges):
     pair.check_pair(Layer(torch.randn(16, 2, dtype=torch.float64), "mean"), pair.features(16), pair.edges(edges))

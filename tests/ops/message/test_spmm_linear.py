@@ -51,6 +51,10 @@ def test_the_orders():
     assert maps_first(30, 30, 200, 16, 3, 4) and not maps_first(30, 30, 200, 3, 16, 4)
     assert not maps_first(5, 5000, 200, 16, 8, 4)  # a row for every source is more than one for every destination
     assert not maps_first(30, 30, 200, 16, 16, 4)
+    square, block = (70_000, 70_000, 850_000), (10_000, 40_000, 100_000)
+    for widths in ((128, 64), (256, 128), (64, 32), (128, 32)):  # as measured, on a square graph and on a sampled one
+        assert maps_first(*square, *widths, 4) and not maps_first(*block, *widths, 4)
+    assert not maps_first(*square, 128, 112, 4)
 
 
 @pytest.mark.parametrize("shape", ["narrower", "wider"])
