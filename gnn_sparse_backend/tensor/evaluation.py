@@ -42,8 +42,9 @@ def evaluate(expression: str, /, *, format: GivenFormat = None, **operands: Any)
             product by itself. Numbers, brackets, `+ - * /` and exp, log, sqrt, tanh, sigmoid, abs, relu, which are
             applied before the sum. A tensor without indices is a number.
         format: of the result. None: at the coordinates of the sparse operand where the result has all of its indices (a
-            sampled product); at coordinates of its own where several sparse operands have all of the result's indices;
-            otherwise an ordinary array. One that is computed as an ordinary array is stored without its zeros; with
+            sampled product); at coordinates of its own where several sparse operands have all of the result's indices,
+            its last level compressed and one above where operands store it so in every product; otherwise an ordinary
+            array. One that is computed as an ordinary array is stored without its zeros; with
             them where gradients are recorded, which they have too.
         operands: by name: an `Array`, an array of NumPy, SciPy or PyTorch, or a number.
 

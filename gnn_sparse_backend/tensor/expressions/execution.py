@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,10 +20,11 @@ from ...compiler.language.layout import chains
 from ..errors import FormatError
 from ..storage.format import Format, dense
 from ..storage.stored import Stored
-from ..storage.structure import LevelArrays, Structure, dense_levels
+from ..storage.structure import LevelArrays, Structure, dense_levels, pack
 from ..storage.values import Values, argument, empty_like, is_tensor, to_dtype, zeros_like
 from .assembled.appended import ENDS, PLACES, ROOM
-from .assembled.assembly import COUNT, FIRST, INDICES, OFFSETS, SHARES, VALUES
+from .assembled.assembly import COUNT, FIRST, INDICES, OFFSETS, PLACE, SHARES, VALUES
+from .assembled.columns import numbered
 from .assembled.hashed import MOST, WIDE
 from .assembled.order import Order
 from .assembled.workspace import WORD
@@ -43,6 +46,7 @@ class Counted:
         order: of the loops.
         index_dtype: of the offsets and coordinates of the result.
         turns: how many values the outermost loop has; None where it is one over the rows.
+        rows: finds the rows that may have elements, where they are listed.
     """
 
     written: Written
@@ -50,6 +54,7 @@ class Counted:
     order: Order
     index_dtype: str
     turns: Expr | None = None
+    rows: Callable[[Mapping[str, Stored]], Structure] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,11 +122,24 @@ def assembled(plan: Plan, operands: Mapping[str, Stored], sizes: Mapping[str, in
     assert plan.own is not None
     order = plan.own.order.result
     extents = [sizes[index] for index in order]
+    above = dense_levels(extents[:-1])
     if isinstance(plan.own, Counted):
-        offsets, indices, values = _counted(plan, plan.own, operands, sizes, extents)
+        rows = None if plan.own.rows is None else plan.own.rows(operands)
+        last, few = order[-1] if order else "", None
+        if plan.own.order.workspace:
+            few = numbered(plan.terms, plan.operands, operands, last, extents[-1])
+        if few is None:
+            offsets, indices, values = _counted(plan, plan.own, operands, sizes, extents, rows)
+        else:
+            given, known = few
+            inner = [*extents[:-1], len(known)]
+            offsets, indices, values = _counted(plan, plan.own, given, {**sizes, last: len(known)}, inner, rows)
+            indices = known[indices].astype(indices.dtype)
+        if rows is not None:
+            above, offsets = _listed(rows, offsets, plan.own.index_dtype)
     else:
         offsets, indices, values = _once(plan, plan.own, operands, sizes, extents)
-    levels = [*dense_levels(extents[:-1]), LevelArrays("compressed", extents[-1], len(indices), offsets, indices)]
+    levels = [*above, LevelArrays("compressed", extents[-1], len(indices), offsets, indices)]
     result = plan.statement.result.indices
     format = Format(tuple(level.kind for level in levels), tuple(result.index(index) for index in order))
     structure = Structure(format, tuple(sizes[index] for index in result), tuple(levels))
@@ -129,10 +147,16 @@ def assembled(plan: Plan, operands: Mapping[str, Stored], sizes: Mapping[str, in
 
 
 def _counted(
-    plan: Plan, counted: Counted, operands: Mapping[str, Stored], sizes: Mapping[str, int], extents: list[int]
+    plan: Plan,
+    counted: Counted,
+    operands: Mapping[str, Stored],
+    sizes: Mapping[str, int],
+    extents: list[int],
+    listed: Structure | None,
 ) -> tuple[np.ndarray, np.ndarray, Values]:
     """Offsets, coordinates and values: rows are counted, added up to where they begin, and filled."""
-    rows = turns = int(np.prod(extents[:-1], dtype=np.int64))
+    rows = turns = math.prod(extents[:-1]) if listed is None else listed.positions
+    _check_room(plan, rows)
     if counted.turns is not None:
         structures = _structures(plan, operands)
         turns = evaluated(counted.turns, lambda name: _size(name, counted.written, structures, sizes, {}))
@@ -142,6 +166,8 @@ def _counted(
         **{"rows": rows, "groups": groups, "above": above, "words": above * WORD, "columns": above * WORD**2},
         **{"turns": turns, SHARES: shares, FIRST: shares[:-1].copy(), COUNT: np.empty(rows, np.int64)},
     }
+    if listed is not None:
+        own |= {f"{PLACE}{n}": column for n, column in enumerate(listed.coordinates()[0])}
     counted.kernel(*arguments(plan, counted.written, operands, sizes, own))
     total = int(own[COUNT].sum())
     _check_counts(plan, counted.index_dtype, total, extents)
@@ -158,6 +184,16 @@ def _counted(
     own |= {"elements": total, OFFSETS: offsets, INDICES: indices, VALUES: values}
     plan.kernel(*arguments(plan, plan.written, operands, sizes, own))
     return offsets, indices, values
+
+
+def _listed(rows: Structure, offsets: np.ndarray, index_dtype: str) -> tuple[list[LevelArrays], np.ndarray]:
+    """The levels of the rows that have elements, and the offsets of what is under them."""
+    counts = np.diff(offsets)
+    there = counts > 0
+    structure, places = pack(rows.format, rows.shape, rows.coordinates()[0][:, there], index_dtype)
+    found = np.zeros(structure.positions + 1, offsets.dtype)
+    found[1 + places] = counts[there]
+    return list(structure.levels), np.cumsum(found, dtype=offsets.dtype)
 
 
 def _once(
@@ -208,6 +244,16 @@ def _shares(offsets: np.ndarray, groups: int) -> np.ndarray:
     shares = np.searchsorted(offsets, (np.arange(groups + 1) * int(offsets[-1]) // groups).astype(offsets.dtype))
     shares[0], shares[-1] = 0, len(offsets) - 1
     return shares
+
+
+def _check_room(plan: Plan, rows: int) -> None:
+    need, memory = 16 * rows, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if need > memory:
+        raise FormatError(
+            f"the result of {plan.statement} has {rows} rows, and counting the elements of each takes "
+            f"{need / 2**30:.0f} GiB, more than there is; store the operands by compressed levels, as 'dcsr' and 'csf' "
+            "do, so that rows without elements take nothing"
+        )
 
 
 def _check_counts(plan: Plan, index_dtype: str, total: int, extents: list[int]) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ...compiler import Program, compile_program
 from ...compiler.cache.bounded import shared
 from ..storage.format import Format, as_format, dense
 from ..storage.stored import GivenFormat, Stored
+from ..storage.structure import Structure
+from .assembled.columns import apart
 from .assembled.order import Order, assembled_order, conversions, modes_of
 from .assembled.programs import assemblies
+from .assembled.rows import listed, natural_format, rows_of
 from .calls import Call, Last
 from .execution import Counted, Once, Plan, Promise, assembled
 from .notation import Statement, accesses
@@ -135,7 +138,7 @@ def _compiled(
     kept = structure_of(statement, terms, specs, wanted)
     dtype = dtype_of(statement, terms, specs)
     if is_assembled(statement, terms, specs, wanted):
-        order = assembled_order(statement, terms, specs, modes_of(statement, wanted))
+        order = listed(assembled_order(statement, terms, specs, modes_of(statement, wanted)), terms, specs)
         return assembling(statement, terms, specs, wanted, dtype, converted, order)
     written = write("expression", statement, terms, specs, kept, dtype, static)
     kernel = compile_program(*scheduled(written, traits))
@@ -156,6 +159,7 @@ def assembling(
     parallel: bool = True,
 ) -> TensorKernel:
     """The kernel of a result that is put together, in loops of an order. parallel: threads have shares of the rows."""
+    specs = apart(terms, specs)
     found = assemblies(statement, terms, specs, dtype, order)
     programs = [(each.written, compile_program(each.written.program, each.schedule(parallel))) for each in found]
     first = found[0]
@@ -163,11 +167,21 @@ def assembling(
     if first.limits:
         own = Once(first.limits, order, first.index_dtype)
     else:
-        own = Counted(*programs[0], order, first.index_dtype, first.turns)
-    modes = tuple(statement.result.indices.index(index) for index in order.result)
-    natural = Format(("dense",) * (len(modes) - 1) + ("compressed",), modes)
+        own = Counted(*programs[0], order, first.index_dtype, first.turns, _rows(terms, specs, order))
+    natural = natural_format(terms, specs, order, [statement.result.indices.index(index) for index in order.result])
     plan = Plan(statement, terms, specs, None, dtype, order.static, *programs[-1], own, converted, promises)
     return TensorKernel(plan, natural if wanted is None else wanted)
+
+
+def _rows(
+    terms: tuple[Term, ...], specs: Mapping[str, Operand], order: Order
+) -> Callable[[Mapping[str, Stored]], Structure] | None:
+    """What finds the rows of a result, where they are listed."""
+    rows = rows_of(terms, specs, order) if order.listed else None
+    if rows is None or rows.kept is not None:
+        return None if rows is None else rows.of_kept
+    kernel = _compiled(rows.statement, rows.operands, None, {}, {}, Traits())
+    return lambda operands: kernel.computed(rows.given(operands)).structure
 
 
 def _check(plan: Plan, operands: Mapping[str, Stored], sizes: Mapping[str, int]) -> None:

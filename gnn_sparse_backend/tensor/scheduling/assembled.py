@@ -10,6 +10,7 @@ from ...compiler import LoopSchedule, Program, StageIError
 from ..errors import ScheduleError
 from ..expressions.assembled.order import Order, along, sparse_accesses
 from ..expressions.assembled.programs import Assembling, assemblies
+from ..expressions.assembled.rows import listed
 from ..expressions.kernel import TensorKernel, assembling
 from ..expressions.loops.provenance import Bound, above, below
 from ..expressions.notation import written
@@ -89,7 +90,8 @@ class AssembledStatement(Statement):
         made = Order(loops, result, True, nest.graph, unrolled, self._static)
         columns = tuple(below(nest.graph, result[-1]))
         in_order = columns == made.columns and loops[: len(made.rows + columns)] == (*made.rows, *columns)
-        return replace(made, workspace=bool(self.workspace) or not in_order)
+        made = replace(made, workspace=bool(self.workspace) or not in_order)
+        return listed(made, self.source.terms, self.source.operands)
 
     @property
     def threads(self) -> bool:

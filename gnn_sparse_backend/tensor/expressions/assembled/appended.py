@@ -23,7 +23,7 @@ def limits(terms: Sequence[Term], operands: Mapping[str, Operand], order: Order)
 
     They store rows as the result does: a dense level, and a compressed one under it.
     """
-    if order.workspace or order.is_cut or len(order.result) != 2:
+    if order.workspace or order.is_cut or order.listed or len(order.result) != 2:
         return ()
 
     def limit(access: Access) -> bool:

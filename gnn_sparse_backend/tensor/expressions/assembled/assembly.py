@@ -17,11 +17,13 @@ from ..terms import Operand, Term
 from ..walks import At, Walks
 from .order import Order
 
-COUNT, OFFSETS, INDICES, VALUES = "count", "offsets", "indices", ""
+COUNT, OFFSETS, INDICES, VALUES, PLACE = "count", "offsets", "indices", "", "place"
 FIRST, SHARES = "first", "shares"
 """What a parameter is that no operand has."""
 Row = tuple[Expr, ...]
 """What stands for a row in an access."""
+ROW = "row@"
+"""The name of the number of a row among what is bound."""
 
 
 class Assembly(Declared):
@@ -55,9 +57,9 @@ class Assembly(Declared):
         """The program."""
         rows = self.rows()
         self.declare_result((rows,))
-        if not self.above:
-            with self.p.iterate(self.fresh("Row"), (rows,), "S", (self.fresh("r"),)) as (only,):
-                self.row((only,), {})
+        if self.order.listed or not self.above:
+            with self.p.iterate(self.fresh("Row"), (rows,), "S", (self.fresh("r"),)) as (row,):
+                self.row((row,), self.indices_of(row))
             return self.written(self.own)
         self.clear_counts(rows)
         self.walks.nest(self.terms, self.order.rows, {}, lambda at: self.row((self.row_of(at),), at))
@@ -65,7 +67,7 @@ class Assembly(Declared):
 
     def rows(self) -> Axis:
         """The axis of the rows of the result."""
-        if len(self.above) == 1:
+        if len(self.above) == 1 and not self.order.listed:
             return self.index_axes[self.above[0]]
         return self.axis("rows") if self.above else self.p.dense_fixed(self.fresh("Rows"), 1)
 
@@ -100,6 +102,10 @@ class Assembly(Declared):
 
     def declare_result(self, rows: tuple[Axis, ...]) -> None:
         """The counts of rows, or offsets, coordinates and values; rows: their axis, and those above it."""
+        if self.order.listed:
+            self.places = [
+                self.p.buffer(self.named("Place", f"{PLACE}{n}"), rows[-1:], "int64") for n in range(len(self.above))
+            ]
         if not self.filling:
             self.count = self.p.buffer(self.named("Count", COUNT), rows, "int64")
             return
@@ -121,13 +127,27 @@ class Assembly(Declared):
 
     def row_of(self, at: At) -> Expr:
         """The number of a row."""
-        if not self.above:
-            return number(0)
+        if ROW in at:
+            return at[ROW]
         first, *others = self.above
         found = at[first]
         for index in others:
             found = found * number(self.index_axes[index].length) + at[index]
         return found
+
+    def indices_of(self, row: Expr) -> At:
+        """The indices of a row, from its number, and that."""
+        at: dict[str, Expr] = {ROW: row}
+        if self.order.listed:
+            return at | {index: self.read_once(place[row]) for index, place in zip(self.above, self.places)}
+        for index in reversed(self.above[1:]):
+            length = number(self.index_axes[index].length)
+            at[index], row = row % length, row // length
+        return at | dict.fromkeys(self.above[:1], row)
+
+    def read_once(self, coordinate: Expr) -> Expr:
+        """What is not read anew behind each store: to LLVM, a workspace may lie where an index array does."""
+        return self.local("Here", coordinate)[0]
 
     def row(self, row: Row, at: At) -> None:
         """A row, element by element."""

@@ -36,6 +36,7 @@ class Order:
         graph: where variables come from.
         unrolled: loops that are written out.
         static: indices whose extent is compiled in.
+        listed: the rows of the result that may have elements are given, and no others are visited.
     """
 
     loops: tuple[str, ...]
@@ -44,6 +45,7 @@ class Order:
     graph: Graph = ()
     unrolled: tuple[str, ...] = ()
     static: Mapping[str, int] = field(default_factory=dict)
+    listed: bool = False
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -169,7 +171,8 @@ def walkable(format: Format, order: Sequence[int]) -> Format:
     """The format nearest to one, whose levels can be walked, of modes in this order."""
     if WALKED.issuperset(format.levels) and not format.masked and tuple(order) == format.modes_in_order:
         return format
-    levels = ("dense", "compressed") if format.modes == 2 else ("compressed",) * format.modes
+    first = "compressed" if format.modes != 2 or set(format.levels) == {"compressed"} else "dense"
+    levels = (first, *("compressed",) * (format.modes - 1))
     return Format(levels, tuple(order))
 
 

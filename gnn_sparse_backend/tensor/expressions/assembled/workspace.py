@@ -79,14 +79,6 @@ class Workspace(Assembly):
         with self.p.iterate(self.fresh("cleared"), buffer.value.axes[1:], "S", (self.fresh("z"),)) as (z,):
             buffer[g, z] = 0
 
-    def indices_of(self, row: Expr) -> At:
-        """The indices of a row, from its number."""
-        at: dict[str, Expr] = {}
-        for index in reversed(self.above[1:]):
-            length = number(self.index_axes[index].length)
-            at[index], row = row % length, row // length
-        return at | dict.fromkeys(self.above[:1], row)
-
     def summed(self, g: Expr, at: At) -> None:
         """Sum a row, and write it in order or count its elements."""
         row = self.row_of(at)
@@ -131,10 +123,6 @@ class Workspace(Assembly):
     @property
     def wide(self) -> Expr:
         return number(self.extent) > WIDE
-
-    def read_once(self, coordinate: Expr) -> Expr:
-        """What is not read anew behind each store: to LLVM, a workspace may lie where an index array does."""
-        return self.local("Here", coordinate)[0]
 
     def walked(self, at: At, product: Callable[[Term, At], None]) -> None:
         """Every product of a row."""
