@@ -96,8 +96,8 @@ class Arithmetic(Stored):
         result = tuple(index for index in (*left, *right) if index != "j")
         return self._run(result, Operation("*", Access("A", left), Access("B", right)), A=first, B=second)
 
-    def sum(self, axis: int | tuple[int, ...] | None = None) -> Self:
-        """The sum over one mode, several or, if None, all."""
+    def sum(self, axis: int | tuple[int, ...] | None = None, *, keepdims: bool = False) -> Self:
+        """The sum over one mode, several or, if None, all. keepdims: they stay, with an extent of 1."""
         given = range(self.ndim) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
         whole = [mode for mode in map(integer, given) if mode is not None]
         if len(whole) < len(given):
@@ -107,7 +107,12 @@ class Arithmetic(Stored):
             raise ValueError(f"axis {axis} names modes of {self.ndim}, each once, from 0 or from -1")
         letters = LETTERS[: self.ndim]
         left = tuple(letter for mode, letter in enumerate(letters) if mode not in modes)
-        return self._run(left, Access("A", tuple(letters)), A=self)
+        found = self._run(left, Access("A", tuple(letters)), A=self)
+        if not keepdims or not modes:
+            return found
+        shape = tuple(1 if mode in modes else extent for mode, extent in enumerate(self.shape))
+        kept = of_dense(found.to("dense").values.reshape(shape))
+        return type(self)(kept.structure, kept.values)
 
 
 def _operand(x: Any, like: Stored) -> Stored | None:
@@ -125,7 +130,7 @@ def _operand(x: Any, like: Stored) -> Stored | None:
 
 
 def _broadcast(x: Stored, beside: Stored, letters: str) -> tuple[Stored, tuple[str, ...]]:
-    """(x without the modes along which it is repeated, the indices of the others)."""
+    """(x, its indices): without the modes along which it is repeated, or of a sparse one with indices of their own."""
     own = letters[len(letters) - x.ndim :]
     other = dict(zip(letters[len(letters) - beside.ndim :], beside.shape))
     repeated = [n for n, letter in enumerate(own) if x.shape[n] == 1 and other.get(letter, 1) != 1]
@@ -136,11 +141,8 @@ def _broadcast(x: Stored, beside: Stored, letters: str) -> tuple[Stored, tuple[s
             )
     if not repeated:
         return x, tuple(own)
-    if not x.format.is_dense:
-        raise ValueError(
-            f"a sparse array of the shape {x.shape} is not repeated along a mode to go with {beside.shape}; "
-            "use .to('dense')"
-        )
+    if not x.format.is_dense:  # a sum over the one coordinate there is
+        return x, tuple(letter.upper() if n in repeated else letter for n, letter in enumerate(own))
     stored = x.to("dense")
     kept = tuple(extent for n, extent in enumerate(x.shape) if n not in repeated)
     return of_dense(stored.values.reshape(kept)), tuple(letter for n, letter in enumerate(own) if n not in repeated)

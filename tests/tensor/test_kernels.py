@@ -95,7 +95,7 @@ S = st.array(A, "csr")
         (lambda: S @ np.ones(4), ValueError, r"@ of the shapes \(4, 5\) and \(4,\): 5 is not 4"),
         (lambda: S @ np.ones((5, 2, 2)), ValueError, "@ is of vectors and matrices"),
         (lambda: S + np.ones(4), ValueError, r"shapes \(4, 5\) and \(4,\) do not broadcast"),
-        (lambda: np.ones((4, 5)) * st.array(np.ones((4, 1)), "csr"), ValueError, "is not repeated along a mode"),
+        (lambda: st.array(np.ones((4, 4)), "bsr"), st.FormatError, r"has blocks of a size: write 'bsr\(4\)'"),
         (lambda: S.sum(2), ValueError, "axis 2 names modes of 2"),
         (lambda: S.sum(1.5), TypeError, "axis 1.5 is not an integer, several in a tuple, or None"),
         (lambda: S.sum("x"), TypeError, "axis 'x' is not an integer"),

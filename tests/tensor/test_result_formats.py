@@ -129,3 +129,26 @@ def test_rows_that_do_not_fit_are_refused_in_words():
     cut = st.statement("R[i,j,k] = A[i,j,k] + B[i,j,k]", A=cubes[0], B=cubes[1]).split("i", "i0", "i1", 8)
     with pytest.raises(st.FormatError, match=r"has 100000000000000 rows, and counting .* takes 1490116 GiB"):
         st.compile(cut)(A=cubes[0], B=cubes[1])
+
+
+@pytest.mark.parametrize("format", ["csr", "dcsr", "coo", "dense"])
+def test_sums_that_keep_their_modes(format):
+    a = st.array(torch.tensor(A, requires_grad=True), format)
+    for axis in (0, 1, -1, (0, 1), None, ()):
+        np.testing.assert_allclose(a.sum(axis, keepdims=True).to_dense(), A.sum(axis, keepdims=True), rtol=1e-12)
+    (gradient,) = torch.autograd.grad(a.sum(1, keepdims=True).to_torch().sum(), a.values)
+    assert (gradient == 1).all()
+
+
+@pytest.mark.parametrize("shape", [(6, 1), (1, 5), (1, 1), (5,)])
+def test_sparse_arrays_are_repeated_along_modes_of_one(shape):
+    small = sparse(*shape, seed=3, density=0.7)
+    for other in (st.array(A, "csr"), A, st.array(A, "dcsr")):
+        x = st.array(small, "csr" if small.ndim > 1 else "coo")
+        np.testing.assert_allclose((x * other).to_dense(), small * A, rtol=1e-12)
+        np.testing.assert_allclose((x + other).to_dense(), small + A, rtol=1e-12)
+    x, y = torch.tensor(small, requires_grad=True), torch.tensor(A, requires_grad=True)
+    (st.array(x, "csr" if x.ndim > 1 else "coo") * st.array(y, "csr")).to_torch().sum().backward()
+    want = torch.autograd.grad((x * y).sum(), (x, y))
+    for each, wanted in zip((x, y), want):
+        np.testing.assert_allclose(each.grad, wanted * (each != 0), rtol=1e-12)

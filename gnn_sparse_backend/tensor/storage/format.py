@@ -184,6 +184,8 @@ def as_format(given: object, modes: int) -> Format:
             found = {"dense": dense, "coo": coo, "csf": csf}[name](modes) if modes or name == "dense" else None
         elif name in NAMED:
             found = NAMED[name]
+        elif name == "bsr":
+            raise FormatError(f"format {given!r} has blocks of a size: write 'bsr(4)', or 'bsr(2, 3)' for 2 x 3")
         else:
             raise FormatError(
                 f"format {given!r} is not known; there are dense, coo, csf, bsr(4), {', '.join(NAMED)} and Format"
