@@ -33,10 +33,10 @@ def dropout(x: Tensor, p: float) -> Tensor:
 
 
 def native_dropout(x: Tensor, p: float) -> tuple[Tensor, Tensor]:
-    """``torch.native_dropout(x, p, True)``, p in [0, 1), whose scale is not rounded to x's type as `dropout`'s is."""
+    """``torch.native_dropout(x, p, True)``, p in [0, 1), which rounds its scale elsewhere than `dropout`."""
     drawn, scale = drawn_like(x, 1 - p), 1 / (1 - p)
     mask = drawn.view(torch.bool)
-    if x.numel() < ONE_PASS:
+    if x.numel() < ONE_PASS or x.itemsize == 2:  # of half types the scale is rounded, and not that of the gradient
         return aten.mul_.Scalar(x.mul(mask), scale), mask
     return masked(None, (x, drawn), (scale, False)), mask
 

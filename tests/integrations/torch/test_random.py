@@ -64,7 +64,7 @@ def test_native_dropout(dtype, rows):
         y, mask = torch.native_dropout(given, p, train)
         return y.detach(), mask, *torch.autograd.grad(y, given, cotangent)
 
-    for p in (0.0, 0.123, 0.5, 0.9999):
+    for p in (0.0, 0.1, 0.123, 0.5, 0.77, 0.9999):
         same(lambda p=p: both(p), 3, "native_dropout")
     for p, train in ((1.0, True), (0.5, False), (0.5, None)):
         same(lambda p=p, train=train: torch.native_dropout(x, p, train))
