@@ -22,6 +22,7 @@ from gnn_sparse_backend.tensor.scheduling.assembled import AssembledStatement
 from gnn_sparse_backend.tensor.scheduling.statement import Statement
 from gnn_sparse_backend.tensor.storage.format import as_format
 from gnn_sparse_backend.tensor.storage.stored import Stored
+from tests.tensor.dense_values import EXACT, Near, functions
 from tests.tensor.scheduling.cases import FOR_PYTHON, Case, Command, Operand
 
 IN_WORDS = (st.NotationError, st.FormatError, st.ScheduleError, NotImplementedError)
@@ -194,11 +195,16 @@ def compare(case: Case, found: Stored, operands: dict[str, Operand], message: st
     right = (mine == rounded) | ((mine - want.detach()).abs() <= off) | (mine.isnan() & rounded.isnan())
     assert right.all(), f"{mine.tolist()} for {rounded.tolist()}: {message}"
     if leaves and values.requires_grad:
-        _compare_gradients(values, near, leaves, dense, message)
+        _compare_gradients(values, near, leaves, dense, functions(case.expression) <= set(EXACT), message)
 
 
 def _compare_gradients(
-    values: torch.Tensor, near: Any, leaves: dict[str, Operand], dense: dict[str, torch.Tensor], message: str
+    values: torch.Tensor,
+    near: Near,
+    leaves: dict[str, Operand],
+    dense: dict[str, torch.Tensor],
+    exact: bool,
+    message: str,
 ) -> None:
     weight = torch.from_numpy(np.random.default_rng(5).integers(-2, 3, tuple(near.value.shape)).astype(np.float64))
     mine = torch.autograd.grad(  # operands are those of all stages
@@ -215,9 +221,9 @@ def _compare_gradients(
         want = each.part(want)
         found = torch.zeros_like(want) if found is None else found.double()
         unit = max(near.unit, torch.finfo(each.leaf.dtype).eps)
-        # of a function whose value is near 1, 1 - y * y has no more than the digits of y
-        scale = want.abs().sum() + 4 * (near.size * weight.abs()).sum()
-        off = 256 * unit * scale if near.off.any() else 0
+        # where y is near 1, 1 - y * y has no more digits than y has; what is added up is of size 1 or more
+        scale = 16 + want.abs().sum() + 4 * (near.size * weight.abs()).sum()
+        off = 0 if exact else 256 * unit * scale
         right = (found == want) | ((found - want).abs() <= off) | (found.isnan() & want.isnan())
         assert right.all(), f"gradient of {name}, {found.tolist()} for {want.tolist()}: {message}"
 
