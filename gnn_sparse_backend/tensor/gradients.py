@@ -175,7 +175,7 @@ def _of_place(
     plan, own = kernel.plan, operands[access.name]
     known = dict(operands)
     result = plan.statement.result.indices
-    if plan.kept is not None and plan.kept.levels == len(operands[plan.kept.access.name].structure.levels):
+    if plan.kept is not None and set(result) == set(plan.kept.access.indices):
         # stored as the sparse operand is, whose indices may stand in another order
         result, above = plan.kept.access.indices, Stored(operands[plan.kept.access.name].structure, above.values)
     elif plan.kept is not None:

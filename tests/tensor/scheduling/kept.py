@@ -81,4 +81,14 @@ KEPT = (
         given={"X": Given("torch"), "P": Given("torch")},
         gradient=True,
     ),
+    # gradients of a result with dense modes under all of the elements that an operand stores
+    Case(
+        "y[i,j,k] = A[i,j] * x[k]",
+        {"A": "csr", "x": "dense"},
+        {"i": 3, "j": 2, "k": 2},
+        wanted=None,
+        way="evaluate",
+        given={"A": Given("torch"), "x": Given("torch")},
+        gradient=True,
+    ),
 )
