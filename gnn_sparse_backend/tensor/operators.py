@@ -97,7 +97,9 @@ class Arithmetic(Stored):
         return self._run(result, Operation("*", Access("A", left), Access("B", right)), A=first, B=second)
 
     def sum(self, axis: int | tuple[int, ...] | None = None, *, keepdims: bool = False) -> Self:
-        """The sum over one mode, several or, if None, all. keepdims: they stay, with an extent of 1."""
+        """The sum over one mode, several or, if None, all; of integers in int64. keepdims: they stay, with an extent of
+        1.
+        """
         given = range(self.ndim) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
         whole = [mode for mode in map(integer, given) if mode is not None]
         if len(whole) < len(given):
@@ -107,7 +109,8 @@ class Arithmetic(Stored):
             raise ValueError(f"axis {axis} names modes of {self.ndim}, each once, from 0 or from -1")
         letters = LETTERS[: self.ndim]
         left = tuple(letter for mode, letter in enumerate(letters) if mode not in modes)
-        found = self._run(left, Access("A", tuple(letters)), A=self)
+        wide = self if self.dtype in FLOATS else self.to(dtype="int64")
+        found = self._run(left, Access("A", tuple(letters)), A=wide)
         if not keepdims or not modes:
             return found
         shape = tuple(1 if mode in modes else extent for mode, extent in enumerate(self.shape))
