@@ -20,6 +20,7 @@ from .expressions.result import accumulator
 from .expressions.specs import extents_of, same_structure
 from .expressions.terms import Factor, Term
 from .storage.stored import Stored, of_dense, packed
+from .storage.structure import numbered
 from .storage.values import spread, to_dtype
 
 GRADIENT, PATTERN, ONES, APPLIED = "gradient_", "pattern_", "ones_", "applied_"
@@ -205,7 +206,6 @@ def _at(own: Stored, found: Stored) -> Any:
     """Values for the positions of `own`, whose elements those of `found` are a part of; zeros elsewhere."""
     where, positions = own.structure.coordinates()
     at, values = found.coordinates()
-    places, wanted = (np.ravel_multi_index(tuple(each), own.shape) for each in (where, at))
-    order = np.argsort(places)
-    to = positions[order[np.searchsorted(places[order], wanted)]]
+    number, first = numbered(np.concatenate([where, at], 1))
+    to = positions[first[number[where.shape[1] :]]]
     return spread(values, to, own.structure.positions)

@@ -150,3 +150,19 @@ def test_elements_that_happen_to_be_zero_have_gradients(format):
     b = np.array([[1.0, 0], [0, 2]])
     assert_gradients("y[i,k] = A[i,j] * B[j,k]", "ij,jk->ik", (np.eye(2), b), (None, None), format)
     assert_gradients("y[i] = A[i,j] * B[j]", "ij,j->i", (np.eye(2), b[0]), (None, None), ("compressed",))
+
+
+def test_gradients_of_tensors_with_more_places_than_integers():
+    """Four extents of a million: the elements of two, one of which both have, each once and in no order."""
+    extents, rng = (10**6,) * 4, np.random.default_rng(3)
+    at, other = rng.integers(0, 10**6, (2, 4, 5))
+    other[:, 3] = at[:, 1]
+    a, b = (torch.from_numpy(rng.standard_normal(5)).requires_grad_() for _ in range(2))
+    for format in ("csf", "coo"):
+        A, B = (st.array((tuple(c), v), format, shape=extents) for c, v in ((at, a), (other, b)))
+        found = st.evaluate("s = A[i,j,k,l] * B[i,j,k,l]", A=A, B=B).to_torch()
+        wanted = a[1] * b[3]
+        assert torch.equal(found.reshape(()), wanted)
+        for mine, theirs in zip(*(torch.autograd.grad(x, (a, b)) for x in (found.sum(), wanted))):
+            assert torch.equal(mine, theirs)
+        assert (A + B).nnz == 9 and (A * B).nnz == 1

@@ -10,7 +10,7 @@ import numpy as np
 from .format import as_format
 from .reading import read, same_shape
 from .stored import GivenFormat, Stored, of_dense
-from .structure import check_index_dtype, pack
+from .structure import check_index_dtype, numbered, pack
 from .values import checked, spread, to_dtype
 
 
@@ -44,17 +44,11 @@ def make(
 
 def _merged(at: np.ndarray, shape: tuple[int, ...], duplicates: str) -> tuple[np.ndarray, np.ndarray | None]:
     """(coordinates that are all different, which of them each given one is; None where they were so before)."""
-    if not at.shape[1]:
-        return at, None
-    order = np.lexsort(at[::-1])
-    by_place = at[:, order]
-    first = np.ones(at.shape[1], bool)
-    first[1:] = (by_place[:, 1:] != by_place[:, :-1]).any(0)
-    if first.all():
+    group, first = numbered(at)
+    if len(first) == at.shape[1]:
         return at, None
     if duplicates == "refuse":
-        found = tuple(int(n) for n in by_place[:, np.flatnonzero(~first)[0]])
+        again = np.setdiff1d(np.arange(at.shape[1]), first)[0]
+        found = tuple(int(n) for n in at[:, again])
         raise ValueError(f"the coordinate {found} occurs more than once; duplicates='sum' adds such values up")
-    group = np.empty(at.shape[1], np.int64)
-    group[order] = np.cumsum(first) - 1
-    return by_place[:, first], group
+    return at[:, first], group

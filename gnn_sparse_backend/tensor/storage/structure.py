@@ -218,3 +218,17 @@ def _packed(
 def _cast(level: LevelArrays, dtype: str) -> LevelArrays:
     offsets, indices = (None if a is None else a.astype(dtype) for a in (level.offsets, level.indices))
     return LevelArrays(level.kind, level.extent, level.positions, offsets, indices, level.width)
+
+
+def numbered(at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(the number of each coordinate among the different ones, which come in their order; where each is first).
+
+    at: (modes, elements). No product of extents is taken, which may exceed every integer.
+    """
+    order = np.lexsort(at[::-1])
+    by_place = at[:, order]
+    first = np.ones(at.shape[1], bool)
+    first[1:] = (by_place[:, 1:] != by_place[:, :-1]).any(0)
+    number = np.empty(at.shape[1], np.int64)
+    number[order] = np.cumsum(first) - 1
+    return number, order[first]
