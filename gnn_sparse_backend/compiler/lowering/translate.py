@@ -222,7 +222,12 @@ def _is_read(load: Load, scope: Scope) -> bool:
     """Whether the element can be read wherever its walk is, and is asked for or not."""
     axes = load.buffer.axes
     walks = [axis for axis in axes if axis in scope.met]
-    return walks == [axes[-1]] and axes[-1] in scope.readable and scope.walked(axes[-1], load.indices) is not None
+    return (
+        bool(walks)
+        and walks == [axes[-1]]
+        and axes[-1] in scope.readable
+        and scope.walked(axes[-1], load.indices) is not None
+    )
 
 
 def _is_there(load: Load, scope: Scope) -> bool:
