@@ -16,7 +16,7 @@ from ..expressions.loops.provenance import Bound, above, below
 from ..expressions.notation import written
 from ..expressions.terms import Term
 from . import commands
-from .nest import Assign, Loop, Nest
+from .nest import Assign, Loop, Nest, expression_of
 from .statement import Source, Statement
 from .workspaces import products_in
 
@@ -40,7 +40,8 @@ class AssembledStatement(Statement):
         found = self._access(said, access)
         for term in self.source.terms:
             if found not in term.accesses:
-                commands.refuse(said, f"{_text(term)} is added too, and not multiplied by {access}; cut coordinates")
+                beside = written(expression_of(term))
+                commands.refuse(said, f"{beside} is added too, and not multiplied by {access}; cut coordinates")
         indices = list(dict.fromkeys(above(self.nests[0].graph, i)))
         if len(indices) > 1:
             commands.refuse(
@@ -168,7 +169,9 @@ class AssembledStatement(Statement):
                 indices = {*term.indices, *order.result}
                 if mine & indices and mine - indices:
                     commands.refuse(
-                        said, f"{_text(term)} has no {', '.join(mine - indices)}, of which {loop} is made; fuse others"
+                        said,
+                        f"{written(expression_of(term))} has no {', '.join(mine - indices)}, of which {loop} is made; "
+                        "fuse others",
                     )
 
     def _check_operands(self, said: str) -> None:
@@ -208,10 +211,6 @@ def _nested(loops: Sequence[Loop], *inside: str) -> list[str]:
     """Lines of loops around others."""
     lines = [f"{'    ' * n}{loop}" for n, loop in enumerate(loops)]
     return [*lines, *(f"{'    ' * len(loops)}{line}" for line in inside)]
-
-
-def _text(term: Term) -> str:
-    return str(Assign(term.accesses[0], term)).partition(" += ")[2]
 
 
 def _alike(terms: Sequence[Term]) -> list[tuple[float, list[str]]]:

@@ -128,6 +128,12 @@ def test_long_parts_of_sparse_results_are_not_written_out():
         made.unroll("b")
 
 
+def test_numbers_beside_a_sparse_operand_have_no_positions():
+    made = st.statement("C[i,j] = 2 + A[i,j]", format="csr", A=CSR)
+    with pytest.raises(st.ScheduleError, match=re.escape("pos(j, p, A[i,j]): 2 is added too, and not multiplied")):
+        made.pos("j", "p", "A[i,j]")
+
+
 def test_a_workspace_of_a_sparse_result_has_a_name_as_well():
     made = st.statement("C[i,j] = A[i,j] + B[i,j]", A=CSR, B=st.array(2 * A, "csr"))
     with pytest.raises(st.ScheduleError, match="variables are a name, or several in a tuple"):
