@@ -203,3 +203,24 @@ def test_a_matrix_times_a_sparse_vector(matrix, format):
         )
         assert_same(found, a @ vector)
         assert format is None or found.format == st.Format(format)
+
+
+@pytest.mark.parametrize("format", ["csr", "coo", "dcsr", "ell", "bsr(2, 3)", "dia"])
+def test_functions_of_what_they_are_multiplied_by(format):
+    """They are not asked for where that stores nothing, whatever they would be."""
+    rng = np.random.default_rng(8)
+    a, b = (rng.integers(1, 4, (6, 6)) * (rng.random((6, 6)) < 0.4) / 2 for _ in range(2))
+    leaf = torch.tensor(a, requires_grad=True)
+    B = st.array(b, "csr")
+    stored = torch.from_numpy(a) != 0
+    for expression, wanted in {
+        "C[i,j] = A[i,j] * exp(A[i,j])": lambda x: x * x.exp(),
+        "C[i,j] = log(A[i,j]) * A[i,j] * B[i,j]": lambda x: torch.where(stored, x, 1).log() * x * torch.from_numpy(b),
+    }.items():
+        A = st.array(leaf, format)
+        found = st.evaluate(expression, A=A, **({"B": B} if "B[" in expression else {}), format="dense").to_torch()
+        torch.testing.assert_close(found, wanted(leaf), rtol=1e-14, atol=1e-14)
+        mine, theirs = (torch.autograd.grad(x.sum(), leaf)[0] for x in (found, wanted(leaf)))
+        torch.testing.assert_close(mine * stored, theirs * stored, rtol=1e-13, atol=1e-13)
+    with pytest.raises(st.NotationError, match="is not zero where A stores"):
+        st.evaluate("C[i,j] = exp(A[i,j]) * B[i,j]", A=A, B=B)

@@ -114,10 +114,13 @@ def _products(expression: Expression, statement: Statement) -> list[Term]:
 
 def _with_sparse(term: Term, statement: Statement, operands: Mapping[str, Operand]) -> Term:
     found: dict[tuple[int, tuple[str, ...]], Access] = {}
+    # what multiplies an element of an operand is nowhere asked for where that stores nothing
+    multiplied = {(f.of.name, f.of.indices) for f in term.factors if isinstance(f.of, Access) and not f.inverse}
     for factor in term.factors:
         for access in accesses(factor.of):
             if operands[access.name].is_sparse:
-                _keeps_zero(factor, access, statement, operands)
+                if factor.inverse or (access.name, access.indices) not in multiplied:
+                    _keeps_zero(factor, access, statement, operands)
                 found.setdefault((operands[access.name].structure, access.indices), access)
     if len(found) > 1:
         return replace(term, together=tuple(found.values()))
