@@ -99,7 +99,7 @@ def _tensor_of(
         if dense and len(indices) > 1 and term.sparse is not None and set(indices) <= set(term.sparse.indices):
             name = fresh(PATTERN, known)
             known[name], patterns, indices = (
-                _detached(operands[term.sparse.name]),
+                _pattern(operands[term.sparse.name]),
                 frozenset([name]),
                 term.sparse.indices,
             )
@@ -120,10 +120,12 @@ def _evaluated(
     return run_recorded(*kernel_of(statement, given, format, patterns & read))
 
 
-def _detached(stored: Stored) -> Stored:
-    """One whose elements alone count."""
+def _pattern(stored: Stored) -> Stored:
+    """One whose elements alone count: ones, since formats that it is converted to do not store the zeros of dense
+    levels.
+    """
     values = stored.values
-    return stored.with_values(values.detach() if isinstance(values, torch.Tensor) else values)
+    return stored.with_values(torch.ones_like(values) if isinstance(values, torch.Tensor) else np.ones_like(values))
 
 
 def fresh(name: str, known: Mapping[str, object]) -> str:
@@ -188,7 +190,7 @@ def _of_place(
     patterns = frozenset(name for name, operand in plan.operands.items() if operand.pattern)
     if not own.format.is_dense:
         pattern = fresh(PATTERN, known)
-        known[pattern] = _detached(own)
+        known[pattern] = _pattern(own)
         patterns |= {pattern}
         factors.append(Access(pattern, access.indices))
     sizes = extents_of(plan.statement, operands)

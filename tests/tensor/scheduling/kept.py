@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gnn_sparse_backend.tensor import Format
 from tests.tensor.scheduling.cases import Case, Given
 
 KEPT = (
@@ -89,6 +90,17 @@ KEPT = (
         wanted=None,
         way="evaluate",
         given={"A": Given("torch"), "x": Given("torch")},
+        gradient=True,
+    ),
+    # gradients at the zeros of dense levels, in a result of another format
+    Case(
+        "S[i,j] = U[i,k] * V[j,k]",
+        {"U": "dense", "V": Format(("compressed", "dense"), (1, 0))},
+        {"i": 2, "j": 1, "k": 2},
+        fill=40,
+        seed=2,
+        wanted="dcsr",
+        given={"V": Given("coordinates")},
         gradient=True,
     ),
 )
