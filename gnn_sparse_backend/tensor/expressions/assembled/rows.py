@@ -16,7 +16,7 @@ import numpy as np
 from ...storage.format import Format
 from ...storage.stored import Stored
 from ...storage.structure import Structure
-from ..notation import Access, Call, Expression, Operation, Statement, product, written
+from ..notation import Access, Call, Expression, Operation, Statement, accesses, product, written
 from ..result import Kept, is_assembled, structure_of
 from ..terms import Operand, Term, terms_of
 from .order import Order, along
@@ -81,13 +81,16 @@ def rows_of(terms: Sequence[Term], operands: Mapping[str, Operand], order: Order
         return None
     total = reduce(lambda a, b: Operation("+", a, b), there)
     statement = Statement(Access("Rows", indices), total, f"the rows of {written(total)}")
-    parts = terms_of(statement, cutting.operands)
+    used = {access.name for access in accesses(total)}  # what was cut for an addend that tells nothing is not
+    known = {name: operand for name, operand in cutting.operands.items() if name in used}
+    cuts = {name: cut for name, cut in cutting.cuts.items() if name in used}
+    parts = terms_of(statement, known)
     if not all(set(indices) <= set(part.indices) for part in parts):
         return None
-    kept = structure_of(statement, parts, cutting.operands, None)
-    if kept is None and not is_assembled(statement, parts, cutting.operands, None):
+    kept = structure_of(statement, parts, known, None)
+    if kept is None and not is_assembled(statement, parts, known, None):
         return None
-    return Rows(statement, parts, cutting.operands, cutting.cuts, kept)
+    return Rows(statement, parts, known, cuts, kept)
 
 
 def listed(order: Order, terms: Sequence[Term], operands: Mapping[str, Operand]) -> Order:
