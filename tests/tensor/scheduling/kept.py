@@ -103,4 +103,19 @@ KEPT = (
         given={"V": Given("coordinates")},
         gradient=True,
     ),
+    # levels that were cut for an addend that tells no rows of the result
+    Case(
+        "y[i,j,k] = X1[j,l,k] * X2[i,j] + abs(X3[k,j,l] + X4[k]) * X6[j,k,i]",
+        {
+            "X1": "csf",
+            "X2": "ell",
+            "X3": ("compressed", "dense", "compressed"),
+            "X4": ("compressed",),
+            "X6": ("dense", "compressed", "compressed"),
+        },
+        {"i": 3, "j": 4, "l": 4, "k": 2},
+        fill=20,
+        seed=1,
+        wanted="csf",
+    ),
 )
