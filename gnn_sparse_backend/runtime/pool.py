@@ -11,6 +11,8 @@ import psutil
 from ..compiler.cache.fork import own_locks
 from ..config import POOL_BYTES
 
+MACHINE = psutil.virtual_memory().total
+"""Bytes of the machine's memory."""
 WORTHWHILE = 4 << 20
 """Below so many bytes a result has few pages, and malloc reuses them."""
 
@@ -85,7 +87,7 @@ class Pool:
 def _limit() -> int:
     """Bytes to keep: ``GSB_POOL_BYTES``, by default a sixteenth of the machine's memory; 0 keeps nothing."""
     chosen = POOL_BYTES.get()
-    return psutil.virtual_memory().total // 16 if chosen is None else chosen
+    return MACHINE // 16 if chosen is None else chosen
 
 
 POOL = Pool(_limit())

@@ -15,7 +15,7 @@ from .matching import filled_with, memory_of, name_of, scatter_of, written_to
 def sweep(graph: Graph, replaced: Container[Node]) -> None:
     """Erase nodes that no other wants, if they were ``replaced`` or do nothing but compute."""
     for node in reversed(list(graph.nodes)):
-        if not node.users and (node in replaced or is_pure(node) or _fills_its_own(node)):
+        if not node.users and (node in replaced or _is_pure(node) or _fills_its_own(node)):
             graph.erase_node(node)
 
 
@@ -34,14 +34,18 @@ def same_unknown_sizes(graph: Graph, lasts: Callable[[Node, Node], bool]) -> dic
     first: dict[str, Node] = {}
     for node in graph.nodes:
         same[node] = node
-        if node.op.startswith("call_") and is_pure(node) and all(lasts(x, node) for x in (node, *node.all_input_nodes)):
+        if (
+            node.op.startswith("call_")
+            and _is_pure(node)
+            and all(lasts(x, node) for x in (node, *node.all_input_nodes))
+        ):
             arguments = map_arg((node.args, node.kwargs), same.__getitem__)
             same[node] = first.setdefault(repr((node.op, node.target, arguments)), node)
     twice = {node: other for node, other in same.items() if node is not other and _SIZES in node.meta}
     return {node: other for node, other in twice.items() if memory_of(node) not in results}
 
 
-def is_pure(node: Node) -> bool:
+def _is_pure(node: Node) -> bool:
     """Whether a call may be left out where nobody wants its result."""
     if node.op == "get_attr":
         return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from ...compiler.codegen.cpu.threads import num_threads
 from ...compiler.language.expr import Binary, Const, Expr, SizeOf
 from ...compiler.language.interpret import BINARY
 from ...compiler.language.layout import chains
+from ...runtime.pool import MACHINE
 from ..errors import FormatError
 from ..storage.format import Format, dense
 from ..storage.stored import Stored
@@ -125,18 +125,19 @@ def assembled(plan: Plan, operands: Mapping[str, Stored], sizes: Mapping[str, in
     above = dense_levels(extents[:-1])
     if isinstance(plan.own, Counted):
         rows = None if plan.own.rows is None else plan.own.rows(operands)
+        places = None if rows is None else rows.coordinates()[0]
         last, few = order[-1] if order else "", None
         if plan.own.order.workspace:
             few = numbered(plan.terms, plan.operands, operands, last, extents[-1])
         if few is None:
-            offsets, indices, values = _counted(plan, plan.own, operands, sizes, extents, rows)
+            offsets, indices, values = _counted(plan, plan.own, operands, sizes, extents, places)
         else:
             given, known = few
             inner = [*extents[:-1], len(known)]
-            offsets, indices, values = _counted(plan, plan.own, given, {**sizes, last: len(known)}, inner, rows)
+            offsets, indices, values = _counted(plan, plan.own, given, {**sizes, last: len(known)}, inner, places)
             indices = known[indices].astype(indices.dtype)
-        if rows is not None:
-            above, offsets = _listed(rows, offsets, plan.own.index_dtype)
+        if rows is not None and places is not None:
+            above, offsets = _listed(rows, places, offsets, plan.own.index_dtype)
     else:
         offsets, indices, values = _once(plan, plan.own, operands, sizes, extents)
     levels = [*above, LevelArrays("compressed", extents[-1], len(indices), offsets, indices)]
@@ -152,10 +153,13 @@ def _counted(
     operands: Mapping[str, Stored],
     sizes: Mapping[str, int],
     extents: list[int],
-    listed: Structure | None,
+    listed: np.ndarray | None,
 ) -> tuple[np.ndarray, np.ndarray, Values]:
-    """Offsets, coordinates and values: rows are counted, added up to where they begin, and filled."""
-    rows = turns = math.prod(extents[:-1]) if listed is None else listed.positions
+    """Offsets, coordinates and values: rows are counted, added up to where they begin, and filled.
+
+    listed: the coordinates of the rows, where not all are visited.
+    """
+    rows = turns = math.prod(extents[:-1]) if listed is None else listed.shape[1]
     _check_room(plan, rows)
     if counted.turns is not None:
         structures = _structures(plan, operands)
@@ -167,7 +171,7 @@ def _counted(
         **{"turns": turns, SHARES: shares, FIRST: shares[:-1].copy(), COUNT: np.empty(rows, np.int64)},
     }
     if listed is not None:
-        own |= {f"{PLACE}{n}": column for n, column in enumerate(listed.coordinates()[0])}
+        own |= {f"{PLACE}{n}": column for n, column in enumerate(listed)}
     counted.kernel(*arguments(plan, counted.written, operands, sizes, own))
     total = int(own[COUNT].sum())
     _check_counts(plan, counted.index_dtype, total, extents)
@@ -186,11 +190,13 @@ def _counted(
     return offsets, indices, values
 
 
-def _listed(rows: Structure, offsets: np.ndarray, index_dtype: str) -> tuple[list[LevelArrays], np.ndarray]:
+def _listed(
+    rows: Structure, at: np.ndarray, offsets: np.ndarray, index_dtype: str
+) -> tuple[list[LevelArrays], np.ndarray]:
     """The levels of the rows that have elements, and the offsets of what is under them."""
     counts = np.diff(offsets)
     there = counts > 0
-    structure, places = pack(rows.format, rows.shape, rows.coordinates()[0][:, there], index_dtype)
+    structure, places = pack(rows.format, rows.shape, at[:, there], index_dtype)
     found = np.zeros(structure.positions + 1, offsets.dtype)
     found[1 + places] = counts[there]
     return list(structure.levels), np.cumsum(found, dtype=offsets.dtype)
@@ -247,8 +253,7 @@ def _shares(offsets: np.ndarray, groups: int) -> np.ndarray:
 
 
 def _check_room(plan: Plan, rows: int) -> None:
-    need, memory = 16 * rows, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if need > memory:
+    if (need := 16 * rows) > MACHINE:
         raise FormatError(
             f"the result of {plan.statement} has {rows} rows, and counting the elements of each takes "
             f"{need / 2**30:.0f} GiB, more than there is; store the operands by compressed levels, as 'dcsr' and 'csf' "

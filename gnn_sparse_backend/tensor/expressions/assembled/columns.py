@@ -38,6 +38,8 @@ def numbered(
 ) -> tuple[Mapping[str, Stored], np.ndarray] | None:
     """(the operands with numbers in the place of the columns that they store, the column of each number). None where
     there is nothing to gain, or a column has another use: in a dense operand, or as another index."""
+    if extent <= MANY:
+        return None
     levels: dict[str, int] = {}
     found = [access for term in terms for access in term.accesses]
     for access in found:
@@ -53,7 +55,7 @@ def numbered(
         return None
     stored = {name: operands[name].structure.levels[at].indices for name, at in levels.items()}
     arrays = [each for each in stored.values() if each is not None]
-    if extent <= max(MANY, SPARE * sum(map(len, arrays))):
+    if extent <= SPARE * sum(map(len, arrays)):
         return None
     known = np.unique(np.concatenate(arrays))
     return {
