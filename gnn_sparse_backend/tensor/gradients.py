@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from .expressions.kernel import TensorKernel, kernel_of
+from .expressions.kernel import TensorKernel, in_formats, kernel_of
 from .expressions.notation import Access, Call, Expression, Number, Operation, Statement, accesses, product
 from .expressions.result import accumulator
 from .expressions.specs import extents_of, same_structure
 from .expressions.terms import Factor, Term
-from .storage.stored import Stored, of_dense, packed
+from .storage.stored import Stored, of_dense
 from .storage.structure import numbered
 from .storage.values import spread, to_dtype
 
@@ -34,11 +34,10 @@ def run_recorded(kernel: TensorKernel, operands: Mapping[str, Stored]) -> Stored
     """
     if not torch.is_grad_enabled() or not any(getattr(x.values, "requires_grad", False) for x in operands.values()):
         return kernel.run(operands)
-    found = _recorded(kernel, operands)
+    found = _recorded(kernel, in_formats(operands, kernel.plan.converted))
     if found.format == kernel.format:
         return found
-    # with all of its elements: those that happen to be zero have gradients too
-    return Stored(*packed(kernel.format, found.shape, *found.coordinates()))
+    return found.with_all(kernel.format)
 
 
 def _recorded(kernel: TensorKernel, operands: Mapping[str, Stored]) -> Stored:

@@ -10,6 +10,7 @@ from ...compiler.cache.bounded import shared
 from ..storage.format import Format, as_format, dense
 from ..storage.stored import GivenFormat, Stored
 from ..storage.structure import Structure
+from ..storage.values import is_recorded
 from .assembled.columns import apart
 from .assembled.order import Order, assembled_order, conversions, modes_of
 from .assembled.programs import assemblies
@@ -84,7 +85,7 @@ class TensorKernel:
         """The operands as they are walked, and the extent of each index. Raises TypeError and ValueError for operands
         that it was not compiled for."""
         sizes = extents_of(self.plan.statement, operands)
-        given = _converted(operands, self.plan.converted)
+        given = in_formats(operands, self.plan.converted)
         _check(self.plan, given, sizes)
         return given, sizes
 
@@ -108,7 +109,7 @@ def kernel_of(
     specs = specs_of(statement, operands, patterns)
     converted = conversions(statement, specs, wanted)
     if converted:
-        operands = _converted(operands, converted)
+        operands = in_formats(operands, converted)
         specs = specs_of(statement, operands, patterns)
     looked_up = {
         index for access in accesses(statement.expression) if specs[access.name].is_sparse for index in access.indices
@@ -120,10 +121,18 @@ def kernel_of(
     return kernel, operands
 
 
-def _converted(operands: Mapping[str, Stored], formats: Mapping[str, Format]) -> Mapping[str, Stored]:
+def in_formats(operands: Mapping[str, Stored], formats: Mapping[str, Format]) -> Mapping[str, Stored]:
+    """The operands, those that are named here in these formats: without the zeros of dense levels, unless gradients of
+    them are asked for.
+    """
     if not formats:
         return operands
-    return {**operands, **{name: operands[name].to(format) for name, format in formats.items()}}
+    found = dict(operands)
+    for name, format in formats.items():
+        x = found[name]
+        if x.format != format:
+            found[name] = x.with_all(format) if is_recorded(x.values) else x.to(format)
+    return found
 
 
 def _compiled(

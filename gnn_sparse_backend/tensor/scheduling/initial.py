@@ -14,6 +14,7 @@ from ..expressions.assembled.order import (
     sparse_accesses,
     walkable,
 )
+from ..expressions.kernel import in_formats
 from ..expressions.notation import Access
 from ..expressions.notation import Statement as Notation
 from ..expressions.result import dtype_of, is_assembled, structure_of
@@ -34,7 +35,7 @@ def statement_of(text: str, operands: Mapping[str, Stored], notation: Notation, 
     assembled = is_assembled(notation, terms_of(notation, specs), specs, wanted)
     converted = conversions(notation, specs, wanted) if assembled else _conversions(terms_of(notation, specs), specs)
     if converted:
-        operands = {**operands, **{name: operands[name].to(format) for name, format in converted.items()}}
+        operands = in_formats(operands, converted)
         specs = specs_of(notation, operands, frozenset())
     terms = terms_of(notation, specs)
     if is_assembled(notation, terms, specs, wanted):

@@ -85,6 +85,10 @@ class Stored:
             at, positions = at[:, there], positions[there]
         return type(self)(*packed(wanted, self.shape, at, taken(values, positions), index_dtype))
 
+    def with_all(self, format: Format) -> Self:
+        """The same tensor in another format, with the zeros of dense levels too, which have gradients as others do."""
+        return type(self)(*packed(format, self.shape, *self.coordinates()))
+
     def with_values(self, values: Values) -> Self:
         """A tensor of the same structure with other values, one for each position."""
         return type(self)(self.structure, values)

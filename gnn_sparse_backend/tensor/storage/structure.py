@@ -208,7 +208,7 @@ def _packed(
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     if kind != "slots":
         return LevelArrays(kind, extent, int(offsets[-1]), offsets, column[begins]), found
-    width = int(counts.max(initial=0))
+    width = int(counts.max(initial=1))  # at least one, so that loops over slots have an extent
     at = parents * width + (found - offsets[parents])
     indices = np.full(number * width, -1, np.int64)
     indices[at] = column

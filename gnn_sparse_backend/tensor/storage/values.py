@@ -36,6 +36,11 @@ def is_tensor(x: object) -> bool:
     return torch is not None and isinstance(x, torch.Tensor)
 
 
+def is_recorded(x: object) -> bool:
+    """Whether what is computed of it remembers how, since gradients are asked for."""
+    return is_tensor(x) and x.requires_grad and sys.modules["torch"].is_grad_enabled()  # type: ignore[attr-defined]
+
+
 def integer(x: Any) -> int | None:
     """An integer, of Python, NumPy or whatever has one, as one of Python; None for anything else."""
     try:

@@ -118,4 +118,41 @@ KEPT = (
         seed=1,
         wanted="csf",
     ),
+    # gradients at the zeros of dense levels of operands, which are walked in other formats
+    Case(
+        "y[l,j,i] = A[i,j] * B[l,i]",
+        {"A": ("compressed", "dense"), "B": ("compressed", "dense")},
+        {"i": 1, "j": 8, "l": 2},
+        seed=1,
+        wanted=None,
+        way="einsum",
+        given={"A": Given("coordinates")},
+        gradient=True,
+    ),
+    Case(
+        "y[l] = U[l,i] * A[i,j] * B[j,i]",
+        {"U": "dense", "A": "ell", "B": ("compressed", "dense")},
+        {"l": 4, "i": 8, "j": 1},
+        seed=2,
+        way="einsum",
+        given={"B": Given("coordinates")},
+        gradient=True,
+    ),
+    Case(
+        "y[i,j] = U[i,j] * A[i,j] * B[i,j]",
+        {"U": "dense", "A": "dcsr", "B": Format(("compressed", "dense"), (1, 0))},
+        {"i": 2, "j": 1},
+        seed=2,
+        wanted="dcsr",
+        given={"B": Given("coordinates")},
+        gradient=True,
+    ),
+    # slots of which there are none, over coordinates that are read
+    Case("y[i,j] = A[i,j]", {"A": Format(("slots", "compressed"), (1, 0))}, {"i": 0, "j": 0}, wanted=None),
+    Case(
+        "y[i,j] = A[i,k] * B[k,j]",
+        {"A": "csr", "B": Format(("slots", "slots"), (1, 0))},
+        {"i": 3, "k": 2, "j": 4},
+        fill=0,
+    ),
 )
