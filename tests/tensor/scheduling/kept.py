@@ -148,11 +148,18 @@ KEPT = (
         gradient=True,
     ),
     # slots of which there are none, over coordinates that are read
-    Case("y[i,j] = A[i,j]", {"A": Format(("slots", "compressed"), (1, 0))}, {"i": 0, "j": 0}, wanted=None),
     Case(
-        "y[i,j] = A[i,k] * B[k,j]",
-        {"A": "csr", "B": Format(("slots", "slots"), (1, 0))},
-        {"i": 3, "k": 2, "j": 4},
+        "y[i,j] = A[i,j]",
+        {"A": Format(("slots", "compressed"), (1, 0))},
+        {"i": 0, "j": 0},
+        wanted=None,
+        way="evaluate",
+    ),
+    Case(
+        "y[i,j] = A[i,j]",
+        {"A": Format(("slots", "slots"), (1, 0))},
+        {"i": 3, "j": 4},
         fill=0,
+        way="evaluate",
     ),
 )
