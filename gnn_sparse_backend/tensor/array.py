@@ -14,7 +14,9 @@ class Array(Arithmetic):
     """A tensor in a format, made by `array` and by expressions. Immutable; what is made of one shares what it can.
 
     Operators are those of the array API: `A @ B`, `A * B`, `A + B`, `A - B`, `A / b`, `-A`, `abs(A)`, `A.sum(axis)`,
-    `A.T`, with NumPy's broadcasting of what is dense.
+    `A.T`, with NumPy's broadcasting of what is dense. What stands beside an array may be whatever `array` takes, or a
+    number, which is rounded to the type of the array. SciPy's matrices and sparse arrays decide `*` and `@` themselves
+    where they stand on the left, and give what is SciPy's or NumPy's.
     """
 
 

@@ -13,7 +13,7 @@ from .running import run
 from .scheduling.initial import statement_of
 from .scheduling.statement import Statement
 from .storage.stored import GivenFormat
-from .storage.values import FLOATS, promoted
+from .storage.values import FLOATS, number, promoted
 
 
 class Kernel(TensorKernel):
@@ -114,5 +114,5 @@ def arrays_of(statement: Notation, operands: Mapping[str, Any]) -> dict[str, Arr
     common = promoted([each.dtype for each in found.values()]) if found else "float64"
     for name, x in numbers.items():
         dtype = "float64" if isinstance(x, float) and common not in FLOATS else common
-        found[name] = array(x, dtype="float32" if dtype == "bfloat16" else dtype)
+        found[name] = array(number(x, dtype))
     return found

@@ -9,7 +9,7 @@ from .expressions.notation import Access, Call, Expression, Number, Operation, S
 from .running import run
 from .storage.making import make
 from .storage.stored import Stored, of_dense
-from .storage.values import FLOATS, fits, integer, is_tensor
+from .storage.values import FLOATS, integer, is_tensor, number
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -65,6 +65,11 @@ class Arithmetic(Stored):
 
     def __rtruediv__(self, other: Any) -> Self:
         return self._together("/", other, self)
+
+    def __eq__(self, other: object) -> bool:
+        if other is None:
+            return False
+        raise TypeError("arrays are not compared by == or !=; compare A.to_dense(), or A.to_torch(), of each")
 
     def __neg__(self) -> Self:
         letters = tuple(LETTERS[: self.ndim])
@@ -124,9 +129,7 @@ def _operand(x: Any, like: Stored) -> Stored | None:
         return x
     if isinstance(x, (int, float)) and not isinstance(x, bool):
         dtype = "float64" if isinstance(x, float) and like.dtype not in FLOATS else like.dtype
-        if isinstance(x, int) and not fits(x, dtype):
-            raise ValueError(f"the number {x} does not fit {dtype}, the type of the array; use .to(dtype=...) before")
-        return make(float(x) if dtype in FLOATS else x, dtype="float32" if dtype == "bfloat16" else dtype)
+        return make(number(x, dtype))
     if is_tensor(x) or hasattr(x, "__array__") or isinstance(x, (list, tuple)):
         return make(list(x) if isinstance(x, tuple) else x)
     return make(x) if hasattr(x, "tocoo") else None

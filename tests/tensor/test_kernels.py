@@ -104,10 +104,20 @@ S = st.array(A, "csr")
         (
             lambda: st.array(A.astype("int8"), "csr") * 300,
             ValueError,
-            r"the number 300 does not fit int8, the type of the array; use .to\(dtype=...\) before",
+            r"the number 300 does not fit int8, the type of the operands; use .to\(dtype=...\) before",
         ),
         (lambda: 2**63 - st.array(A.astype(int), "csr"), ValueError, "does not fit int64"),
         (lambda: S * 10**400, ValueError, "does not fit float64"),
+        (lambda: S.to(dtype="float16") * 1e5, ValueError, "the number 100000.0 does not fit float16"),
+        (lambda: st.evaluate("y[i] = a * x[i]", a=300, x=np.ones(3, "int8")), ValueError, "300 does not fit int8"),
+        (lambda: S == S.to("coo"), TypeError, "are not compared by == or !=; compare A.to_dense()"),
+        (lambda: S != 0, TypeError, "are not compared by == or !="),
+        (lambda: A == S, TypeError, "are not compared by == or !="),
+        (
+            lambda: st.array(np.ma.masked_array(A, A > 0)),
+            TypeError,
+            r"x is a masked array, whose mask would be lost; give x.filled\(0\)",
+        ),
         (
             lambda: st.evaluate("y[i] = 4000000000 * x[i]", x=np.arange(3, dtype="int32")),
             st.NotationError,
@@ -163,6 +173,20 @@ def test_numbers_beyond_int64_are_floats_beside_floats():
     np.testing.assert_array_equal((S * 2**70).to_dense(), A * 2.0**70)
     found = st.evaluate("y[i,j] = 99999999999999999999 * A[i,j]", A=S)
     np.testing.assert_allclose(found.to_dense(), A * 1e20)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "int32", "int8"])
+def test_numbers_have_the_type_of_the_operands(dtype):
+    a = torch.tensor([[0, 3], [-2, 1]]).to(getattr(torch, dtype))
+    found = [2 * st.array(a, "csr"), st.array(a, "csr") - 1, st.evaluate("y[i,j] = a * A[i,j]", a=2, A=a)]
+    for each, want in zip(found, (2 * a, a - 1, 2 * a)):
+        assert each.dtype == dtype and torch.equal(each.to_torch(), want)
+    if dtype == "bfloat16":
+        assert torch.equal((st.array(a, "csr") * 0.1).to_torch(), a * torch.tensor(0.1).bfloat16())
+
+
+def test_an_array_is_not_none():
+    assert not (S == None) and S != None  # noqa: E711
 
 
 def test_names_of_a_program_do_not_clash():

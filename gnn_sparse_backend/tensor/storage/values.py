@@ -6,8 +6,10 @@ PyTorch is imported by whoever has a tensor of it; nothing here imports it.
 from __future__ import annotations
 
 import functools
+import math
 import operator
 import os
+import reprlib
 import sys
 from typing import Any, TypeAlias
 
@@ -23,10 +25,10 @@ INTEGERS = ("int8", "int16", "int32", "int64")
 DTYPES = (*FLOATS, *INTEGERS)
 
 
-def fits(number: int, dtype: str) -> bool:
+def fits(number: int | float, dtype: str) -> bool:
     """Whether a type has a number as large as this one."""
     if dtype in FLOATS:
-        return abs(number) <= sys.float_info.max
+        return isinstance(number, float) or abs(number) <= sys.float_info.max
     return bool(np.iinfo(dtype).min <= number <= np.iinfo(dtype).max)
 
 
@@ -80,6 +82,8 @@ def checked(x: Any, what: str) -> Values:
     if is_tensor(x):
         if x.device.type != "cpu":
             raise TypeError(f"{what} is on {x.device}; tensor algebra runs on the CPU: give {what}.cpu()")
+    elif isinstance(x, np.ma.MaskedArray):
+        raise TypeError(f"{what} is a masked array, whose mask would be lost; give {what}.filled(0), or another number")
     else:
         x = np.asarray(x)
     if dtype_name(x) == "bool":
@@ -98,6 +102,21 @@ def promoted(names: list[str]) -> str:
         others = [name for name in found if name != "bfloat16"]
         return promoted(["float32" if name == "float16" else name for name in others] + ["float32"])
     return str(np.result_type(*found))
+
+
+def number(x: int | float, dtype: str) -> Values:
+    """A number as a value of a type, of PyTorch for what NumPy has not. Raises ValueError where the type has none as
+    large.
+    """
+    if fits(x, dtype):
+        wide = float(x) if dtype in FLOATS else x
+        with np.errstate(over="ignore"):
+            found = to_dtype(sys.modules["torch"].tensor(wide) if dtype == "bfloat16" else np.asarray(wide), dtype)
+        if math.isfinite(float(found)) or not math.isfinite(x):
+            return found
+    raise ValueError(
+        f"the number {reprlib.repr(x)} does not fit {dtype}, the type of the operands; use .to(dtype=...) before"
+    )
 
 
 def zeros_like(values: Values, count: int) -> Values:
