@@ -82,7 +82,7 @@ class Case:
         types = {self.given.get(name, Given()).dtype for name in names} or {"float64"}
         numbers = {self.given.get(name, Given()).dtype for name, _ in accesses(self.expression) if name not in names}
         if types == {"bfloat16"}:
-            return "float32" if numbers else "bfloat16"
+            return "bfloat16"
         found = str(np.result_type(*({"bfloat16": "float32"}.get(each, each) for each in types)))
         whole = not re.search(r"/|\d\.\d", self.expression) and functions(self.expression) <= set(EXACT)
         return found if found in FLOATS or (whole and not numbers & set(FLOATS)) else "float64"
