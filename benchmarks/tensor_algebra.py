@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
-from benchmarks.algebra import contenders, inputs, studies
+from benchmarks.algebra import code, contenders, inputs, studies
 from benchmarks.algebra.contenders import CONTENDERS, NOTES, OURS
 from benchmarks.algebra.inputs import Input
 from benchmarks.algebra.problem import KINDS, OPERATIONS, Place, Problem
@@ -117,7 +117,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--inputs", nargs="+", choices=tuple(inputs.INPUTS), default=every, metavar="INPUT")
     parser.add_argument("--ops", nargs="+", choices=tuple(OPERATIONS), default=list(OPERATIONS))
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
-    parser.add_argument("--parts", nargs="+", choices=("operations", "studies"), default=["operations"])
+    parser.add_argument("--parts", nargs="+", choices=("operations", "studies", "code"), default=["operations"])
     parser.add_argument("--scale", type=float, default=1.0, help="of the sides of the matrices of studies")
     parser.add_argument(
         "--most-products",
@@ -139,8 +139,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     wrong = 0
     if "studies" in options.parts:
         wrong = _studies(options, console)
-        if "operations" not in options.parts:
-            return wrong
+    if "code" in options.parts:
+        rows = code.run(options.ops)
+        code.show(rows, console)
+        found = {"machine": machine.describe(options.threads), "kernels": rows}
+        console.print(f"written: {machine.write_json(options.out / 'tensor_algebra_code.json', found)}")
+    if "operations" not in options.parts:
+        return wrong
     given, skipped = inputs.load_available(options.inputs, options.seed, console)
     return max(wrong, cells.reported(series(options, given, skipped), options, console))
 

@@ -5,21 +5,14 @@ Each study times schedules of one expression on several inputs, interleaved; ans
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.algebra import taco
 from benchmarks.algebra.inputs import Input, like
 from benchmarks.algebra.problem import Place, Problem
 from benchmarks.support import report
@@ -116,7 +109,7 @@ def measure(study: Study, scale: float, budget: float, seed: int = 0) -> list[di
         for name, schedule in study.schedules.items():
             begin = time.perf_counter()
             try:
-                kernel = _kernel(schedule, problem.place.expression, arrays)
+                kernel = kernel_of(schedule, problem.place.expression, arrays)
             except st.ScheduleError as refused:
                 unable[name] = str(refused)
                 continue
@@ -135,7 +128,8 @@ def measure(study: Study, scale: float, budget: float, seed: int = 0) -> list[di
     return cells
 
 
-def _kernel(schedule: Schedule | None, expression: str, arrays: Mapping[str, Any]) -> Any:
+def kernel_of(schedule: Schedule | None, expression: str, arrays: Mapping[str, Any]) -> Any:
+    """The kernel of an expression after the commands of a schedule."""
     from gnn_sparse_backend import tensor as st
 
     if schedule is None:
@@ -151,52 +145,6 @@ def gpu_sources(architectures: tuple[str, ...] = ("sm_80", "sm_90")) -> dict[str
     arrays = {"B": st.array(given.csr), "C": st.array(np.ones(200, np.float32))}
     scheduled = on_gpu(st.statement("A[i] = B[i,j] * C[j]", **arrays))
     return {name: len(scheduled.cuda(name)) for name in architectures}
-
-
-_COMPILE = """
-import json, sys
-from benchmarks.algebra import studies
-study, name = studies.STUDIES[sys.argv[1]], sys.argv[2]
-print(json.dumps(studies.measure_compile(study, name)))
-"""
-
-
-def measure_compile(study: Study, name: str) -> dict:
-    """Seconds until a kernel was compiled and called once, and bytes of its code, of a process with an empty cache."""
-    from gnn_sparse_backend import tensor as st
-
-    given = study.inputs(0.02, 0)[0]
-    problem = Problem(Place(study.op, given, study.width, 0))
-    arrays = {"B": st.array(given.csr), "C": st.array(problem.factors[0])}
-    # what is loaded once for all kernels is not counted
-    st.compile("A[i] = B[i] * C[i]", B=st.array(np.ones(3, np.float32)), C=st.array(np.ones(3, np.float32)))
-    folder = Path(os.environ["GSB_CACHE_DIR"])
-    before, schedule = set(folder.rglob("*.so")), study.schedules[name]
-    begin = time.perf_counter()
-    _kernel(schedule, problem.place.expression, arrays)(**arrays)
-    seconds = time.perf_counter() - begin
-    libraries = sorted(set(folder.rglob("*.so")) - before)
-    told = subprocess.run(["size", *libraries], capture_output=True, text=True, check=True).stdout.splitlines()[1:]
-    return {"seconds": seconds, "code_bytes": sum(int(line.split()[0]) for line in told), "libraries": len(libraries)}
-
-
-def compiled(study: str, name: str) -> dict:
-    """What ``measure_compile`` gives in a new process with nothing kept."""
-    with tempfile.TemporaryDirectory() as folder:
-        environment = os.environ | {"GSB_CACHE_DIR": folder}
-        command = [sys.executable, "-c", _COMPILE, study, name]
-        told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    return json.loads(told.stdout.splitlines()[-1])
-
-
-def of_taco() -> dict[str, dict]:
-    """Of TACO's fastest schedules: its seconds, those of the C compiler, and bytes of machine code."""
-    found = {}
-    for op, width in (("spmv", 1), ("spmm", 32)):
-        given = like("small", "generated", (1_000, 1_000), 400, (1.0, 1.0))(0)
-        built = taco.call_of(Problem(Place(op, given, width))).built
-        found[op] = {"taco_s": built.taco_s, "cc_s": built.cc_s, "code_bytes": built.code_bytes}
-    return found
 
 
 def run(scale: float = 1.0, budget: float = 20.0, seed: int = 0) -> dict:

@@ -104,3 +104,13 @@ def test_schedules_of_the_studies_are_right(tmp_path):
         for cell in cells:
             assert set(cell["seconds"]) == set(studies.STUDIES[name].schedules)
             assert cell["wrong"] == cell["unable"] == {} and cell["winner"] in cell["seconds"]
+
+
+def test_code_of_an_operation_beside_that_of_taco(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("GSB_TACO", raising=False)
+    arguments = ["--parts", "code", "--ops", "multiply", "--out", str(tmp_path)]
+    assert tensor_algebra.main(arguments) == 0
+    (row,) = json.loads((tmp_path / "tensor_algebra_code.json").read_text())["kernels"]
+    assert row["op"] == "multiply" and row["gsb"]["seconds"] > 0 and row["gsb"]["libraries"] > 0
+    assert row["gsb"]["code_bytes"] > 1000 and "GSB_TACO is not set" in row["taco"]["unable"]
+    assert "not measured: taco: GSB_TACO is not set" in capsys.readouterr().out
