@@ -6,6 +6,8 @@ The formulas are those of ``aten/src/ATen/native/Dropout.cpp``. A dropout draws 
 
 from __future__ import annotations
 
+from math import isfinite
+
 import torch
 from torch import Generator, Tensor
 from torch.utils._python_dispatch import _disable_current_modes
@@ -34,11 +36,31 @@ def dropout(x: Tensor, p: float) -> Tensor:
 
 def native_dropout(x: Tensor, p: float) -> tuple[Tensor, Tensor]:
     """``torch.native_dropout(x, p, True)``, p in [0, 1), which rounds its scale elsewhere than `dropout`."""
-    drawn, scale = drawn_like(x, 1 - p), 1 / (1 - p)
-    mask = drawn.view(torch.bool)
-    if x.numel() < ONE_PASS or x.itemsize == 2:  # of half types the scale is rounded, and not that of the gradient
-        return aten.mul_.Scalar(x.mul(mask), scale), mask
-    return masked(None, (x, drawn), (scale, False)), mask
+    drawn = drawn_like(x, 1 - p)
+    return _native(None, (x, drawn), (1 / (1 - p),)), drawn.view(torch.bool)
+
+
+def _native_run(structure, operands, attributes) -> Tensor:
+    (x, mask), (scale,) = operands, attributes
+    rounded = torch.tensor(scale, dtype=x.dtype).item()
+    if x.numel() < ONE_PASS or not isfinite(rounded):  # what is dropped is then 0 times infinity
+        return aten.mul_.Scalar(x.mul(mask.view(torch.bool)), scale)
+    return masked.run(None, (x, mask), (rounded, False))
+
+
+def _native_record(structure, operands, attributes, needed):
+    return _native_run(structure, operands, attributes), (operands[1],), None
+
+
+def _native_gradients(structure, attributes, saved, memo, needed, cotangent) -> list[Tensor | None]:
+    """By a scale that is not rounded; what was dropped has none, however large its cotangent is."""
+    (mask,), (scale,) = saved, attributes
+    if cotangent.numel() < ONE_PASS:
+        return [aten.native_dropout_backward(cotangent, mask.view(torch.bool), scale), None]
+    return [masked(structure, (cotangent, mask), (scale, False)), None]
+
+
+_native = Operator("native_dropout", run=_native_run, record=_native_record, gradients=_native_gradients)
 
 
 def dropout_by_noise(x: Tensor, p: float, alpha: bool, feature: bool, inplace: bool) -> Tensor:

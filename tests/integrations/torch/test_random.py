@@ -70,14 +70,27 @@ def test_native_dropout(dtype, rows):
         same(lambda p=p, train=train: torch.native_dropout(x, p, train))
 
 
-def test_native_dropout_of_what_is_too_large_for_its_scale():
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("size", [200, 1000])
+def test_native_dropout_of_what_is_too_large_for_its_scale(dtype, size):
     """What is dropped has no gradient, however large the one that came: it is not scaled before it is dropped."""
-    large = torch.finfo(torch.float32).max
+    large = torch.finfo(dtype).max
 
+    def both(p):
+        x = torch.ones(size, dtype=dtype, requires_grad=True)
+        y, _ = torch.native_dropout(x, p, True)
+        return y.detach(), *torch.autograd.grad(y, x, torch.full_like(y, large))
+
+    for p in (0.5, 0.999999):  # the scale of which is infinite in float16
+        same(lambda p=p: both(p), 0, "native_dropout")
+
+
+@pytest.mark.parametrize("size", [30, 500])
+def test_second_gradients_of_native_dropout(size):
     def both():
-        x = torch.ones(1000, requires_grad=True)
-        y, _ = torch.native_dropout(x, 0.5, True)
-        return torch.autograd.grad(y, x, torch.full_like(y, large))
+        x = torch.linspace(-2, 3, size, dtype=torch.float64).requires_grad_()
+        (gradient,) = torch.autograd.grad(torch.native_dropout(x * x, 0.3, True)[0].pow(2).sum(), x, create_graph=True)
+        return gradient.detach(), *torch.autograd.grad(gradient.sum(), x)
 
     same(both, 0, "native_dropout")
 
