@@ -24,16 +24,18 @@ may be tracing or transforming the operations: ``refuse`` says.
 from .ends import End, Host
 from .handlers import keep
 from .modes import transformed
-from .orders import deferred, known_size, waiting
+from .orders import deferred, waiting
+from .products import LINEAR, known_size
 from .recipes import gather as gather_now
 from .recipes import gathered
 from .reductions import reduced, refuse, refuse_features, softmaxed
-from .rows import LEAST, of_rows, scaled_at, watched
+from .rows import LEAST, mapped, of_rows, scaled_at, watched
 from .tensor import DEFERRED, LazyTensor, lazy_tensor, materialise, name_of, value
 
 __all__ = [
     "DEFERRED",
     "LEAST",
+    "LINEAR",
     "End",
     "Host",
     "LazyTensor",
@@ -42,6 +44,7 @@ __all__ = [
     "gather_now",
     "keep",
     "known_size",
+    "mapped",
     "materialise",
     "name_of",
     "of_rows",

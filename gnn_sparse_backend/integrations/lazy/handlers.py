@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from . import arithmetic
-from .recipes import Pointwise, Recipe
+from .products import Product
+from .recipes import Pointwise, Recipe, bare_rows
 from .shapes import reshaped, squeezed, unsqueezed, view_shape
 from .tensor import HANDLERS, Handler, LazyTensor, lazy_tensor, materialise, value
 
@@ -26,6 +27,8 @@ def _given(operand):
     """The recipe of a lazy tensor, which becomes a part of another; anything else as it is."""
     if type(operand) is LazyTensor:
         recipe = operand._recipe
+        if type(recipe) is Product and recipe.pending():
+            return bare_rows(recipe.host, operand)
         recipe.used = True
         return recipe
     return operand

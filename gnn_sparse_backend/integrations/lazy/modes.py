@@ -57,7 +57,9 @@ def mode() -> tuple:
 def restored(before: tuple):
     """Run in a mode that ``mode`` returned, but for transformations, which cannot be restored."""
     grad, inference, hooks, _ = before
-    with torch.inference_mode(inference), torch.set_grad_enabled(grad), saved_tensors_hooks(*hooks or (_same, _same)):
+    same = hooks == saving_hooks()  # then this is the mode of what waits with it, too
+    saving = contextlib.nullcontext() if same else saved_tensors_hooks(*hooks or (_same, _same))
+    with torch.inference_mode(inference), torch.set_grad_enabled(grad), saving:
         yield
 
 

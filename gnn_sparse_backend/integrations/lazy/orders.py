@@ -11,18 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import SymInt, Tensor, is_autocast_enabled
+from torch import Tensor, is_autocast_enabled
 from torch.nn import functional
 
-from ...ops.message.linear_order import maps_first
+from ...ops.message.linear_order import maps_first, needed_gradients
 from .ends import End
 from .handlers import keep
+from .products import LINEAR, known_size
 from .recipes import PLAIN, Pointwise, Recipe
 from .reductions import total
+from .rows import mapped as product_of
 from .rows import watching
 from .tensor import LazyTensor, lazy_tensor
-
-_LINEAR = torch._C._nn.linear  # what ``F.linear`` is where nobody has replaced it
 
 
 class Reduced(Recipe):
@@ -64,21 +64,17 @@ class Reduced(Recipe):
         at = next(number for number, dims in enumerate(message.dims) if dims == message.inner)
         x, end = message.operands[at], message.places[at]
         sizes = [known_size(size) for size in (self.rows.size, end.size, end.count)]
-        if None in sizes or not maps_first(*sizes, matrix.shape[1], matrix.shape[0], x.itemsize):
+        needed = needed_gradients(x, matrix, *message.operands[:at], *message.operands[at + 1 :])
+        if None in sizes or not maps_first(*sizes, *matrix.shape[::-1], x.dtype.itemsize, needed=needed):
             return None
         self.check_unmodified()
-        mapped = _LINEAR(x, matrix)
+        mapped = functional.linear(x, matrix)
         operands, dims = list(message.operands), list(message.dims)
         operands[at], dims[at] = mapped, tuple(mapped.shape[1:])
         # under autocast the map gives another type, and its result is of that
         narrow = message.viewed(torch.Size((end.count, *dims[at])), tuple(dims)).promoted(mapped.dtype)
         out = Reduced(narrow.on(tuple(operands)), self.rows, self.reduce, self.framework).value("its reduction")
         return out if bias is None else torch.add(out, bias.to(out.dtype))
-
-
-def known_size(size: int | SymInt) -> int | None:
-    """A size; of one that a compiled program leaves open, that which the program was first compiled for, if any."""
-    return size.node.hint if isinstance(size, SymInt) else size
 
 
 def deferred(lazy: LazyTensor, rows: End, reduce: str, framework: Callable[[Tensor], Tensor]) -> LazyTensor | None:
@@ -124,13 +120,18 @@ def _mapped_first(recipe: Pointwise, weight: Tensor, bias: Tensor | None):
     if not x.dtype is weight.dtype is recipe.dtype or (bias is not None and type(bias) not in PLAIN):
         return NotImplemented
     recipe.check_unmodified()
-    mapped = functional.linear(x, weight)
+    mapped = product_of(LINEAR, x, weight)
+    if mapped is None:
+        mapped = functional.linear(x, weight)
     operands, dims = list(recipe.operands), list(recipe.dims)
     operands[at], dims[at] = mapped, tuple(mapped.shape[1:])
     scaled = recipe.viewed(mapped.shape, tuple(dims)).on(tuple(operands))
     recipe.used = True
     # under autocast the map gives another type, to which its scaled rows are rounded
-    out = lazy_tensor(scaled) if mapped.dtype is recipe.dtype else scaled.reference().to(mapped.dtype)
+    if type(mapped) is LazyTensor or mapped.dtype is recipe.dtype:
+        out = lazy_tensor(scaled.promoted(mapped.dtype))
+    else:
+        out = scaled.reference().to(mapped.dtype)
     return out if bias is None else torch.add(out, bias.to(out.dtype))
 
 
@@ -150,12 +151,12 @@ def _linear(lazy, weight, bias=None):
     return NotImplemented if found is None else found
 
 
-def _matmul(lazy, other):
-    if type(other) not in PLAIN or other.dim() != 2:
+def _matmul(lazy, other, out=None):
+    if type(other) not in PLAIN or other.dim() != 2 or out is not None:
         return NotImplemented
     return _linear(lazy, other.t())
 
 
-keep(_LINEAR, _linear, "weight", "bias")
+keep(LINEAR, _linear, "weight", "bias")
 for _function in (torch.matmul, torch.mm, Tensor.matmul, Tensor.mm, Tensor.__matmul__):
-    keep(_function, _matmul)
+    keep(_function, _matmul, "out")

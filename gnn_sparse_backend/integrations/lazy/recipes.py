@@ -23,7 +23,8 @@ EDGE, ALL, SCALAR = "edge", "all", "scalar"
 """Places of operands beside the ends: a row per edge, the same for all edges, a number of the user's program."""
 
 PLAIN: set[type] = {Tensor, Parameter}
-"""Types of operands: tensors, and what stands for one in the place of it."""
+"""Types of operands: tensors, and what stands for one in the place of it. Beside these a message of rows that were mapped
+has a lazy tensor for operand (``products.py``)."""
 
 _SUM_OF_EDGES = message_op("x0", ("edge",), "sum")
 
@@ -199,7 +200,7 @@ class Pointwise(Recipe):
         """
         dtype, arguments = self.dtype, []
         as_they_are = FLOATING if not self.of_edges and self.operands[0].dtype is dtype else ()
-        for x, place, dims in zip(self.operands, self.places, self.dims):
+        for x, place, dims in zip(map(computed, self.operands), self.places, self.dims):
             if place is SCALAR:
                 arguments.append(x)
                 continue
@@ -228,7 +229,7 @@ class Pointwise(Recipe):
 
     def run(self):
         if self.bare:
-            value = gather(self.host, self.places[0], self.operands[0])
+            value = gather(self.host, self.places[0], computed(self.operands[0]))
             return value if value.shape == self.shape else value.view(self.shape), self.host.counted("gather")
         return self.mapped((), self.shape)
 
@@ -249,7 +250,7 @@ class Pointwise(Recipe):
 
     def reference(self):
         count, rank, values = self.shape[0], len(self.inner), []
-        for x, place, dims in zip(self.operands, self.places, self.dims):
+        for x, place, dims in zip(map(computed, self.operands), self.places, self.dims):
             if type(place) is not str:
                 x = place.gather(x)
             if place is SCALAR:
@@ -260,6 +261,8 @@ class Pointwise(Recipe):
                 wanted = (count, *(1,) * (rank - len(dims)), *dims)
                 values.append(x if x.shape == wanted else x.view(wanted))
         value = self.term.compute(values)
+        if value.dtype is not self.dtype:
+            value = value.to(self.dtype)
         return value if value.shape == self.shape else value.view(self.shape)
 
 
@@ -269,6 +272,12 @@ def gathered(host: Host, end: End, x: Tensor) -> Pointwise:
     return Pointwise(
         host, torch.Size((end.count, *features)), x.dtype, (x,), (version(x),), BARE, (end,), (features,), features
     )
+
+
+def bare_rows(host: Host, x: Tensor) -> Pointwise:
+    """The recipe of ``x`` at its own rows."""
+    features = tuple(x.shape[1:])
+    return Pointwise(host, x.shape, x.dtype, (x,), (version(x),), BARE, (EDGE,), (features,), features)
 
 
 def gather(host: Host, end: End, x: Tensor, dim: int = 0) -> Tensor:
@@ -293,6 +302,11 @@ class _Gather(Function):
         if dim == 0:
             return aggregate(_SUM_OF_EDGES, graph, grad), None, None, None
         return aggregate(_SUM_OF_EDGES, graph, grad.movedim(dim, 0)).movedim(0, dim), None, None, None
+
+
+def computed(x: Tensor) -> Tensor:
+    """An operand with its values: a product of rows that has waited with the message is made now."""
+    return x if type(x) in PLAIN else x._recipe.value("a message of it is computed")
 
 
 def version(tensor: Tensor) -> int | None:

@@ -16,6 +16,7 @@ from ...structures.checks import FLOATING
 from ..core.refusal import PASS, Refusal, refusal_of
 from .ends import End
 from .modes import transformed
+from .products import mapped_last
 from .recipes import Pointwise
 from .stages import Score, Softmax, Weighted
 from .tensor import LazyTensor, lazy_tensor
@@ -58,9 +59,12 @@ def total(recipe: Pointwise, rows: End, reduce: str, ties: str = "even") -> tupl
     graph = recipe.host.graph(rows, columns)
     if type(graph) is Refusal:
         return graph
-    out = aggregate(
-        recipe.term.message_op(places, reduce, ties if REDUCTIONS[reduce].chooses else None), graph, *recipe.arguments()
-    )
+    last = mapped_last(recipe, rows) if reduce in ("sum", "mean") else None
+    message = recipe if last is None else last[0]
+    op = message.term.message_op(places, reduce, ties if REDUCTIONS[reduce].chooses else None)
+    out = aggregate(op, graph, *message.arguments())
+    if last is not None:
+        out = last[1].of(out).to(recipe.dtype)
     recipe.used = True
     shape = (rows.size, *recipe.shape[1:])
     return out if out.shape == shape else out.view(shape), recipe.host.counted(recipe.term.names[reduce])

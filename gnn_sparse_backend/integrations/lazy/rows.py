@@ -31,10 +31,10 @@ from . import arithmetic
 from .ends import End, Host, loops
 from .handlers import OPERATIONS
 from .modes import COMPUTING, restored, transformed
-from .recipes import ALL, EDGE, PLAIN, Pointwise, Recipe, version
+from .products import PRODUCTS, Product, product
+from .recipes import ALL, EDGE, PLAIN, Pointwise, Recipe, bare_rows, gathered
 from .stages import Score
 from .tensor import LazyTensor, lazy_tensor, value
-from .terms import BARE
 from .torch_state import frame_callback
 
 LEAST = 1 << 20
@@ -57,7 +57,8 @@ class Rows(Host):
 
     def compute(self, recipe: Recipe, reason: str) -> Tensor:
         """By one operator where there is more than one step."""
-        if (type(recipe) is Score or len(recipe.term.steps) > 1) and transformed() is None:
+        steps = recipe.term.steps if type(recipe) is Pointwise else ()
+        if (type(recipe) is Score or len(steps) > 1) and transformed() is None:
             if type(recipe) is Score and (others := self._like(recipe)):
                 return _together(recipe, others)
             out, _ = recipe.run()
@@ -91,10 +92,13 @@ class Rows(Host):
         ]
 
     def settle(self, wanted: Callable[[Recipe], bool]) -> None:
-        """Make those of the lazy tensors that are ``wanted`` ordinary ones, whoever holds them."""
-        lazies = [lazy for each in self.alive if type(lazy := each()) is LazyTensor]
-        self.alive = []  # what is swapped must have no weak references
-        for lazy in lazies:
+        """Make those of the lazy tensors that are ``wanted`` ordinary ones, whoever holds them: the later ones first,
+        with which those go that only they held."""
+        alive, self.alive = self.alive, []
+        while alive:
+            lazy = alive.pop()()  # what is swapped must have no weak references
+            if type(lazy) is not LazyTensor:
+                continue
             if wanted(lazy._recipe):
                 with restored(lazy._recipe.mode):  # whoever writes may do so without gradients
                     tensor = value(lazy, "it leaves its local scope")
@@ -151,6 +155,9 @@ class _Watching(TorchFunctionMode):
                 found = _started(self.rows, op, *(args[::-1] if reflected else args))
                 if found is not None:
                     return found
+            elif func in PRODUCTS and not (kwargs and any(each is not None for each in kwargs.values())):
+                if (found := mapped(func, *args)) is not None:
+                    return found
         return func(*args, **(kwargs or {}))
 
 
@@ -198,9 +205,14 @@ def of_rows(lazy: LazyTensor) -> bool:
 
 
 def scaled_at(lazy: LazyTensor, host: Host, end: End) -> LazyTensor | None:
-    """Rows that were only scaled, by one number each, at an end of edges; None of others, which are computed first."""
+    """Rows that were mapped, or only scaled, by one number each, at an end of edges; None of others, which are computed
+    first."""
     recipe = lazy._recipe
-    if type(recipe) is not Pointwise or not recipe.plain or not recipe.pending() or recipe.shape[0] != end.size:
+    if not recipe.pending() or recipe.shape[0] != end.size:
+        return None
+    if type(recipe) is Product:
+        return lazy_tensor(gathered(host, end, lazy))
+    if type(recipe) is not Pointwise or not recipe.plain:
         return None
     if not _SCALES.issuperset(recipe.term.steps) or end.count > MOST_EDGES * end.size:
         return None
@@ -230,15 +242,30 @@ def _writes(func: Callable) -> bool:
 def _started(rows: Rows, op: str, first, second) -> LazyTensor | None:
     """A step of arithmetic, lazy; None where it is none on features that are worth it."""
     if _is_worth_it(first):
-        found = arithmetic.binary(op, _recipe_of(rows, first), second)
+        found = arithmetic.binary(op, bare_rows(rows, first), second)
     elif _is_worth_it(second):
-        found = arithmetic.binary(op, first, _recipe_of(rows, second))
+        found = arithmetic.binary(op, first, bare_rows(rows, second))
     else:
         return None
     return lazy_tensor(found) if isinstance(found, Recipe) else None
 
 
+def mapped(function: Callable, x, matrix, bias=None) -> LazyTensor | None:
+    """A linear map of features that are worth it, not computed: one of `PRODUCTS`. None of others, and where nobody
+    watches. A bias would be summed with it.
+    """
+    watch = watching()
+    if watch is None or bias is not None or COMPUTING.on or not _is_large(x):
+        return None
+    found = product(watch, function, x, matrix)
+    return None if found is None else lazy_tensor(found)
+
+
 def _is_worth_it(x) -> bool:
+    return _is_large(x) and not (x.is_leaf and x.requires_grad)  # an optimiser may write to it
+
+
+def _is_large(x) -> bool:
     return (
         type(x) in PLAIN
         and x.numel() >= LEAST
@@ -246,14 +273,8 @@ def _is_worth_it(x) -> bool:
         and x.is_cpu
         and x.dtype in FLOATING
         and x.is_contiguous()
-        and not (x.is_leaf and x.requires_grad)  # an optimiser may write to it
         and transformed() is None
     )
-
-
-def _recipe_of(rows: Rows, x: Tensor) -> Pointwise:
-    features = tuple(x.shape[1:])
-    return Pointwise(rows, x.shape, x.dtype, (x,), (version(x),), BARE, (EDGE,), (features,), features)
 
 
 def _any(recipe: Recipe) -> bool:

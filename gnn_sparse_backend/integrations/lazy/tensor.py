@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.utils._pytree import tree_map_only
 
-from .recipes import Recipe
+from .recipes import Recipe, computed
 
 _make_wrapper = Tensor._make_wrapper_subclass
 
@@ -150,11 +150,9 @@ class _History(Function):
         recipe.check_unmodified()
         again = torch.is_grad_enabled()
         with torch.enable_grad():
-            operands = (
-                recipe.operands
-                if again
-                else tuple(x.detach().requires_grad_(wanted) for x, wanted in zip(recipe.operands, needed))
-            )
+            operands = tuple(map(computed, recipe.operands))
+            if not again:
+                operands = tuple(x.detach().requires_grad_(wanted) for x, wanted in zip(operands, needed))
             value = recipe.on(operands).value("the gradient of a message that was used below autograd")
             wanted = [x for x, one in zip(operands, needed) if one]
             grads = iter(torch.autograd.grad(value, wanted, grad, create_graph=again, allow_unused=True))
@@ -191,11 +189,11 @@ _WATCHERS = frozenset([Tensor.register_hook, Tensor.retain_grad])
 
 _ALLOCATORS = frozenset([Tensor.new_zeros, Tensor.new_ones, Tensor.new_empty, Tensor.new_full])
 
-_METHODS = "size dim numel nelement ndimension is_floating_point is_complex get_device __len__".split()
+_METHODS = "size dim numel nelement ndimension is_floating_point is_complex is_inference get_device __len__".split()
 _FUNCTIONS = "is_floating_point is_complex numel".split()
 _ATTRIBUTES = (
     "shape ndim dtype device layout requires_grad "
-    "is_cuda is_cpu is_meta is_sparse is_quantized is_mkldnn is_nested is_mps is_xpu"
+    "is_cuda is_cpu is_meta is_sparse is_quantized is_mkldnn is_nested is_mps is_xpu _version"
 ).split()
 _METADATA = frozenset(
     [

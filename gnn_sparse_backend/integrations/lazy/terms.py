@@ -64,6 +64,10 @@ class Term:
             found = _made.keep(key, term(Message(op, parts[::-1] if flipped else parts)))
         return found
 
+    def linear_in(self, number: int) -> bool:
+        """Whether this is an operand times, or over, what does not depend on it."""
+        return _degree(self.message, number) == 1
+
     def compute(self, operands: Sequence[Tensor]) -> Tensor:
         """The message of operands that are given per edge, by PyTorch's own operators in the order of the user's."""
         return _compute(self.message, operands)
@@ -81,6 +85,18 @@ def _compute(message: Message, operands: Sequence[Tensor]) -> Tensor:
     if message.op == "arg":
         return operands[message.parts[0]]
     return _TORCH[message.op](*(_compute(p, operands) if isinstance(p, Message) else p for p in message.parts))
+
+
+def _degree(message: Message, number: int) -> int:
+    """0 of what does not depend on an operand, 1 of what is proportional to it, 2 of all else."""
+    if message.op == "arg":
+        return int(message.parts[0] == number)
+    degrees = [_degree(part, number) for part in message.parts if isinstance(part, Message)]
+    if message.op == "mul":
+        return min(sum(degrees), 2)
+    if message.op == "neg" or (message.op == "div" and not degrees[1]):
+        return degrees[0]
+    return 2 if any(degrees) else 0
 
 
 def _steps(message: Message) -> Iterator[str]:

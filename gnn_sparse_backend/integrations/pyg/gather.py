@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_geometric.index import Index
 
 from ..core.refusal import Refusal
-from ..lazy import gather, gather_now, refuse
+from ..lazy import LazyTensor, gather, gather_now, materialise, of_rows, refuse, scaled_at
 from .host import HOST, PROPAGATE, IndexEnd
 from .layers import has_hooks
 
@@ -20,10 +20,12 @@ def lazy_gather(original):
     """``MessagePassing._index_select_safe`` that returns a ``LazyTensor`` where the message may be fused.
 
     Where somebody looks at every message (hooks, explainers), or nodes are not the first dimension, it gathers at once.
+    Features that were mapped, or scaled, are gathered as they were.
     """
 
     def _index_select_safe(self, src: Tensor, index: Tensor):
-        if (refusal := refuse(src)) is not None:
+        waits = type(src) is LazyTensor and of_rows(src)
+        if not waits and (refusal := refuse(src)) is not None:
             return refusal
         plain, dim = plain_index(index), self.node_dim
         if plain is None or plain.device != src.device:
@@ -33,10 +35,11 @@ def lazy_gather(original):
         dim %= src.dim()
         end = IndexEnd(plain, src.shape[dim], lambda x: original(self, x, index))
         if dim == 0 and not self._explain and not has_hooks(self) and not _is_watched(self.aggr_module):
-            return gather(HOST, end, src), None
-        return gather_now(HOST, end, src, dim), "gather"
+            found = scaled_at(src, HOST, end) if waits else None
+            return gather(HOST, end, materialise(src, PROPAGATE)) if found is None else found, None
+        return gather_now(HOST, end, materialise(src, PROPAGATE), dim), "gather"
 
-    return HOST.admit(original, PROPAGATE, _index_select_safe)
+    return HOST.admit(original, PROPAGATE, _index_select_safe, entering=False)
 
 
 def plain_index(index) -> Tensor | None:

@@ -9,7 +9,7 @@ from torch.compiler import is_dynamo_compiling
 from ...compiler.cache.bounded import kept
 from ...ops.grouped.half_products import half_product
 from ..core.refusal import PASS, Refusal
-from ..lazy import transformed
+from ..lazy import LINEAR, mapped, transformed
 from .random import PLAIN
 
 LEAST = 1 << 14
@@ -28,6 +28,8 @@ def linear(input, weight, bias=None):
     """In the place of ``F.linear``."""
     if isinstance(found := _multiplied_in(input, weight, bias), Refusal):
         return found
+    if (waits := mapped(LINEAR, input, weight, bias)) is not None:
+        return waits, None
     if weight.dim() != 2 or not input.dim() or input.shape[-1] != weight.shape[1]:
         return PASS
     if bias is not None and bias.shape != weight.shape[:1]:
@@ -43,6 +45,8 @@ def matmul(input, other, *, out=None):
         return PASS
     if isinstance(found := _multiplied_in(input, other), Refusal):
         return found
+    if (waits := mapped(torch.matmul, input, other)) is not None:
+        return waits, None
     if not input.dim() == other.dim() == 2 or input.shape[1] != other.shape[0]:
         return PASS
     return half_product(None, (input.to(found), other.to(found), None)), "matmul"

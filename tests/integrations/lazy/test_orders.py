@@ -27,8 +27,8 @@ def asked(monkeypatch):
     """What was asked of the rule, and what it said."""
     found = []
 
-    def asking(*sizes):
-        found.append((sizes, said := rule(*sizes)))
+    def asking(*sizes, needed):
+        found.append((sizes, said := rule(*sizes, needed=needed)))
         return said
 
     rule = orders.maps_first

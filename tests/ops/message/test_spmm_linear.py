@@ -71,7 +71,7 @@ def test_gradients(shape):
 def test_explain():
     graph = graph_of((30, 30))
     found = gsb.explain(graph, features=(16, 3), op="linear")
-    assert found.order == "A (X W)" and "* A (X W)" in str(found) and "30 x 30 with 200 edges" in str(found)
+    assert found.order == "A (X W)" and "X and W" in str(found) and "30 x 30 with 200 edges" in str(found)
     assert gsb.explain(graph, features=(3, 16), op="linear_mean").order == "(A X) W"
 
 

@@ -8,7 +8,7 @@ from torch.nn.functional import linear
 from ....structures.graph import Graph
 from ...core.operands import check_dense, check_device, check_features, check_graph, check_rows, common_type
 from ..checks import check_choice
-from ..linear_order import maps_first
+from ..linear_order import maps_first, needed_gradients
 from .spmm import spmm
 
 REDUCES = ("sum", "mean")
@@ -26,7 +26,8 @@ def spmm_linear(
     """``linear(spmm(graph, x, weight, reduce), matrix, bias)``, whose two products are made in the cheaper order.
 
     ``(A X) W`` aggregates ``F_in`` features and multiplies a row for every destination, ``A (X W)`` aggregates
-    ``F_out`` features and multiplies a row for every source. The gradients go in the same order.
+    ``F_out`` features and multiplies a row for every source. The gradients go in the same order, and those that are
+    needed count.
     ``gsb.explain(graph, "linear", (F_in, F_out))`` says which it is and what either costs.
 
     Args:
@@ -63,7 +64,8 @@ def spmm_linear(
     x, matrix, *rest = common_type("spmm_linear", tuple(given), *given.values())
     if bias is not None:
         (bias,) = rest
-    if maps_first(*graph.shape, graph.num_edges, x.shape[1], matrix.shape[0], x.itemsize):
+    needed = needed_gradients(x, matrix, weight)
+    if maps_first(*graph.shape, graph.num_edges, x.shape[1], matrix.shape[0], x.itemsize, needed=needed):
         out = spmm(graph, linear(x, matrix), weight, reduce)
         return out if bias is None else out + bias
     return linear(spmm(graph, x, weight, reduce), matrix, bias)
