@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, is_autocast_enabled
 from torch.nn import functional
 
-from ...ops.message.linear_order import maps_first, needed_gradients
+from ...ops.message.linear_order import maps_first
 from .ends import End
 from .handlers import keep
-from .products import LINEAR, known_size
+from .products import LINEAR, known_size, needed_by
 from .recipes import PLAIN, Pointwise, Recipe
 from .reductions import total
 from .rows import mapped as product_of
@@ -64,7 +64,7 @@ class Reduced(Recipe):
         at = next(number for number, dims in enumerate(message.dims) if dims == message.inner)
         x, end = message.operands[at], message.places[at]
         sizes = [known_size(size) for size in (self.rows.size, end.size, end.count)]
-        needed = needed_gradients(x, matrix, *message.operands[:at], *message.operands[at + 1 :])
+        needed = needed_by(x, matrix, *message.operands[:at], *message.operands[at + 1 :])
         if None in sizes or not maps_first(*sizes, *matrix.shape[::-1], x.dtype.itemsize, needed=needed):
             return None
         self.check_unmodified()

@@ -16,7 +16,7 @@ from torch import SymInt, Tensor
 from torch.nn import Parameter, functional
 from torch.utils.weak import WeakIdKeyDictionary
 
-from ...ops.message.linear_order import needed_gradients, sums_first
+from ...ops.message.linear_order import Needed, needed_gradients, sums_first
 from .ends import End, Host
 from .modes import mode
 from .recipes import PLAIN, Pointwise, Recipe, version
@@ -38,7 +38,9 @@ class Product(Recipe):
     __slots__ = ("autocast", "chosen", "function")
     of_edges = False
 
-    def __init__(self, host: Host, shape: torch.Size, dtype: torch.dtype, function: Callable, x: Tensor, matrix: Tensor):
+    def __init__(
+        self, host: Host, shape: torch.Size, dtype: torch.dtype, function: Callable, x: Tensor, matrix: Tensor
+    ):
         super().__init__(host, shape, dtype, (x, matrix), (version(x), version(matrix)))
         self.function, self.autocast, self.chosen = function, _autocast(), False
 
@@ -108,7 +110,7 @@ def mapped_last(message: Pointwise, rows: End) -> tuple[Pointwise, Product] | No
         return None
     x, matrix = lazy.operands
     sizes = [known_size(size) for size in (rows.size, end.size, end.count)]
-    needed = needed_gradients(x, matrix, *others)
+    needed = needed_by(x, matrix, *others)
     if None in sizes or not sums_first(*sizes, x.shape[1], width, message.dtype.itemsize, needed=needed):
         lazy.chosen = True
         return None
@@ -117,6 +119,11 @@ def mapped_last(message: Pointwise, rows: End) -> tuple[Pointwise, Product] | No
     operands, dims = list(message.operands), list(message.dims)
     operands[at], dims[at] = x, tuple(x.shape[1:])
     return message.viewed(torch.Size((end.count, *dims[at])), tuple(dims)).on(tuple(operands)), lazy
+
+
+def needed_by(x: Tensor, matrix: Tensor, *weights: Tensor) -> Needed:
+    """The gradients that are needed of these, which may be those of a compiled program."""
+    return needed_gradients(*(getattr(each, "known", each) for each in (x, matrix, *weights)))
 
 
 def known_size(size: int | SymInt) -> int | None:

@@ -23,8 +23,8 @@ EDGE, ALL, SCALAR = "edge", "all", "scalar"
 """Places of operands beside the ends: a row per edge, the same for all edges, a number of the user's program."""
 
 PLAIN: set[type] = {Tensor, Parameter}
-"""Types of operands: tensors, and what stands for one in the place of it. Beside these a message of rows that were mapped
-has a lazy tensor for operand (``products.py``)."""
+"""Types of operands: tensors, and what stands for one in the place of it. Beside these, a message of rows that were
+mapped has a lazy tensor for operand (``products.py``)."""
 
 _SUM_OF_EDGES = message_op("x0", ("edge",), "sum")
 
@@ -63,6 +63,11 @@ class Recipe:
     def of_edges(self) -> bool:
         """Whether there is a row for each edge of a graph: an operator may take it in."""
         return self.host.of_edges
+
+    @property
+    def sources(self) -> list[Tensor]:
+        """The operands, and in the place of a product that waits those of it."""
+        return [y for x in self.operands for y in ((x,) if type(x) in PLAIN else x._recipe.operands)]
 
     def settled(self) -> Tensor | None:
         """The tensor if it has been computed, or that which this is a view of."""

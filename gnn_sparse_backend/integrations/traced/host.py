@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from torch.fx import Node
+
 from ...ops.core.traced import Traced
 from ..core.refusal import Refusal
-from ..lazy import End, Host
+from ..lazy import End, Host, lazy_tensor
+from ..lazy.products import Product
 from .edges import EDGES
-from .matching import Index, known_tensor
+from .matching import Index, changes_mode, known_tensor, linear_of, name_of
 from .pointers import Pointers
 from .segments import SEGMENTS
 from .symbols import Tape
@@ -67,3 +72,33 @@ class TracedHost(Host):
         at = next(i for i, each in enumerate(node.args) if each == self.name and node.args[i + 1] == "")
         node.update_arg(at + 1, operator)
         return operator
+
+
+class NodeHost(TracedHost):
+    """Of what a node of the program computes, should it be wanted."""
+
+    def __init__(self, host: TracedHost, node: Node):
+        super().__init__(host.name, host.tape)
+        self.node = node
+
+    def compute(self, recipe, reason: str):
+        return self.tape.symbol(self.node)
+
+
+def gathered_of(host: TracedHost, node: Node, reader: Node, lasts: Callable[[Node, Node], bool], followed: set[Node]):
+    """The features of a node that ``reader`` gathers: a linear map that nobody else reads waits, and is followed.
+
+    lasts: (what is read, node) to whether nobody writes to it from there on.
+    """
+    found, known = linear_of(node), host.tape.symbol(node)
+    readers = {each for each in node.users if name_of(each) not in ("size", "dim")}
+    if found is None or readers != {reader} or not all(lasts(x, node) for x in (found.x, found.matrix, node)):
+        return known
+    between = node.next
+    while between is not reader:
+        if changes_mode(between):
+            return known
+        between = between.next
+    followed.add(node)
+    x, matrix = host.tape.symbol(found.x), host.tape.symbol(found.matrix)
+    return lazy_tensor(Product(NodeHost(host, node), known.shape, known.dtype, found.function, x, matrix))

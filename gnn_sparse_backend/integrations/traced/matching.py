@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -11,6 +12,7 @@ from torch.fx import Node
 from torch.nn import functional
 
 from ...structures.checks import FLOATING
+from ..lazy import LINEAR
 from .symbols import KNOWN
 
 DIVISIONS = frozenset(("truediv", "div", "true_divide", "divide"))
@@ -45,6 +47,14 @@ class Scatter(NamedTuple):
     replaces: bool
     within: bool
     dim: int
+
+
+class Linear(NamedTuple):
+    """``function(x, matrix)``, of `lazy.products.PRODUCTS`."""
+
+    function: Callable
+    x: Node
+    matrix: Node
 
 
 class Dropout(NamedTuple):
@@ -196,6 +206,21 @@ def rectified_of(node: Node) -> Node | None:
     """What a node that one other node wants is max(x, 0) of."""
     once = name_of(node) == "relu" and len(node.users) == 1 and len(node.args) == 1 and not node.kwargs.get("inplace")
     return node.args[0] if once else None
+
+
+def linear_of(node: Node) -> Linear | None:
+    """The linear map of rows, without a bias, that a node is."""
+    if name_of(node) == "linear":
+        x, matrix, bias = arguments(node, "input", "weight", "bias")
+        function = LINEAR
+    elif name_of(node) in ("matmul", "mm", "__matmul__"):
+        (x, matrix), bias, function = arguments(node, "input", "mat2"), None, torch.matmul
+    else:
+        return None
+    of, by = known_tensor(x), known_tensor(matrix)
+    if of is None or by is None or bias is not None or not of.dim() == by.dim() == 2:
+        return None
+    return Linear(function, x, matrix) if of.dtype is by.dtype is known_tensor(node).dtype else None
 
 
 def memory_of(node: Node):

@@ -31,7 +31,7 @@ from ..lazy.stages import Score
 from ..lazy.tensor import HANDLERS
 from .dropouts import COUNTED
 from .edges import IN_DEGREES
-from .host import IndexEnd, SegmentsEnd, TracedHost
+from .host import IndexEnd, SegmentsEnd, TracedHost, gathered_of
 from .matching import (
     WHOLE,
     Dropout,
@@ -148,6 +148,7 @@ class _Walk:
             if found.dim:
                 self._gather_along(node, found)
             elif self._lasts(found.x, node) and self._lasts(found.index.node, node):
+                x = gathered_of(self.host, found.x, node, self._lasts, self.followed)
                 self._is(node, gather(self.host, IndexEnd(found.index, x.shape[0], found.wraps), x))
             if node in self.lazy:
                 self.gathers[node] = self.lazy[node]._recipe
@@ -377,7 +378,7 @@ class _Walk:
         memories = {memory_of(each) for each in written} - {None}
         for node, lazy in list(self.lazy.items()):
             recipe = lazy._recipe
-            read = [x.node for x in recipe.operands if isinstance(x, Symbol)]
+            read = [x.node for x in recipe.sources if isinstance(x, Symbol)]
             read += [end.index.node for end in recipe.ends()]
             if memories.intersection(map(memory_of, (node, *read))):
                 del self.lazy[node]

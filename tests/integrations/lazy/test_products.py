@@ -264,7 +264,9 @@ def test_gradients_of_gradients(always, weighted):
 
         given = pair.features(2, nodes=8), layer.matrix, weight
         assert torch.autograd.gradcheck(lambda x, m, w: layer(x, index, w), given) if weighted else True
-        assert torch.autograd.gradgradcheck(lambda x, m, w: layer(x, index, w if weighted else None), given[:1] + given[1:])
+        assert torch.autograd.gradgradcheck(
+            lambda x, m, w: layer(x, index, w if weighted else None), given[:1] + given[1:]
+        )
 
 
 class BelowAutograd(torch.autograd.Function):

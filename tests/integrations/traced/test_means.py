@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from torch.nn import functional
 
-from gnn_sparse_backend.integrations.lazy import orders
+import gnn_sparse_backend as gsb
+from gnn_sparse_backend.integrations.lazy import orders, products
 from tests.integrations.traced.programs import EDGES, NODES, check, edges, expanded, features, into
+
+GIVEN = features(NODES, 16, seed=5)
 
 
 def test_degrees_and_means():
@@ -82,3 +86,76 @@ def test_a_linear_map_goes_where_it_costs_less(reduce, wide_out, weighted, monke
     )
     found = check(program, *operands, edges())
     assert found == {f"{'mul' if weighted else 'copy'}.{reduce}": 1} and ran == [(min(wide_out, 16),)]
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What the rule for maps that come first said, of these gradients."""
+    found, rule = [], products.sums_first
+
+    def asking(*sizes, needed):
+        found.append((said := rule(*sizes, needed=needed), tuple(needed)))
+        return said
+
+    monkeypatch.setattr(products, "sums_first", asking)
+    return found
+
+
+BY = {
+    "linear": lambda x, matrix: functional.linear(x, matrix.t()),
+    "matmul": torch.matmul,
+    "mm": torch.mm,
+    "@": lambda x, matrix: x @ matrix,
+}
+
+
+@pytest.mark.parametrize("by", BY)
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+@pytest.mark.parametrize("wide", [2, 64])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_linear_map_before_the_gather(by, reduce, wide, weighted, asked):
+    def program(x, w, matrix, index):
+        m = BY[by](x, matrix).index_select(0, index[0])
+        m = m * w if weighted else m
+        return into(m, NODES).scatter_reduce_(0, expanded(index[1], m), m, reduce, include_self=False) + 1.0
+
+    operands = features(NODES, 16), features(EDGES, 1, seed=4), features(16, wide, seed=2), edges()
+    assert check(program, *operands) == {f"{'mul' if weighted else 'copy'}.{reduce}": 1}
+    assert asked == [(wide == 64, (True, True, weighted))]
+
+
+def test_of_features_without_a_gradient(asked):
+    def program(matrix, index):
+        m = (GIVEN @ matrix).index_select(0, index[0])
+        return into(m, NODES).scatter_add_(0, expanded(index[1], m), m)
+
+    assert check(program, features(16, 16), edges()) == {"copy.sum": 1}
+    assert asked == [(True, (False, True, False))]
+
+
+@pytest.mark.parametrize("use", ["root", "bias", "view", "written", "max", "gather"])
+def test_a_map_that_something_else_becomes_of_stays(use, asked):
+    def program(x, matrix, index):
+        x = x + 0.0
+        h = x @ matrix
+        if use == "bias":
+            h = functional.linear(x, matrix.t(), matrix[0])
+        if use == "written":
+            x.mul_(2.0)
+            x = x.detach()
+        if use == "view":
+            h = h.view(-1, 4, 16).transpose(1, 2).reshape(-1, 64)
+        m = h.index_select(0, index[0])
+        if use == "gather":
+            return m
+        out = into(m, NODES).scatter_reduce_(0, expanded(index[1], m), m, "amax" if use == "max" else "sum")
+        return out + h if use == "root" else out + x.sum()
+
+    if use == "written":  # PyTorch itself has no gradient of it
+        x, matrix, index = features(NODES, 16), features(16, 64), edges()
+        with torch.no_grad():
+            found = gsb.compile(program, backend="aot_eager")(x, matrix, index)
+            torch.testing.assert_close(found, program(x, matrix, index))
+    else:
+        check(program, features(NODES, 16), features(16, 64, seed=2), edges())
+    assert asked == []
