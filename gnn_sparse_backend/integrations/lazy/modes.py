@@ -25,6 +25,16 @@ class _Computing(threading.local):
 COMPUTING = _Computing()
 
 
+@contextlib.contextmanager
+def computing():
+    """What runs inside computes what was lazy."""
+    before, COMPUTING.on = COMPUTING.on, True
+    try:
+        yield
+    finally:
+        COMPUTING.on = before
+
+
 def transformed() -> Refusal | None:
     """What makes the current operations more than plain eager execution, or None."""
     if torch.compiler.is_compiling():  # asked first: what traces a program goes no further

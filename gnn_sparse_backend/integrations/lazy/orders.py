@@ -17,6 +17,7 @@ from torch.nn import functional
 from ...ops.message.linear_order import maps_first
 from .ends import End
 from .handlers import keep
+from .modes import computing
 from .products import LINEAR, known_size, needed_by
 from .recipes import PLAIN, Pointwise, Recipe
 from .reductions import total
@@ -68,7 +69,8 @@ class Reduced(Recipe):
         if None in sizes or not maps_first(*sizes, *matrix.shape[::-1], x.dtype.itemsize, needed=needed):
             return None
         self.check_unmodified()
-        mapped = functional.linear(x, matrix)
+        with computing():
+            mapped = functional.linear(x, matrix)
         operands, dims = list(message.operands), list(message.dims)
         operands[at], dims[at] = mapped, tuple(mapped.shape[1:])
         # under autocast the map gives another type, and its result is of that

@@ -10,6 +10,7 @@ too: a matrix whose product was looked at has no other that waits.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch
 from torch import SymInt, Tensor
@@ -18,7 +19,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from ...ops.message.linear_order import Needed, needed_gradients, sums_first
 from .ends import End, Host
-from .modes import mode
+from .modes import computing, mode
 from .recipes import PLAIN, Pointwise, Recipe, version
 
 LINEAR = torch._C._nn.linear  # what ``F.linear`` is where nobody has replaced it
@@ -56,10 +57,9 @@ class Product(Recipe):
         """The same map of other rows."""
         # looked up now: what the package puts in their place where it is faster
         function, matrix = functional.linear if self.function is LINEAR else torch.matmul, self.operands[1]
-        if self.autocast == _autocast():
-            return function(rows, matrix)
         enabled, dtype = self.autocast
-        with torch.autocast("cpu", dtype, enabled):
+        types = nullcontext() if self.autocast == _autocast() else torch.autocast("cpu", dtype, enabled)
+        with computing(), types:
             return function(rows, matrix)
 
     def reference(self):

@@ -16,7 +16,7 @@ from ...runtime import devices
 from ...structures.checks import FLOATING
 from ..core.refusal import Refusal
 from .ends import End, Host, loops
-from .modes import COMPUTING, mode, restored
+from .modes import computing, mode, restored
 from .terms import BARE, Term
 
 EDGE, ALL, SCALAR = "edge", "all", "scalar"
@@ -113,11 +113,8 @@ class Recipe:
         if self.base is not None:
             recipe, view = self.base
             return view(recipe.value(reason))
-        before, COMPUTING.on = COMPUTING.on, True
-        try:
+        with computing():
             return self.host.compute(self, reason)
-        finally:
-            COMPUTING.on = before
 
     def ends(self) -> tuple[End, ...]:
         """The distinct ends that operands stand at."""
