@@ -3,8 +3,10 @@
 A layer that maps its features first and then sums those of neighbours, alone or each times a number, has asked for
 ``A (X W)``. Inside ``watched`` the product waits: if the sum before it costs less by the rule of
 `ops.message.linear_order`, X is summed, and the sum mapped. Whoever looks at the product, or does anything else with
-it, has it computed as it was asked for. What is done with the product of a matrix is done with it at the next call
-too: a matrix whose product was looked at has no other that waits.
+it, has it computed as it was asked for.
+
+To wait takes some 50 us. What becomes of a product is what became of that of the same matrix before, as a rule: one
+that was looked at is the last of its matrix that waits, and one that went first is for as many rows.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ LINEAR = torch._C._nn.linear  # what ``F.linear`` is where nobody has replaced i
 PRODUCTS = frozenset((LINEAR, torch.matmul, torch.mm, Tensor.matmul, Tensor.mm, Tensor.__matmul__))
 """Functions of rows and of a matrix, of which that of a linear map has the features of the result first."""
 
-_looked_at: WeakIdKeyDictionary = WeakIdKeyDictionary()
+ALWAYS = ()
+_go_first: WeakIdKeyDictionary = WeakIdKeyDictionary()
+"""Of matrices, the `_case` in which their product was computed before a sum at last; `ALWAYS` where it was looked at."""
 
 
 class Product(Recipe):
@@ -63,9 +67,10 @@ class Product(Recipe):
             return function(rows, matrix)
 
     def reference(self):
-        if not self.chosen and type(matrix := _whole(self.operands[1])) in PLAIN:
-            _looked_at[matrix] = True
-        return self.of(self.operands[0])
+        x, matrix = self.operands
+        if type(whole := _whole(matrix)) in PLAIN:
+            _go_first[whole] = _case(x) if self.chosen else ALWAYS
+        return self.of(x)
 
 
 def product(host: Host, function: Callable, x: Tensor, matrix) -> Product | None:
@@ -78,7 +83,7 @@ def product(host: Host, function: Callable, x: Tensor, matrix) -> Product | None
     whole = _whole(matrix)
     lasts = whole.is_leaf and (whole.requires_grad or type(whole) is Parameter)
     wide_out, wide_in = widths(function, matrix)
-    if not lasts or whole in _looked_at or wide_in != x.shape[1] or not wide_out:
+    if not lasts or wide_in != x.shape[1] or not wide_out or _go_first.get(whole) in (ALWAYS, _case(x)):
         return None
     enabled, dtype = _autocast()
     types = {x.dtype, matrix.dtype}
@@ -129,6 +134,11 @@ def needed_by(x: Tensor, matrix: Tensor, *weights: Tensor) -> Needed:
 def known_size(size: int | SymInt) -> int | None:
     """A size; of one that a compiled program leaves open, that which the program was first compiled for, if any."""
     return size.node.hint if isinstance(size, SymInt) else size
+
+
+def _case(x: Tensor) -> tuple:
+    """What the rule looks at of the rows of a product, the graph apart."""
+    return x.shape[0], torch.is_grad_enabled(), x.requires_grad
 
 
 def _whole(matrix: Tensor) -> Tensor:

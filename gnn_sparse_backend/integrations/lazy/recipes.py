@@ -313,6 +313,9 @@ def computed(x: Tensor) -> Tensor:
 
 def version(tensor: Tensor) -> int | None:
     """The version counter, where there is one."""
+    waiting = None if type(tensor) in PLAIN else getattr(tensor, "_recipe", None)
+    if waiting is not None:  # as of the tensor that it will be
+        return None if waiting.mode[1] else 0
     return None if tensor.is_inference() else tensor._version
 
 

@@ -147,18 +147,24 @@ class _Watching(TorchFunctionMode):
         self.rows = rows
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        if not COMPUTING.on:
-            if _writes(func) or (kwargs and kwargs.get("out") is not None):
-                self.rows.settle(_any)
-            elif not kwargs and len(args) == 2 and (operation := OPERATIONS.get(func)) is not None:
-                op, reflected = operation
-                found = _started(self.rows, op, *(args[::-1] if reflected else args))
-                if found is not None:
-                    return found
-            elif func in PRODUCTS and not (kwargs and any(each is not None for each in kwargs.values())):
-                if (found := mapped(func, *args)) is not None:
-                    return found
-        return func(*args, **(kwargs or {}))
+        kind = _kind(func)  # most of what a layer calls asks for a shape or a type
+        if (kind or kwargs) and not COMPUTING.on:
+            found = self.seen(kind, func, args, kwargs or {})
+            if found is not None:
+                return found
+        return func(*args, **kwargs) if kwargs else func(*args)
+
+    def seen(self, kind: str, func: Callable, args: tuple, kwargs: dict) -> LazyTensor | None:
+        """The result of a function, lazy; None where PyTorch is to run it."""
+        if kind == "writes" or kwargs.get("out") is not None:
+            self.rows.settle(_any)
+        elif len(args) > 1 and all(each is None for each in kwargs.values()):
+            if kind == "product":
+                return mapped(func, *args)
+            if kind == "arithmetic" and len(args) == 2:
+                op, reflected = OPERATIONS[func]
+                return _started(self.rows, op, *(args[::-1] if reflected else args))
+        return None
 
 
 class _OfThread(threading.local):
@@ -233,6 +239,13 @@ _IN_PLACE = frozenset(f"__i{op}__" for op in "add sub mul truediv floordiv mod p
 
 
 @kept
+def _kind(func: Callable) -> str:
+    """What is watched of a function of PyTorch; "" of most."""
+    if _writes(func):
+        return "writes"
+    return "product" if func in PRODUCTS else "arithmetic" if func in OPERATIONS else ""
+
+
 def _writes(func: Callable) -> bool:
     """Whether a function of PyTorch writes to one of its arguments, by its name."""
     name = getattr(func, "__name__", "")

@@ -63,6 +63,10 @@ class LazyTensor(Tensor):
     def dtype(self):
         return self._recipe.dtype
 
+    @property
+    def device(self):
+        return self._recipe.device
+
     def size(self, dim=None):
         shape = self._recipe.shape
         return shape if dim is None else shape[dim]
@@ -189,11 +193,11 @@ _WATCHERS = frozenset([Tensor.register_hook, Tensor.retain_grad])
 
 _ALLOCATORS = frozenset([Tensor.new_zeros, Tensor.new_ones, Tensor.new_empty, Tensor.new_full])
 
-_METHODS = "size dim numel nelement ndimension is_floating_point is_complex is_inference get_device __len__".split()
+_METHODS = "size dim numel nelement ndimension is_floating_point is_complex get_device __len__".split()
 _FUNCTIONS = "is_floating_point is_complex numel".split()
 _ATTRIBUTES = (
     "shape ndim dtype device layout requires_grad "
-    "is_cuda is_cpu is_meta is_sparse is_quantized is_mkldnn is_nested is_mps is_xpu _version"
+    "is_cuda is_cpu is_meta is_sparse is_quantized is_mkldnn is_nested is_mps is_xpu"
 ).split()
 _METADATA = frozenset(
     [

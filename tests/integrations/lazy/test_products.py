@@ -189,11 +189,16 @@ def test_what_was_looked_at_does_not_wait_again(asked):
     assert len(asked) == 1
 
 
-def test_what_goes_first_by_the_rule_waits_again(asked):
-    layer = Layer(NARROWING)
+def test_what_goes_first_by_the_rule_waits_for_other_rows_and_gradients(asked):
+    layer, index = Layer(NARROWING), pair.edges("large")
     for _ in range(3):
-        pair.check_pair(layer, pair.features(32), pair.edges("large"))
-    assert said(asked) == [False] * 3
+        pair.check_pair(layer, pair.features(32), index)
+    assert said(asked) == [False]
+    pair.check_pair(layer, pair.features(32).detach(), index)
+    with torch.no_grad(), gsb.enabled("pyg"):
+        layer(pair.features(32), index)
+        layer(pair.features(32, nodes=pair.NODES + 1), index)
+    assert said(asked) == [False] * 4
 
 
 def test_the_product_is_computed_once(monkeypatch):
