@@ -30,7 +30,7 @@ PRODUCTS = frozenset((LINEAR, torch.matmul, torch.mm, Tensor.matmul, Tensor.mm, 
 
 ALWAYS = ()
 _go_first: WeakIdKeyDictionary = WeakIdKeyDictionary()
-"""Of matrices, the `_case` in which their product was computed before a sum at last; `ALWAYS` where it was looked at."""
+"""Of matrices, the `_case` in which their product went before a sum at last; `ALWAYS` where it was looked at."""
 
 
 class Product(Recipe):

@@ -50,7 +50,6 @@ FILLED = {
     ("integrations.core.registry", "_registered"): "frameworks",
     ("integrations.lazy.handlers", "OPERATIONS"): "functions of PyTorch",
     ("integrations.traced.doors", "_installed"): "two settings of Inductor",
-    ("integrations.lazy.products", "_go_first"): "matrices of layers that live, held weakly",
     ("integrations.lazy.tensor", "HANDLERS"): "functions of PyTorch",
     ("integrations.pyg", "_replaced"): "functions of PyG",
     ("integrations.traced.doors", "_names"): "frameworks",
