@@ -174,6 +174,30 @@ def test_whatever_becomes_of_it(always, use, aggr):
         pair.check_pair(layer, pair.features(4), pair.edges())
 
 
+MESSAGES = {
+    "a unit": lambda x_j, x_i, w: x_j.relu(),
+    "a sum": lambda x_j, x_i, w: x_j + w,
+    "a product of two": lambda x_j, x_i, w: x_j * x_i,
+    "a quotient of two": lambda x_j, x_i, w: w / (1 + x_j * x_j),
+    "a difference": lambda x_j, x_i, w: x_i - x_j,
+    "the other end": lambda x_j, x_i, w: x_i * w,
+    "a row of weights": lambda x_j, x_i, w: x_j * w * torch.arange(32).double(),
+    "a score": lambda x_j, x_i, w: (x_j * x_i).sum(-1, keepdim=True) * x_j,
+    "negative": lambda x_j, x_i, w: -(w * x_j) / 3.0,
+}
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+@pytest.mark.parametrize("aggr", ["sum", "mean"])
+def test_messages(always, message, aggr):
+    class Messages(Layer):
+        def message(self, x_j, x_i, weight):
+            return MESSAGES[message](x_j, x_i, weight.view(-1, 1))
+
+    weight = torch.rand(90, dtype=torch.float64, requires_grad=True)
+    pair.check_pair(Messages(WIDENING, aggr), pair.features(4), pair.edges(), weight)
+
+
 def test_scaled_rows_are_mapped_behind_their_sum(asked):
     scale = torch.rand(pair.NODES, 1).double()
     layer = Layer(WIDENING, of=lambda mapped: mapped * scale)
