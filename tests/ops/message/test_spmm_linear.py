@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops.message.linear_order import maps_first
+from gnn_sparse_backend.ops.message.linear_order import NOTHING, Needed, maps_first, needed_gradients, sums_first
 
 SHAPES = {
     "narrower": ((30, 30), 16, 3),
@@ -57,6 +57,24 @@ def test_the_orders():
     assert not maps_first(*square, 128, 112, 4)
 
 
+def test_the_orders_with_gradients():
+    square, both, matrix = (70_000, 70_000, 850_000, 128, 128, 4), Needed(x=True, matrix=True), Needed(matrix=True)
+    for needed in (NOTHING, both):  # the order that is asked for stays
+        assert not maps_first(*square, needed=needed) and not sums_first(*square, needed=needed)
+    # without a gradient of the features A X is kept, and nothing aggregated on the way back
+    assert sums_first(*square, needed=matrix) and not maps_first(70_000, 70_000, 850_000, 128, 100, 4, needed=matrix)
+    assert maps_first(70_000, 70_000, 850_000, 128, 64, 4, needed=both)
+    assert sums_first(10_000, 40_000, 100_000, 128, 64, 4, needed=both)
+
+
+def test_the_gradients_that_are_needed():
+    x, matrix, weight = (torch.zeros(2, 2, requires_grad=wanted) for wanted in (False, True, True))
+    assert needed_gradients(x, matrix, None) == (False, True, False)
+    assert needed_gradients(matrix, x, weight) == (True, False, True)
+    with torch.no_grad():
+        assert needed_gradients(x, matrix, weight) == NOTHING
+
+
 @pytest.mark.parametrize("shape", ["narrower", "wider"])
 def test_gradients(shape):
     size, wide_in, wide_out = SHAPES[shape]
@@ -73,6 +91,9 @@ def test_explain():
     found = gsb.explain(graph, features=(16, 3), op="linear")
     assert found.order == "A (X W)" and "X and W" in str(found) and "30 x 30 with 200 edges" in str(found)
     assert gsb.explain(graph, features=(3, 16), op="linear_mean").order == "(A X) W"
+    with_gradients = gsb.explain(graph, features=(16, 3), op="linear", backward=True)
+    assert (found.gradients, with_gradients.gradients) == ("nothing", "X and W")
+    assert found.aggregated_first < with_gradients.aggregated_first and "W alone" in str(with_gradients)
 
 
 @pytest.mark.parametrize(
