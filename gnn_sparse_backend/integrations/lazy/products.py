@@ -16,6 +16,7 @@ from contextlib import nullcontext
 
 import torch
 from torch import SymInt, Tensor
+from torch.__future__ import get_swap_module_params_on_conversion
 from torch.nn import Parameter, functional
 from torch.utils.weak import WeakIdKeyDictionary
 
@@ -79,6 +80,8 @@ def product(host: Host, function: Callable, x: Tensor, matrix) -> Product | None
     Under checkpoints it had: what is computed again there must be what was computed at first.
     """
     if type(matrix) not in PLAIN or matrix.dim() != 2 or x.dim() != 2 or matrix.device != x.device or mode()[2]:
+        return None
+    if get_swap_module_params_on_conversion():  # parameters that are swapped must have no weak references
         return None
     whole = _whole(matrix)
     lasts = whole.is_leaf and (whole.requires_grad or type(whole) is Parameter)

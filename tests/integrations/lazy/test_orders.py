@@ -115,3 +115,12 @@ def test_a_sum_that_nobody_maps_is_an_ordinary_tensor():
     with gsb.enabled("pyg"):
         found = layer(pair.features(16, dtype=torch.float32), pair.edges())
     assert type(found) is torch.Tensor
+
+
+def test_a_map_goes_by_what_stands_in_the_place_of_pytorchs(monkeypatch):
+    layer, made = Layer(torch.randn(16, 2), "sum"), []
+    with gsb.enabled("pyg"), monkeypatch.context() as patched:
+        linear = torch.nn.functional.linear
+        patched.setattr(torch.nn.functional, "linear", lambda *given: made.append(len(given)) or linear(*given))
+        layer(pair.features(16, dtype=torch.float32), pair.edges())
+    assert made == [2]

@@ -235,6 +235,18 @@ def test_the_product_is_computed_once(monkeypatch):
     assert len(made) == 1
 
 
+def test_parameters_may_be_swapped(asked):
+    """PyTorch swaps none that has a weak reference."""
+    layer, before = Layer(WIDENING), torch.__future__.get_swap_module_params_on_conversion()
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        pair.check_pair(layer, pair.features(4), pair.edges())
+        layer.float()
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(before)
+    assert asked == []
+
+
 @pytest.mark.parametrize("matrix", [lambda m: m * 1.0, lambda m: m.detach()], ids=["computed", "detached"])
 def test_a_matrix_that_does_not_last_is_not_waited_for(asked, matrix):
     class Computed(Layer):
