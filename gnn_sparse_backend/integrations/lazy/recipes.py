@@ -308,7 +308,7 @@ class _Gather(Function):
 
 def computed(x: Tensor) -> Tensor:
     """An operand with its values: a product of rows that has waited with the message is made now."""
-    return x if type(x) in PLAIN else x._recipe.value("a message of it is computed")
+    return x if type(x) in PLAIN else x._recipe.value("")
 
 
 def version(tensor: Tensor) -> int | None:
