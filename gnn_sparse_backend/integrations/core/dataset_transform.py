@@ -44,3 +44,7 @@ class Reordering:
     def __init__(self, method: str = "rcm"):
         check_method(method)
         self.method = method
+
+    def __repr__(self) -> str:
+        """By this PyG tells whether a data set on the disk was made by the same ``pre_transform``."""
+        return f"{type(self).__name__}({self.method!r})"

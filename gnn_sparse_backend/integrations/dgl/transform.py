@@ -30,7 +30,7 @@ class Reorder(Reordering, BaseTransform):
     """A graph, of one or more types, with its nodes in the order of ``gsb.reorder``, and its edges by destination.
 
     The data of nodes and edges go along. ``ndata[dgl.NID]`` and ``edata[dgl.EID]`` are the numbers from before; where
-    the graph has them already, they go along.
+    the graph has them already, they go along. It may have the formats that it had before.
 
     Args:
         method: as of ``gsb.reorder``.
@@ -42,6 +42,8 @@ class Reorder(Reordering, BaseTransform):
         if g.is_block or g.batch_size != 1:
             kind = "a block" if g.is_block else f"a batch of {g.batch_size} graphs"
             raise TypeError(f"expected one whole graph, got {kind}; reorder graphs before sampling or batching")
+        formats = [each for some in g.formats().values() for each in some]
+        g = g.formats(["coo", "csr", "csc"])  # a list of edges, which not every format gives
         new = reorder(RelGraph.from_dgl(g), self.method)
         g = g.local_var()
         for kind in g.ntypes:
@@ -56,4 +58,4 @@ class Reorder(Reordering, BaseTransform):
             by_source = torch.argsort(source, stable=True)
             order = by_source[torch.argsort(destination[by_source], stable=True)]
             by_destination[kind] = order.to(g.idtype)
-        return dgl.edge_subgraph(g, by_destination, relabel_nodes=False, store_ids=False)
+        return dgl.edge_subgraph(g, by_destination, relabel_nodes=False, store_ids=False).formats(formats)

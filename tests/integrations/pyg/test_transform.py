@@ -1,9 +1,11 @@
 """``Reorder`` moves all that belongs to nodes and edges of PyG's data along, and a layer's results with them."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 from torch_geometric.nn import GraphConv
 from torch_geometric.transforms import ToSparseTensor
 
@@ -97,3 +99,19 @@ def test_what_it_refuses():
         Reorder().forward({})
     with pytest.raises(ValueError, match="got 'amd'"):
         Reorder("amd")
+
+
+class Kept(InMemoryDataset):
+    processed_file_names = ("data.pt",)
+
+    def process(self):
+        self.save([self.pre_transform(data_of())], self.processed_paths[0])
+
+
+def test_another_order_is_not_taken_for_one_on_the_disk(tmp_path):
+    Kept(str(tmp_path), pre_transform=Reorder("rcm"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Kept(str(tmp_path), pre_transform=Reorder("rcm"))
+    with pytest.warns(UserWarning, match="pre_transform"):
+        Kept(str(tmp_path), pre_transform=Reorder("degree"))
