@@ -53,7 +53,8 @@ def composed(
     with torch.no_grad():
         most = scores.new_full(shape, -torch.inf)
         own = scores.amax(4)
-        most = most.scatter_reduce(2, lines[:, None].expand_as(own), own, "amax").nan_to_num(neginf=0.0)
+        place = lines.long()[:, None].expand_as(own)  # PyTorch 2.4 takes no others
+        most = most.scatter_reduce(2, place, own, "amax").nan_to_num(neginf=0.0)
     weights = torch.where(allowed, torch.exp(scores - most[:, :, lines, :, None]), 0.0)
     total = weights.new_zeros(shape).index_add(2, lines, weights.sum(4))
     weights = weights / torch.where(total == 0, 1.0, total)[:, :, lines, :, None]

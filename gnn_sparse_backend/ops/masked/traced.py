@@ -16,7 +16,8 @@ from ..core.traced import StructureKind, Traced
 
 def traced_mask(mask: Mask) -> Traced:
     """What stands for a mask."""
-    return Traced((*mask._arrays, *mask.shape, mask.heads))
+    arrays = mask.indptr, mask.indices, mask.tile, mask.tiles, mask.padding  # PyTorch 2.4 traces no property here
+    return Traced((*arrays, *mask.shape, mask.heads))
 
 
 def _find(arguments: tuple) -> Mask | None:

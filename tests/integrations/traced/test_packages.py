@@ -1,5 +1,5 @@
-"""What is exported, and what AOTInductor compiles, runs in another process: with PyTorch alone where it is a framework's,
-and with the operators that it calls imported where it calls them.
+"""What is exported, and what AOTInductor compiles, runs in another process: with PyTorch alone where it is a
+framework's, and with the operators that it calls imported where it calls them.
 """
 
 from __future__ import annotations
