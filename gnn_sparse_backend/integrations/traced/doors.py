@@ -15,7 +15,7 @@ import torch._inductor.config as inductor
 from torch.fx import Graph, GraphModule
 
 from .products import add_in_place
-from .sums import keep_row_sums
+from .slow_code import keep_row_sums, store_masks_as_numbers
 from .walk import put_operators
 
 try:
@@ -30,7 +30,7 @@ _SOURCES = sorted(path for room in (".", "../lazy") for path in (Path(__file__).
 _PASSES: dict[str, Callable[[Graph, str], Any]] = {
     "pre_grad_custom_pass": put_operators,
     "post_grad_custom_pre_pass": lambda graph, name: keep_row_sums(graph),
-    "post_grad_custom_post_pass": lambda graph, name: add_in_place(graph),
+    "post_grad_custom_post_pass": lambda graph, name: (add_in_place(graph), store_masks_as_numbers(graph)),
 }
 """By setting of Inductor, what ours does to a graph for the framework of a name."""
 _installed: dict[str, _Pass] = {}
