@@ -64,6 +64,8 @@ def spmm_linear(
     x, matrix, *rest = common_type("spmm_linear", tuple(given), *given.values())
     if bias is not None:
         (bias,) = rest
+    if weight is not None:
+        check_dense("spmm_linear", "weight", weight)
     needed = needed_gradients(x, matrix, weight)
     if maps_first(*graph.shape, graph.num_edges, x.shape[1], matrix.shape[0], x.itemsize, needed=needed):
         out = spmm(graph, linear(x, matrix), weight, reduce)
