@@ -7,7 +7,8 @@ operator, and its gradients by one for each operand. A single step is left to Py
 are gathered as they were, and scaled where they are read (``scaled_at``).
 
 What is written to inside is not read late, and what leaves ``watched`` is an ordinary tensor, but for a variable of a
-layer of DGL that has become part of something else and that somebody keeps: it is computed when it is looked at.
+layer of DGL that has become part of something else and that somebody keeps: it is computed when it is looked at, and
+before the next step of an optimiser, which may change the matrix that it is mapped by.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from math import prod
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
 from ...compiler.cache.bounded import kept
@@ -168,10 +170,24 @@ class _Watching(TorchFunctionMode):
 
 
 class _OfThread(threading.local):
-    watching: _Watching | None = None
+    """left: scopes that ended, of which somebody still holds what is lazy."""
+
+    def __init__(self):
+        self.watching: _Watching | None = None
+        self.left: list[Rows] = []
 
 
 _now = _OfThread()
+
+
+def _before_a_step(*_) -> None:
+    """What somebody kept of a layer is computed before an optimiser changes the matrices that it is to be mapped by."""
+    left, _now.left = _now.left, []
+    for rows in left:
+        rows.settle(_any)
+
+
+register_optimizer_step_pre_hook(_before_a_step)
 
 
 @contextmanager
@@ -198,6 +214,8 @@ def watched(name: str, within: bool = False) -> Iterator[None]:
         finally:
             watching.rows = outside
     rows.settle(_seen if within else _any)
+    if rows.alive or _now.left:
+        _now.left = [each for each in (*_now.left, rows) if any(lazy() is not None for lazy in each.alive)]
 
 
 def watching() -> Rows | None:

@@ -544,6 +544,22 @@ class TestDgl:
         assert type(kept[0]) in (LazyTensor, torch.Tensor)
         torch.testing.assert_close(kept[0] + 0.0, x @ m)
 
+    def test_a_map_that_is_kept_and_read_after_a_step_of_the_optimiser(self, always, block):
+        """By a matrix that the step has changed: it is what it was."""
+        kept, x, m = [], torch.randn(300, 32).double(), nn.Parameter(torch.randn(32, 4).double())
+        layer = OfScope(block, lambda g, x: (kept.append(x @ m), mapped_and_summed(g, x, m, of=lambda h: kept[-1]))[1])
+        optimiser, expected = torch.optim.SGD([m], 0.1), []
+        with gsb.enabled("dgl"):
+            for kind in (LazyTensor, torch.Tensor):  # one that was looked at is the last that waits
+                expected.append((x @ m).detach())
+                optimiser.zero_grad()
+                layer(x).sum().backward()
+                assert type(kept[-1]) is kind
+                optimiser.step()
+                assert type(kept[-1]) is torch.Tensor
+        for found, wanted in zip(kept, expected):
+            torch.testing.assert_close(found.detach(), wanted)
+
     @pytest.mark.parametrize("norm", ["both", "right"])
     def test_under_autocast(self, asked, block, norm):
         layer = dgl.nn.GraphConv(*NARROWING, norm=norm, allow_zero_in_degree=True)
