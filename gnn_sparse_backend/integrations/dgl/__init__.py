@@ -18,13 +18,17 @@ import dgl.backend.pytorch.sparse as dgl_sparse
 import dgl.ops
 from dgl import DGLGraph
 from dgl.heterograph_index import HeteroGraphIndex
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.hooks import RemovableHandle
 
 from ..core.patch import Patches
+from ..lazy import settle_left
 from ..traced.apart import apart, enter, leave
 from . import hetero, hetero_conv, lazy_edges, messages, sddmm, segments, softmax, spmm, structure, typed_linear
 from .host import HOST
 
 _patches = Patches()
+_hooks: list[RemovableHandle] = []
 
 
 def activate() -> None:
@@ -78,10 +82,14 @@ def activate() -> None:
     for layer in {each for each in vars(layers).values() if isinstance(each, type) and "forward" in vars(each)}:
         _patches.set(layer, "forward", apart(layer.forward))  # dropouts of lazy tensors are among what it calls
     leave(dgl)
+    _hooks.append(register_optimizer_step_pre_hook(settle_left))
 
 
 def deactivate() -> None:
     """Put DGL's own operators back and drop what was kept for its graphs."""
+    while _hooks:
+        _hooks.pop().remove()
+    settle_left()
     _patches.undo()
     enter(dgl)
     for module in (structure, lazy_edges, segments, typed_linear):

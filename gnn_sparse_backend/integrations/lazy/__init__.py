@@ -29,7 +29,7 @@ from .products import LINEAR, known_size
 from .recipes import gather as gather_now
 from .recipes import gathered
 from .reductions import reduced, refuse, refuse_features, softmaxed
-from .rows import LEAST, mapped, of_rows, scaled_at, watched
+from .rows import LEAST, mapped, of_rows, scaled_at, settle_left, watched
 from .tensor import DEFERRED, LazyTensor, lazy_tensor, materialise, name_of, value
 
 __all__ = [
@@ -52,6 +52,7 @@ __all__ = [
     "refuse",
     "refuse_features",
     "scaled_at",
+    "settle_left",
     "softmaxed",
     "transformed",
     "value",

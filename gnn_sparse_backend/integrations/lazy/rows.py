@@ -21,7 +21,6 @@ from math import prod
 
 import torch
 from torch import Tensor
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
 from ...compiler.cache.bounded import kept
@@ -180,14 +179,12 @@ class _OfThread(threading.local):
 _now = _OfThread()
 
 
-def _before_a_step(*_) -> None:
-    """What somebody kept of a layer is computed before an optimiser changes the matrices that it is to be mapped by."""
-    left, _now.left = _now.left, []
-    for rows in left:
-        rows.settle(_any)
-
-
-register_optimizer_step_pre_hook(_before_a_step)
+def settle_left(*_) -> None:
+    """Compute what somebody has kept of scopes that ended: before an optimiser's step changes what it is mapped by."""
+    if not torch.compiler.is_compiling():
+        left, _now.left = _now.left, []
+        for rows in left:
+            rows.settle(_any)
 
 
 @contextmanager

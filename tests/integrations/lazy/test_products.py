@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.optim.optimizer import _global_optimizer_pre_hooks
 from torch.utils.checkpoint import checkpoint
 
 import gnn_sparse_backend as gsb
@@ -559,6 +560,16 @@ class TestDgl:
                 assert type(kept[-1]) is torch.Tensor
         for found, wanted in zip(kept, expected):
             torch.testing.assert_close(found.detach(), wanted)
+
+    def test_a_map_that_is_kept_is_an_ordinary_tensor_once_the_backend_is_off(self, always, block):
+        kept, x, m = [], torch.randn(300, 32).double(), nn.Parameter(torch.randn(32, 4).double())
+        layer = OfScope(block, lambda g, x: (kept.append(x @ m), mapped_and_summed(g, x, m, of=lambda h: kept[-1]))[1])
+        before = len(_global_optimizer_pre_hooks)
+        with gsb.enabled("dgl"):
+            layer(x)
+            assert type(kept[0]) is LazyTensor
+        assert type(kept[0]) is torch.Tensor and len(_global_optimizer_pre_hooks) == before
+        torch.testing.assert_close(kept[0], x @ m)
 
     @pytest.mark.parametrize("norm", ["both", "right"])
     def test_under_autocast(self, asked, block, norm):
