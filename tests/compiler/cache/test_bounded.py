@@ -48,6 +48,7 @@ FILLED = {
     ("integrations.core.counters", "_ours"): "operators of frameworks",
     ("integrations.core.registry", "_active"): "frameworks",
     ("integrations.core.registry", "_registered"): "frameworks",
+    ("integrations.dgl", "_hooks"): "one, before an optimiser's step",
     ("integrations.lazy.handlers", "OPERATIONS"): "functions of PyTorch",
     ("integrations.traced.doors", "_installed"): "two settings of Inductor",
     ("integrations.lazy.tensor", "HANDLERS"): "functions of PyTorch",

@@ -162,4 +162,12 @@ KEPT = (
         fill=0,
         way="evaluate",
     ),
+    # two sums over one axis, both in lanes
+    Case(
+        "y[i] = A[i] * (u[k] - v[k])",
+        {"A": ("compressed",), "u": "dense", "v": "dense"},
+        {"i": 3, "k": 19},
+        wanted=None,
+        way="evaluate",
+    ),
 )

@@ -36,7 +36,11 @@ def reduce_in_lanes(program: Program, iteration_name: str, lanes: int) -> Progra
     length = it.axes[0].static_length
     if lanes < 1 or lanes & (lanes - 1) or lanes > length:
         raise StageIError(f"{where}: {lanes} lanes are not a power of two of at most {length}, the axis's length")
-    return in_stages(program, f"reduce_in_lanes({iteration_name}, {lanes})", it, _Lanes(it, store, value.b, lanes))
+    name, known = it.axes[0].name, {axis.name for axis in program.axes}
+    if f"{name}_lanes" in known:  # another sum over it is in lanes
+        name = f"{name}_{it.name}"
+    step = f"reduce_in_lanes({iteration_name}, {lanes})"
+    return in_stages(program, step, it, _Lanes(it, store, value.b, lanes, name))
 
 
 class Stages(Protocol):
@@ -89,9 +93,12 @@ def check_sum(where: str, program: Program, it: Iteration) -> tuple[Store, Binar
 
 
 class _Lanes:
-    """The stages that take the place of the sum, and the axes and local buffers they need."""
+    """The stages that take the place of the sum, and the axes and local buffers they need.
 
-    def __init__(self, it: Iteration, store: Store, term: Expr, lanes: int) -> None:
+    name: what the names of axes begin with.
+    """
+
+    def __init__(self, it: Iteration, store: Store, term: Expr, lanes: int, name: str) -> None:
         self.name, self.var, self.term = it.name, it.variables[0], term
         self.dtype = store.buffer.dtype
         self.axes: list[Axis] = []
@@ -99,7 +106,7 @@ class _Lanes:
         self.stages: list[Iteration] = []
         axis = it.axes[0]
         rounds, tail = divmod(axis.static_length, lanes)
-        lane = self._axis(f"{axis.name}_lanes", lanes)
+        lane = self._axis(f"{name}_lanes", lanes)
         partial = self._local(f"{self.name}_partial", lane)
         here = Var(f"{self.name}_lane")
         self._stage("zero", (lane,), "S", (here,), Store(partial, (here,), it.init[0].value))
@@ -107,17 +114,17 @@ class _Lanes:
         if rounds == 1:
             self._stage("main", (lane,), "S", (here,), self._add(partial, here, here))
         else:
-            outer = self._axis(f"{axis.name}_rounds", rounds)
+            outer = self._axis(f"{name}_rounds", rounds)
             at = Binary("+", Binary("*", step, Const(lanes, "int64")), here)
             inner = Iteration(f"{self.name}_main", (lane,), "S", (here,), (), (self._add(partial, here, at),))
             self.stages.append(Iteration(f"{self.name}_loop", (outer,), "R", (step,), (), (inner,)))
         if tail:
-            rest = self._axis(f"{axis.name}_tail", tail)
+            rest = self._axis(f"{name}_tail", tail)
             at = Binary("+", Const(rounds * lanes, "int64"), here)
             self._stage("tail", (rest,), "S", (here,), self._add(partial, here, at))
         while lanes > 1:
             lanes //= 2
-            half = self._axis(f"{axis.name}_{lanes}", lanes)
+            half = self._axis(f"{name}_{lanes}", lanes)
             halved = self._local(f"{self.name}_{lanes}_partial", half)
             other = Binary("+", Const(lanes, "int64"), here)
             total = Binary("+", partial[here], partial[other])
