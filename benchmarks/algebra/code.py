@@ -59,12 +59,7 @@ def measure(place: Place, schedule: str) -> dict:
         contenders.call_of(OURS, problem)()
     seconds = time.perf_counter() - begin
     libraries = sorted(set(folder.rglob("*.so")) - before)
-    return {"seconds": seconds, "code_bytes": sum(map(_code_bytes, libraries)), "libraries": len(libraries)}
-
-
-def _code_bytes(library: Path) -> int:
-    told = subprocess.run(["size", library], capture_output=True, text=True, check=True).stdout.splitlines()[1]
-    return int(told.split()[0])
+    return {"seconds": seconds, "code_bytes": sum(map(taco.code_bytes, libraries)), "libraries": len(libraries)}
 
 
 def apart(place: Place, schedule: str) -> dict:

@@ -158,16 +158,21 @@ def build(expression: str, formats: tuple[str, ...], schedule: str, function: st
     end = time.perf_counter()
     text = source.read_text()
     body = text[text.index(f"int {function}(") :]
-    sizes = subprocess.run(["size", library], capture_output=True, text=True, check=True).stdout.split("\n")[1]
     return Built(
         ctypes.CDLL(str(library)),
         schedule,
         body[: body.index("\n}")].count("\n") + 2,
         middle - begin,
         end - middle,
-        int(sizes.split()[0]),
+        code_bytes(library),
         tuple(re.findall(r"\*(\w+)", body[: body.index(")")])),
     )
+
+
+def code_bytes(library: Path) -> int:
+    """Machine code in a library, in bytes."""
+    told = subprocess.run(["size", library], capture_output=True, text=True, check=True).stdout.splitlines()[1]
+    return int(told.split()[0])
 
 
 @dataclass

@@ -21,7 +21,7 @@ from .expressions.specs import extents_of, same_structure
 from .expressions.terms import Factor, Term
 from .storage.stored import Stored, of_dense
 from .storage.structure import numbered
-from .storage.values import spread, to_dtype
+from .storage.values import is_recorded, spread, to_dtype
 
 GRADIENT, PATTERN, ONES, APPLIED = "gradient_", "pattern_", "ones_", "applied_"
 FUNCTIONS = {name: getattr(torch, name) for name in ("exp", "log", "sqrt", "tanh", "sigmoid", "abs", "relu")}
@@ -32,12 +32,9 @@ def run_recorded(kernel: TensorKernel, operands: Mapping[str, Stored]) -> Stored
 
     Raises NotImplementedError for what has no gradient here: an index twice in one operand.
     """
-    if not torch.is_grad_enabled() or not any(getattr(x.values, "requires_grad", False) for x in operands.values()):
+    if not any(is_recorded(x.values) for x in operands.values()):
         return kernel.run(operands)
-    found = _recorded(kernel, in_formats(operands, kernel.plan.converted))
-    if found.format == kernel.format:
-        return found
-    return found.with_all(kernel.format)
+    return _recorded(kernel, in_formats(operands, kernel.plan.converted)).with_all(kernel.format)
 
 
 def _recorded(kernel: TensorKernel, operands: Mapping[str, Stored]) -> Stored:

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 from .expressions.kernel import TensorKernel
 from .storage.stored import Stored
+from .storage.values import is_recorded
 
 
 def run(kernel: TensorKernel, operands: Mapping[str, Stored]) -> Stored:
     """The result of a kernel, differentiable in the values of the operands that ask for it."""
-    if not any(getattr(each.values, "requires_grad", False) for each in operands.values()):
+    if not any(is_recorded(each.values) for each in operands.values()):
         return kernel.run(operands)
     from .gradients import run_recorded
 

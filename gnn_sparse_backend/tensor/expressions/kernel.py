@@ -127,12 +127,11 @@ def in_formats(operands: Mapping[str, Stored], formats: Mapping[str, Format]) ->
     """
     if not formats:
         return operands
-    found = dict(operands)
-    for name, format in formats.items():
-        x = found[name]
-        if x.format != format:
-            found[name] = x.with_all(format) if is_recorded(x.values) else x.to(format)
-    return found
+    found = {
+        name: x.with_all(format) if is_recorded((x := operands[name]).values) else x.to(format)
+        for name, format in formats.items()
+    }
+    return {**operands, **found}
 
 
 def _compiled(

@@ -87,7 +87,7 @@ class Stored:
 
     def with_all(self, format: Format) -> Self:
         """The same tensor in another format, with the zeros of dense levels too, which have gradients as others do."""
-        return type(self)(*packed(format, self.shape, *self.coordinates()))
+        return self if format == self.format else type(self)(*packed(format, self.shape, *self.coordinates()))
 
     def with_values(self, values: Values) -> Self:
         """A tensor of the same structure with other values, one for each position."""
