@@ -68,14 +68,7 @@ def test_under_autocast_it_goes_first_too(asked, layer, dtype):
     """Of features as they are given to a first layer, and as a layer before leaves them."""
     layer = layer(16, 2) if layer is SAGEConv else layer(torch.randn(16, 2), "mean")
     x, index = pair.features(16, dtype=torch.float32).to(dtype).detach().requires_grad_(), pair.edges()
-
-    def step():
-        with torch.autocast("cpu", torch.bfloat16):
-            return pair.step(layer, x, index)
-
-    expected = step()
-    with gsb.enabled("pyg"):
-        found = step()
+    expected, found = pair.in_autocast(layer, x, index)
     assert [said for _, said in asked] == [True]
     for name, value in expected.items():
         assert found[name].dtype is value.dtype and type(found[name]) is torch.Tensor

@@ -18,19 +18,11 @@ from dgl import function as fn  # noqa: E402
 from dgl.nn import GATConv, GraphConv, SAGEConv  # noqa: E402
 from torch_geometric import nn as pyg  # noqa: E402
 
-from gnn_sparse_backend.integrations.dgl import lazy_edges  # noqa: E402
-from gnn_sparse_backend.integrations.pyg import layers as pyg_layers  # noqa: E402
 from tests.integrations.dgl.oracle import agree, multigraph  # noqa: E402
+from tests.integrations.lazy.mapping import OfScope  # noqa: E402
 from tests.integrations.pyg import pair  # noqa: E402
 
 NODES = 40
-
-
-@pytest.fixture
-def every_size(monkeypatch):
-    """Layers are watched however few their nodes are."""
-    for module in (rows, lazy_edges, pyg_layers):
-        monkeypatch.setattr(module, "LEAST", 1)
 
 
 @pytest.fixture
@@ -40,18 +32,6 @@ def graph():
 
 def features(width=6, dtype=torch.float64, nodes=NODES):
     return torch.randn(nodes, width, dtype=dtype, generator=torch.Generator().manual_seed(3))
-
-
-class OfScope(nn.Module):
-    """A user's own layer of DGL: ``function(graph, x)`` in a local scope."""
-
-    def __init__(self, graph, function):
-        super().__init__()
-        self.graph, self.function = graph, function
-
-    def forward(self, *tensors):
-        with self.graph.local_scope():
-            return self.function(self.graph, *tensors)
 
 
 def summed(graph, x):

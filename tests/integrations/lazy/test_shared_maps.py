@@ -12,11 +12,12 @@ from gnn_sparse_backend.ops.message.shared_maps import SHARED_MAPS
 from gnn_sparse_backend.structures.graph import Graph
 
 pytest.importorskip("dgl")
+pytest.importorskip("torch_geometric")
 
 from dgl import function as fn
 
 from tests.integrations.dgl.oracle import agree, multigraph
-from tests.integrations.lazy.test_rows import OfScope, every_size  # noqa: F401
+from tests.integrations.lazy.mapping import OfScope
 
 NODES, HEADS, WIDTH = 40, 3, 5
 

@@ -56,6 +56,18 @@ DEGREES = "a sum of one number per edge is no faster on a kernel"
 """Why ``gcn_norm`` counts edges by itself."""
 
 
+def in_autocast(model, *args) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """`step` under autocast to bfloat16, without the backend and with it."""
+
+    def once():
+        with torch.autocast("cpu", torch.bfloat16):
+            return step(model, *args)
+
+    expected = once()
+    with gsb.enabled("pyg"):
+        return expected, once()
+
+
 def calls() -> dict:
     """``{operator: n}`` of ours and ``{operator: {reason: n}}`` of the framework's, but for ``DEGREES``."""
     found = {}
