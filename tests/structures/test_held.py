@@ -21,6 +21,12 @@ from tests.ops.operators import OPERATORS, RGMS, some_graph, step
 from tests.ops.oracle import graph_of
 
 
+@pytest.fixture(autouse=True)
+def no_shared_row_groups():
+    """Graphs that other tests still hold keep theirs: those of a test are made in it."""
+    row_groups._equal_rows.cache_clear()
+
+
 def arrays_within(*values):
     """Every tensor and NumPy array that an object reaches, as the garbage collector knows it."""
     met, left, found = {}, list(values), []
