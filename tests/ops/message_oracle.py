@@ -148,8 +148,9 @@ def reduced(edges: Edges, message: torch.Tensor, reduce: str, ties: str, dtype, 
     if shares is None:
         best = torch.full(shape, neutral, dtype=torch.float64).scatter_reduce(0, index, stored, "a" + reduce)
         attained = stored == best[row]
-        if ties == "even":
-            shares = attained / torch.zeros(shape, dtype=torch.float64).index_add(0, row, attained.double())[row]
+        if ties in ("even", "even_with_zero"):
+            nobody = ((best == 0) & (ties == "even_with_zero")).double()
+            shares = attained / nobody.index_add(0, row, attained.double())[row]
         else:
             position = edges.position.view(-1, *(1,) * (message.dim() - 1)).expand(message.shape)
             nobody = len(row) if ties == "first" else -1
@@ -160,7 +161,7 @@ def reduced(edges: Edges, message: torch.Tensor, reduce: str, ties: str, dtype, 
     out = message.new_zeros(shape).index_add(0, row, shares * message)
     if best is None:
         return out, shares
-    if ties == "even":
+    if ties in ("even", "even_with_zero"):
         best = torch.where(best == neutral, 0.0, best)  # rows without edges: values are finite
     return best + (out - out.detach()), shares
 

@@ -28,12 +28,13 @@ from .orders import deferred, waiting
 from .products import LINEAR, known_size
 from .recipes import gather as gather_now
 from .recipes import gathered
-from .reductions import reduced, refuse, refuse_features, softmaxed
+from .reductions import INTO_ZEROS, of_edges, reduced, refuse, refuse_features, softmaxed
 from .rows import LEAST, mapped, of_rows, scaled_at, settle_left, watched
 from .tensor import DEFERRED, LazyTensor, lazy_tensor, materialise, name_of, value
 
 __all__ = [
     "DEFERRED",
+    "INTO_ZEROS",
     "LEAST",
     "LINEAR",
     "End",
@@ -47,6 +48,7 @@ __all__ = [
     "mapped",
     "materialise",
     "name_of",
+    "of_edges",
     "of_rows",
     "reduced",
     "refuse",

@@ -10,6 +10,7 @@ from torch._subclasses import FakeTensor
 from torch.nn import Parameter
 
 from ...compiler.language.reduction import REDUCTIONS
+from ...ops.message.message_op import MessageOp, message_op
 from ...ops.message.operators import aggregate
 from ...runtime import devices
 from ...structures.checks import FLOATING
@@ -21,8 +22,16 @@ from .recipes import Pointwise
 from .stages import Score, Softmax, Weighted
 from .tensor import LazyTensor, lazy_tensor
 
+INTO_ZEROS = "even_with_zero"
+"""What becomes of equal messages' gradient where a framework scatters maxima into zeros, by PyTorch."""
 
-def reduced(lazy: LazyTensor, rows: End, reduce: str, ties: str = "even") -> tuple[Tensor, str] | Refusal | None:
+
+def of_edges(reduce: str, ties: str = INTO_ZEROS) -> MessageOp:
+    """The reduction of what there is for every edge."""
+    return message_op("x0", ("edge",), reduce, ties if REDUCTIONS[reduce].chooses else None)
+
+
+def reduced(lazy: LazyTensor, rows: End, reduce: str, ties: str = INTO_ZEROS) -> tuple[Tensor, str] | Refusal | None:
     """The reduction of a lazy message over the edges of each row.
 
     Args:
@@ -50,7 +59,7 @@ def reduced(lazy: LazyTensor, rows: End, reduce: str, ties: str = "even") -> tup
     return total(recipe, rows, reduce, ties) if type(recipe) is Pointwise else None
 
 
-def total(recipe: Pointwise, rows: End, reduce: str, ties: str = "even") -> tuple[Tensor, str] | Refusal | None:
+def total(recipe: Pointwise, rows: End, reduce: str, ties: str = INTO_ZEROS) -> tuple[Tensor, str] | Refusal | None:
     """``reduced`` of a message, whoever else has computed it."""
     found = recipe.at(rows)
     if found is None:

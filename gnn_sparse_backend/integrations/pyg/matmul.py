@@ -1,27 +1,29 @@
 """Sparse adjacencies: ``torch_geometric.utils.spmm`` and ``EdgeIndex.matmul``, which ``message_and_aggregate`` calls.
 
-Of equal products PyTorch gives the gradient of a maximum to the first one, which is not a rule that our kernels have: a
-maximum or minimum is ours where nobody asks for its gradient.
+Of equal products PyTorch, and torch-sparse where it is installed, give the gradient of a maximum to the first one, a
+rule that our kernels do not have: a maximum or minimum of theirs is ours where nobody asks for its gradient. PyG itself
+has equal shares.
 """
 
 from __future__ import annotations
 
 import torch
+import torch_geometric.typing
 from torch import Tensor
 from torch.nn import Parameter
 from torch_geometric.edge_index import EdgeIndex
 
 from ...ops.message.api.spmm import spmm
-from ...ops.message.calls import run_aggregate
 from ...ops.message.message_op import message_op
+from ...ops.message.operators import aggregate
 from ..core.graphs import GRAPHS
 from ..core.refusal import PASS, Refusal
-from ..lazy import refuse
+from ..lazy import INTO_ZEROS, refuse
 
 _REDUCES = {"sum": "sum", "add": "sum", "mean": "mean", "max": "max", "amax": "max", "min": "min", "amin": "min"}
 _CHOICES = {
     (reduce, weighted): message_op(
-        "mul(x1, x0)" if weighted else "x0", ("column", "edge")[: 1 + weighted], reduce, "even"
+        "mul(x1, x0)" if weighted else "x0", ("column", "edge")[: 1 + weighted], reduce, INTO_ZEROS
     )
     for reduce in ("max", "min")
     for weighted in (False, True)
@@ -33,7 +35,9 @@ def pyg_spmm(src, other: Tensor, reduce: str = "sum"):
     """``torch_geometric.utils.spmm``: sums and means over torch sparse matrices."""
     if isinstance(src, EdgeIndex):
         return PASS  # it calls EdgeIndex.matmul
-    if (refusal := _refuse_matrix(src, other) or _refuse_product(other, src, reduce)) is not None:
+    if (
+        refusal := _refuse_matrix(src, other) or _refuse_product(other, reduce) or _refuse_gradient(other, src, reduce)
+    ) is not None:
         return refusal
     kind = _LAYOUTS[src.layout]
     if kind == "csr":
@@ -57,9 +61,11 @@ def is_untraceable(src, other=None, reduce: str = "sum") -> bool:
 
 
 def matmul(edges, other, input_value=None, other_value=None, reduce="sum", transpose=False):
-    """``EdgeIndex.matmul``: sums and means over a dense matrix."""
-    refusal = _refuse_edge_index(edges, other, input_value, other_value, transpose)
-    if (refusal := refusal or _refuse_product(other, input_value, reduce)) is not None:
+    """``EdgeIndex.matmul`` with a dense matrix."""
+    refusal = _refuse_edge_index(edges, other, input_value, other_value, transpose) or _refuse_product(other, reduce)
+    if refusal is None and torch_geometric.typing.WITH_TORCH_SPARSE:
+        refusal = _refuse_gradient(other, input_value, reduce)
+    if refusal is not None:
         return refusal
     row, col = edges._data
     shape = edges.get_sparse_size()
@@ -72,25 +78,26 @@ def matmul(edges, other, input_value=None, other_value=None, reduce="sum", trans
 def _product(operator: str, graph, other: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, str]:
     reduce = _REDUCES[reduce]
     if reduce in ("max", "min"):
-        operands = [other.detach()] if value is None else [other.detach(), value.detach().unsqueeze(1)]
-        out = run_aggregate(_CHOICES[reduce, value is not None], graph, operands)
+        operands = [other] if value is None else [other, value.unsqueeze(1)]
+        out = aggregate(_CHOICES[reduce, value is not None], graph, *operands)
     else:
         out = spmm(graph, other, value, reduce)
     return out, f"{operator}.{reduce}"
 
 
-def _refuse_product(other, values, reduce: str) -> Refusal | None:
+def _refuse_product(other, reduce: str) -> Refusal | None:
     if reduce not in _REDUCES:
         return Refusal(f"the reduction is {reduce!r}")
-    if (
-        _REDUCES[reduce] in ("max", "min")
-        and torch.is_grad_enabled()
-        and (other.requires_grad or (values is not None and values.requires_grad))
-    ):
-        return Refusal(f"a gradient of the {_REDUCES[reduce]} may be asked for")
     if type(other) in (Tensor, Parameter) and (other.dim() != 2 or other.layout is not torch.strided):
         return Refusal("the features are not a dense matrix")
     return refuse(other)
+
+
+def _refuse_gradient(other, values, reduce: str) -> Refusal | None:
+    asked = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (other, values))
+    if asked and _REDUCES[reduce] in ("max", "min"):
+        return Refusal(f"a gradient of the {_REDUCES[reduce]} may be asked for")
+    return None
 
 
 def _refuse_matrix(src, other) -> Refusal | None:

@@ -9,22 +9,16 @@ import torch
 import torch_geometric.typing
 from torch import Tensor
 
-from ...compiler.language.reduction import REDUCTIONS
 from ...ops.attention.operators import softmax_edges
-from ...ops.message.message_op import message_op
 from ...ops.message.operators import aggregate
 from ..core.refusal import PASS, Refusal
-from ..lazy import LazyTensor, deferred, materialise, reduced, refuse, softmaxed, value
+from ..lazy import LazyTensor, deferred, materialise, of_edges, reduced, refuse, softmaxed, value
 from .gather import plain_index
 from .host import HOST, OUT_OF_RANGE, IndexEnd, segments
 
 _REDUCES = {"sum": "sum", "mean": "mean", "mul": "prod", "max": "max", "min": "min"}
 _REDUCES |= {"add": "sum", "amax": "max", "amin": "min"}
 _NUMBERS = Refusal("a sum of one number per edge is no faster on a kernel")
-_FORMS = {
-    name: message_op("x0", ("edge",), name, "even" if reduction.chooses else None)
-    for name, reduction in REDUCTIONS.items()
-}
 
 
 def scatter_beside(original):
@@ -46,7 +40,7 @@ def scatter_beside(original):
         graph = HOST.graph(rows, None)
         if type(graph) is Refusal:
             return graph
-        return _along(dim, src, lambda x: aggregate(_FORMS[reduce], graph, x)), f"scatter.{reduce}"
+        return _along(dim, src, lambda x: aggregate(of_edges(reduce), graph, x)), f"scatter.{reduce}"
 
     return scatter
 
@@ -61,7 +55,7 @@ def segment(src: Tensor, ptr: Tensor, reduce: str = "sum"):
     graph = segments(ptr, src.shape[0], "the pointers are not those of segments")
     if type(graph) is Refusal:
         return graph
-    out = aggregate(_FORMS[reduce], graph, src)
+    out = aggregate(of_edges(reduce, "even"), graph, src)
     # PyG takes an infinite result for that of an empty segment
     return out if reduce in ("sum", "mean") else torch.where(out.isinf(), 0, out), f"segment.{reduce}"
 

@@ -16,15 +16,13 @@ from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.nn import functional
 
-from ...compiler.language.reduction import REDUCTIONS
 from ...ops.attention.operators import softmax_edges
-from ...ops.message.message_op import message_op
 from ...ops.message.operators import aggregate
 from ...ops.random.draws import torch_draws_so
 from ...ops.random.dropout import dropped
 from ..core.counters import fallback
 from ..core.refusal import Refusal
-from ..lazy import LazyTensor, gather, reduced, refuse_features, softmaxed, value, waiting
+from ..lazy import LazyTensor, gather, of_edges, reduced, refuse_features, softmaxed, value, waiting
 from ..lazy.orders import Reduced
 from ..lazy.recipes import Pointwise
 from ..lazy.stages import Score
@@ -55,10 +53,6 @@ from .softmaxes import Softmax, softmax_of
 from .sweeping import same_unknown_sizes, sweep
 from .symbols import KNOWN, Symbol, Tape
 
-FORMS = {
-    name: message_op("x0", ("edge",), name, "even" if reduction.chooses else None)
-    for name, reduction in REDUCTIONS.items()
-}
 _OPERATORS = {
     operator.add: torch.add,
     operator.sub: torch.sub,
@@ -272,7 +266,7 @@ class _Walk:
             return self._degrees(rows, x.dtype)
         if (refusal := refuse_features(x)) is not None:
             return refusal
-        found = aggregate(FORMS[reduce], self.host.graph(rows, None), x)
+        found = aggregate(of_edges(reduce), self.host.graph(rows, None), x)
         self.host.counted(f"scatter.{reduce}")
         return found.movedim(0, dim).contiguous() if dim else found
 
@@ -296,7 +290,7 @@ class _Walk:
             pointers = functional.pad(torch.cumsum(self.tape.symbol(given), 0), (1, 0))
             pointers = Pointers(Index(pointers.node, WHOLE))
         rows = SegmentsEnd(pointers, known_tensor(node).shape[0], known_tensor(src).shape[0])
-        found = aggregate(FORMS[reduce], self.host.graph(rows, None), x)
+        found = aggregate(of_edges(reduce, "even"), self.host.graph(rows, None), x)
         self.host.counted(f"segment.{reduce}")
         if segments.empty not in (0, 1):  # of a maximum, and of a mean that begins with nothing
             index = pointers.index

@@ -79,7 +79,7 @@ def run_call(call: Call, graph, operands: Sequence[Tensor | None]):
     of, keep, fill = call.of, call.spec.keep, call.spec.fill
     rows, first, features = graph.shape[0], operands[0], call.features
     if graph.num_edges == 0 or features == 0:
-        value = 0.0 if of.ties == "even" else REDUCTIONS[of.reduce].identity
+        value = 0.0 if of.shares else REDUCTIONS[of.reduce].identity
         out = empty(first, rows, *call.dims).fill_(value)
         return [out, *(graph.indices.new_full(out.shape, fill) for _ in keep)] if keep else out
     plan = plan_of(graph, of.kind, features, first.dtype, call.in_order)
@@ -191,7 +191,7 @@ def _aggregation(of: MessageOp, graph, operands, numbered: bool, keep, fill: int
     dims, _, merged, _, described = _collapsed(of, operands)
     choice = REDUCTIONS[of.reduce].chooses
     types = described[0].dtype, type_name(graph.indices.dtype)
-    ties = choice and of.ties == "even", choice and of.ties == "even", choice and of.ties == "first"
+    ties = choice and of.shares, choice and of.shares, choice and of.ties == "first"
     spec = AggregateSpec(of.message, described, merged, *types, numbered, of.reduce, keep, fill, *ties)
     # "the last" and "the first" are in the order of the non-zeros
     return Call(of, dims, prod(dims), spec, bool(keep) and "unique" not in keep)

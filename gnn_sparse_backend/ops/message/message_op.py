@@ -25,6 +25,9 @@ from .programs.message import (
     vjp,
 )
 
+SHARING = "even", "even_with_zero"
+"""The ``ties`` of a `MessageOp` by which equal messages share a gradient."""
+
 _PLACES = "row", "column", "edge", "all", "number"
 _SWAPPED = {"row": "column", "column": "row"}
 _OF_RESULT = {"scale": "row", "others": "edge", "result": "row"}
@@ -38,7 +41,9 @@ class MessageOp:
     reduce: the name of a `Reduction`; None for an edge map. The result has the type of operand 0.
     ties: with max and min, who gets the gradient of equal messages: ``last`` or ``first`` in the order of the
         non-zeros, where NaN is never chosen and a row without a choice keeps the neutral element, as DGL has it; or
-        ``even``, where they share it, NaN wins and a row without edges is 0, as PyTorch's ``scatter_reduce`` has it.
+        ``even``, where they share it, NaN wins and a row without edges is 0; or ``even_with_zero``, the same but that
+        nobody gets one more share where the result is 0, as PyTorch's ``scatter_reduce`` has it of what is put into
+        zeros, whether they are included or not.
 
     Forms compare by identity: make them with ``message_op``.
     """
@@ -61,9 +66,14 @@ class MessageOp:
         return f"{self.reduce or 'map'}:{','.join(sorted(self.places))}"
 
     @functools.cached_property
+    def shares(self) -> bool:
+        """Whether equal messages share the gradient of a maximum or minimum."""
+        return self.ties in SHARING
+
+    @functools.cached_property
     def reads_result(self) -> bool:
         """Whether the backward pass reads the result."""
-        return self.ties == "even" or (self.reduce is not None and "result" in REDUCTIONS[self.reduce].gradient)
+        return self.shares or (self.reduce is not None and "result" in REDUCTIONS[self.reduce].gradient)
 
     def saved(self, needed: tuple[bool, ...]) -> frozenset[int]:
         """Operands that the backward pass reads where the operands marked in ``needed`` want gradients."""
@@ -146,7 +156,7 @@ def _gradient(of: MessageOp, operand: int) -> Gradient | None:
         return arg(len(sources) - 1)
 
     cotangent = extra("cotangent", "edge" if of.reduce is None else "row")
-    if of.ties == "even":
+    if of.shares:
         cotangent = cotangent * same(_as_stored(of), extra("result", "row"))
     elif of.ties is not None:
         cotangent = chosen(cotangent, extra("number", "number"), extra("chosen", "row"))
@@ -183,14 +193,14 @@ def _saved(of: MessageOp, needed: tuple[bool, ...]) -> frozenset[int]:
         gradient = of.gradient(operand) if wanted else None
         if gradient is not None:
             used.update(gradient.sources)
-            if of.ties == "even" or "others" in gradient.sources:
+            if of.shares or "others" in gradient.sources:
                 used.update(operands_of(of.message))
     return frozenset(i for i in used if isinstance(i, int))
 
 
 @kept
 def ties_count(of: MessageOp) -> tuple[MessageOp, tuple]:
-    """For max and min with even ties: the form that counts the messages equal to the result, and its sources."""
+    """For max and min whose equal messages share: the form that counts those equal to the result, and its sources."""
     used = operands_of(of.message)
     message = renumber(of.message, {old: new for new, old in enumerate(used)})
     counted = same(message if of.message == arg(0) else stored(message), arg(len(used)))

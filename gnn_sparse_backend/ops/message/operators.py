@@ -30,7 +30,7 @@ from ..core.traced import GRAPH, Traced
 from .calls import broadcast_features, feature_shapes, run_aggregate, run_edge_map
 from .checks import check_choice, check_message_rows, checked_message
 from .gradients import NO_GRADIENT, GradientPlan, fit_gradient, gradient_plan
-from .message_op import MessageOp, as_map, as_sum, ties_count
+from .message_op import SHARING, MessageOp, as_map, as_sum, ties_count
 from .ready import ReadyAggregate
 from .reductions.argmax_scatter import copied_gradient, even_gradient, kept_choice
 from .reductions.means import divided_first, inverse_degrees
@@ -102,14 +102,15 @@ def _gradients_of_aggregate(structure, attributes, saved, memo: _Memo, needed, g
     of, (kept, result, *operands) = attributes[0], saved
     if memo.choice == "column":
         return [copied_gradient(kept, grad, memo.likes[0][0][0])]
-    if memo.choice == "unique" and (found := even_gradient(structure, kept, *operands, result, grad)) is not None:
+    if memo.choice == "unique" and (found := even_gradient(of, structure, kept, *operands, result, grad)) is not None:
         return [found]
-    if of.ties == "even":
+    if of.shares:
         counted, sources = ties_count(of)
         given = [result if s == "result" else operands[s] for s in sources]
         count = AGGREGATE(structure, [x.detach() for x in given], (counted,))
         # rows without edges: nobody reads their share, but its derivative would be NaN
-        grad = grad / torch.where(_without_edges(structure, count, result), 1, count)
+        count = torch.where(_without_edges(structure, count, result), 1, count)
+        grad = grad / (count + (result == 0) if of.ties == "even_with_zero" else count)
     if REDUCTIONS[of.reduce].divides and (divided := divided_first(structure, grad)) is not None:
         of, grad = as_sum(of), divided
     extra = {"cotangent": grad, "chosen": kept, "result": result, "number": None}
@@ -181,7 +182,7 @@ def _encode_aggregate(attributes, transposed: bool):
 def _decode_aggregate(message: str, places: str, reduce: str, ties: str, transposed: bool):
     check_choice("aggregate", "reduce", reduce, tuple(REDUCTIONS))
     reduction = REDUCTIONS[reduce]
-    check_choice("aggregate", "ties", ties, ("even", *_CHOOSING) if reduction.chooses else ("", ""))
+    check_choice("aggregate", "ties", ties, (*SHARING, *_CHOOSING) if reduction.chooses else ("", ""))
     if transposed and reduction.divides:
         raise ValueError("aggregate: a mean of the transpose is not an operator: scale a sum")
     return (checked_message("aggregate", message, tuple(places.split(",")), reduce, ties or None),), transposed

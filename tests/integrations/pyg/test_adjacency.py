@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 import torch
+import torch_geometric
 from torch import nn
 from torch_geometric import EdgeIndex
 from torch_geometric import nn as gnn
@@ -182,15 +183,30 @@ def test_edge_index(double, order, layer):
 
 
 @pytest.mark.parametrize("transpose", [False, True])
-@pytest.mark.parametrize("reduce", ["sum", "add", "mean"])
+@pytest.mark.parametrize("reduce", ["sum", "add", "mean", "max", "amin"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_matmul(double, transpose, reduce, weighted):
+@pytest.mark.parametrize("equal", [False, True])
+def test_matmul(double, transpose, reduce, weighted, equal):
+    """equal: many products are, of which each has a share of the gradient."""
     matrix = edge_index("col" if transpose else "row")
-    value = torch.rand(90, dtype=torch.float64).requires_grad_() if weighted else None
+    value, x = torch.rand(90, dtype=torch.float64) if weighted else None, features(5)
+    if equal:
+        value, x = None if value is None else value.round() + 1, x.detach().round().requires_grad_()
     counts = check_pair(
-        lambda x, value: matrix.matmul(x, value, reduce=reduce, transpose=transpose), features(5), value
+        lambda x, value: matrix.matmul(x, value, reduce=reduce, transpose=transpose),
+        x,
+        None if value is None else value.requires_grad_(),
     )
-    assert counts == {f"matmul.{'mean' if reduce == 'mean' else 'sum'}": 1}
+    assert counts == {f"matmul.{ {'add': 'sum', 'amin': 'min'}.get(reduce, reduce) }": 1}
+
+
+def test_gradients_of_torch_sparse_are_its_own(double, monkeypatch):
+    """It gives that of a maximum to one of equal products."""
+    monkeypatch.setattr(torch_geometric.typing, "WITH_TORCH_SPARSE", True)
+    monkeypatch.setattr(torch_geometric.edge_index, "_torch_sparse_spmm", lambda *of: "theirs")
+    with gsb.enabled("pyg"):
+        assert edge_index("row").matmul(features(5), reduce="max") == "theirs"
+    assert calls() == {"matmul.max": {"a gradient of the max may be asked for": 1}}
 
 
 def test_matmul_of_other_kinds_is_the_frameworks(double):
@@ -199,7 +215,6 @@ def test_matmul_of_other_kinds_is_the_frameworks(double):
     ordered = EdgeIndex(coalesce(edges()), sparse_size=(NODES, NODES), sort_order="row")
     x = features(5).detach()
     cases = (
-        lambda: row.matmul(x.clone().requires_grad_(), reduce="max"),
         lambda: ordered.matmul(ordered)[1],
         lambda: row @ x,
         lambda: row.matmul(x, torch.rand(90).fill_(0.5)),
@@ -210,4 +225,4 @@ def test_matmul_of_other_kinds_is_the_frameworks(double):
             torch.testing.assert_close(case(), expected)
     with gsb.enabled("pyg"), pytest.raises(ValueError, match="sorted by rows"):
         col.matmul(x)
-    assert calls() == {"matmul.max": {"a gradient of the max may be asked for": 1}, "scatter.max": 1, "matmul.sum": 1}
+    assert calls() == {"matmul.sum": 1}

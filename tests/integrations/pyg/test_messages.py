@@ -75,6 +75,17 @@ def test_heads(function, shape, counted, aggr):
     assert counts == {f"{counted}.{aggr}": 1}
 
 
+@pytest.mark.parametrize("aggr", ["max", "min"])
+@pytest.mark.parametrize(
+    "function",
+    [lambda x_j, w: x_j, lambda x_j, w: w * x_j, lambda x_j, w: x_j.relu(), lambda x_j, w: torch.sign(x_j) + x_j],
+)
+def test_gradients_of_maxima_among_equal_messages(function, aggr):
+    """Of numbers that are equal, and 0, where PyTorch gives a share to what it scatters into."""
+    x = features(6).detach().round().requires_grad_()
+    check_pair(Layer(function, aggr=aggr), x, edges(), weight(1).detach().round().requires_grad_())
+
+
 @pytest.mark.parametrize(
     "function",
     [

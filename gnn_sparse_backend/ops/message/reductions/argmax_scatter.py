@@ -38,7 +38,7 @@ def kept_choice(form: MessageOp, graph, operands) -> str | None:
         return None
     copies = form.message == arg(0) and form.places == ("column",)
     pays = copies and devices.on_cpu(graph.device) and graph.num_edges >= _least(operands[0]) * graph.shape[0]
-    if form.ties != "even":
+    if not form.shares:
         return "column" if pays else "number"
     # among numbers of eight bits or eleven some are nearly always equal
     return "unique" if pays and operands[0].dtype in (torch.float32, torch.float64) else None
@@ -125,7 +125,7 @@ def _add(columns: Tensor, grad: Tensor, rows: int) -> Tensor:
     return out.to(grad.dtype)
 
 
-def even_gradient(graph, columns: Tensor, x: Tensor, result: Tensor, grad: Tensor) -> Tensor | None:
+def even_gradient(of: MessageOp, graph, columns: Tensor, x: Tensor, result: Tensor, grad: Tensor) -> Tensor | None:
     """The gradient of x where equal messages share it; None if there are so many that a pass over all edges is faster.
 
     columns: what the aggregation kept, ``unique``.
@@ -140,11 +140,14 @@ def even_gradient(graph, columns: Tensor, x: Tensor, result: Tensor, grad: Tenso
     row = rows[among]
     if int(graph.in_degrees[row].sum()) * FEW_TIES > graph.num_edges * of_rows.shape[1]:
         return None
-    out = copied_gradient(columns, grad, graph.shape[1])
-    return _with_shares(out, graph, row, feature, x, result, grad) if row.numel() else out
+    halved = torch.where(result == 0, grad / 2, grad) if of.ties == "even_with_zero" else grad
+    out = copied_gradient(columns, halved, graph.shape[1])
+    return _with_shares(of, out, graph, row, feature, x, result, grad) if row.numel() else out
 
 
-def _with_shares(out: Tensor, graph, row: Tensor, feature: Tensor, x: Tensor, result: Tensor, grad: Tensor) -> Tensor:
+def _with_shares(
+    of: MessageOp, out: Tensor, graph, row: Tensor, feature: Tensor, x: Tensor, result: Tensor, grad: Tensor
+) -> Tensor:
     """``out`` with what the numbers at (row, feature) of the result send back, a share to each message that equals
     them.
     """
@@ -153,7 +156,8 @@ def _with_shares(out: Tensor, graph, row: Tensor, feature: Tensor, x: Tensor, re
     number = row_of_position(taken, position.numel())
     column, feature_of = graph.indices[position].long(), feature[number]
     equal = (x.detach()[column, feature_of] == result.detach()[row, feature][number]).double()
-    count = equal.new_zeros(row.numel()).index_add_(0, number, equal)
+    nobody = (result[row, feature] == 0) & (of.ties == "even_with_zero")
+    count = nobody.double().index_add(0, number, equal)
     share = (grad[row, feature].double() / count)[number] * equal
     # an edge may be there many times: equal shares are rounded alike, so they are added up before they are rounded
     place, which = torch.unique(column * x.shape[1] + feature_of, return_inverse=True)
