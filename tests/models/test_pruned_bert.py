@@ -86,7 +86,7 @@ def test_weights_stay_that_move_away_from_zero():
     assert layer.weight_mask.tolist() == [[0, 1, 1, 0]], "what is pruned stays pruned"
 
 
-@pytest.mark.short(1)
+@pytest.mark.slow  # the script's training, of which `test_quick` takes a turn
 @pytest.mark.parametrize(
     "structure, criterion", covering({"structure": ["blocks", "single"], "criterion": ["magnitude", "movement"]})
 )

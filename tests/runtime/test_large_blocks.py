@@ -171,7 +171,7 @@ def test_dgl_gives_back_to_whichever_allocator_is_there(blocks):
         import gc, dgl, torch, gnn_sparse_backend as gsb
 
         def graph():
-            g = dgl.graph((torch.arange(1 << 22) % 1000, torch.arange(1 << 22) % 999))
+            g = dgl.graph((torch.arange(1 << 20) % 1000, torch.arange(1 << 20) % 999))
             g.create_formats_()
             return g
 
@@ -189,6 +189,7 @@ def test_dgl_gives_back_to_whichever_allocator_is_there(blocks):
     """)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     "change",
     [

@@ -270,7 +270,7 @@ def test_sizes_that_no_memory_holds_are_refused_in_words(zoo):
         gsb.spmm(graph, repeated.unsqueeze(1))
     with pytest.raises(MemoryError, match="sddmm: u, .*" + without_memory(33 * far * 4)):
         gsb.sddmm(graph, repeated[:1].expand(33, far), repeated)
-    rows, features = torch.zeros(29, 2**25, 1)[:, :: 2**20], torch.zeros(1).expand(200, 1, 2**25)[..., :: 2**20]
+    rows, features = torch.empty(29, 2**25, 1)[:, :: 2**20], torch.zeros(1).expand(200, 1, 2**25)[..., :: 2**20]
     assert gsb.gspmm(graph, "mul", "sum", rows, features).shape == (33, 32, 32), "broadcast, and small enough"
     wide = torch.zeros(0, 2**40)
     empty = gsb.Graph.from_coo(torch.tensor([]).long(), torch.tensor([]).long(), (100, 0))
