@@ -78,7 +78,7 @@ def calls() -> dict:
     return found
 
 
-def check_pair(model, *args, rtol: float = 1e-10, **kwargs) -> dict:
+def check_pair(model, *args, rtol: float = 1e-10, equal_nan: bool = False, **kwargs) -> dict:
     """The backend changes neither output nor gradients; returns ``calls()`` of one forward and backward pass."""
     expected = step(model, *args, **kwargs)
     reset_status()
@@ -91,5 +91,7 @@ def check_pair(model, *args, rtol: float = 1e-10, **kwargs) -> dict:
         if value is None:
             assert actual[name] is None, name
         else:
-            torch.testing.assert_close(actual[name], value, rtol=rtol, atol=rtol, msg=partial("{}: {}".format, name))
+            torch.testing.assert_close(
+                actual[name], value, rtol=rtol, atol=rtol, equal_nan=equal_nan, msg=partial("{}: {}".format, name)
+            )
     return counts

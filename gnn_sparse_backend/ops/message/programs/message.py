@@ -140,8 +140,9 @@ _OPERATORS: dict[str, _Operator] = {
         constants=1,
     ),
     "abs": _Operator(lambda x: call("abs", x), lambda g, x: (g * Message("sign", (x,)),)),
+    # 0 of NaN, as PyTorch's
     "sign": _Operator(
-        lambda x: select(x > 0.0, _like(1.0, x), select(x < 0.0, _like(-1.0, x), x * 0.0)), lambda g, x: (None,)
+        lambda x: select(x > 0.0, _like(1.0, x), select(x < 0.0, _like(-1.0, x), _like(0.0, x))), lambda g, x: (None,)
     ),
     "stored": _Operator(lambda x: x, lambda g, x: (g,)),
     "same": _Operator(lambda x, y: select(equal(x, y), _like(1.0, x), _like(0.0, x)), lambda g, x, y: (None, None), 2),

@@ -1,0 +1,36 @@
+"""Infinite, undefined and equal numbers, and those at the end of what a type holds: results are those of PyG."""
+
+import math
+
+import pytest
+import torch
+
+from tests.integrations.pyg.pair import NODES, check_pair, edges
+from tests.integrations.pyg.test_messages import Layer
+
+
+def special(*shape: int, dtype=torch.float64, seed: int = 0) -> torch.Tensor:
+    """Small integers of both signs with zeros of both; one in sixteen each is infinite, minus infinite and NaN."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randint(-2, 3, shape, generator=generator).to(dtype) * -1
+    which = torch.randint(16, shape, generator=generator)
+    for at, number in enumerate((math.inf, -math.inf, math.nan)):
+        x[which == at] = number
+    return x.requires_grad_()
+
+
+@pytest.mark.parametrize("aggr", ["sum", "mean", "max", "min"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x_j, w: x_j.abs(),
+        lambda x_j, w: (w - x_j).abs(),
+        lambda x_j, w: (w * x_j).relu(),
+        lambda x_j, w: torch.nn.functional.leaky_relu(x_j + w, 0.2),
+        lambda x_j, w: x_j / w,
+        lambda x_j, w: (w + x_j).exp(),
+    ],
+    ids=["abs", "abs of a difference", "relu", "leaky_relu", "div", "exp"],
+)
+def test_messages(function, aggr):
+    check_pair(Layer(function, aggr=aggr), special(NODES, 3), edges(), special(90, 1, seed=1), equal_nan=True)
