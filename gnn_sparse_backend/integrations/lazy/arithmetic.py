@@ -204,8 +204,8 @@ def _scaled(op: str, score: Score, other, flipped: bool) -> Score | None:
     message, kind = score.message, type(other)
     if op == "div" and not flipped and kind in _SCALARS and other:
         return _scaled("mul", score, 1.0 / other, False)
-    if op != "mul":
-        return None
+    if op != "mul" or (kind in _SCALARS and not abs(other) <= torch.finfo(score.dtype).max):
+        return None  # an infinite number times terms of both signs, or 0, is not that times their sum
     if kind in PLAIN:
         if other.numel() != 1 or other.dim() > len(score.shape) or other.dtype is not score.dtype:
             return None

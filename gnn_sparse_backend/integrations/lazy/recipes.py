@@ -332,6 +332,8 @@ def number(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
     is first filled in during the capture of a CUDA graph holds nothing before the graph is replayed.
     """
     value, wide = float(value), torch.float64 if dtype is torch.float64 else torch.float32
+    if not abs(value) <= torch.finfo(wide).max:
+        value *= math.inf  # as PyTorch takes what is beyond the type
     if devices.arch_of(device):
         return torch.full((), value, dtype=wide, device=device)
     return _number(value, math.copysign(1.0, value), wide)

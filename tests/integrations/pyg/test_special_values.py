@@ -34,3 +34,20 @@ def special(*shape: int, dtype=torch.float64, seed: int = 0) -> torch.Tensor:
 )
 def test_messages(function, aggr):
     check_pair(Layer(function, aggr=aggr), special(NODES, 3), edges(), special(90, 1, seed=1), equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x_j, w: x_j * 1e300,
+        lambda x_j, w: x_j / 1e-320,
+        lambda x_j, w: (w * x_j).sum(-1, keepdim=True) * math.inf,
+        lambda x_j, w: (w * x_j).sum(-1, keepdim=True) / 1e-320,
+    ],
+    ids=["times", "by", "a sum times", "a sum by"],
+)
+def test_numbers_that_a_type_cannot_hold(function, dtype):
+    """Of a sum of terms of both signs and 0 an infinite multiple is another number than the sum of theirs."""
+    x = torch.randint(-2, 3, (NODES, 3), generator=torch.Generator().manual_seed(0)).to(dtype).requires_grad_()
+    check_pair(Layer(function, aggr="max"), x, edges(), special(90, 1, dtype=dtype, seed=1), equal_nan=True)
