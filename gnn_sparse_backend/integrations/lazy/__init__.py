@@ -28,7 +28,7 @@ from .orders import deferred, waiting
 from .products import LINEAR, known_size
 from .recipes import gather as gather_now
 from .recipes import gathered
-from .reductions import INTO_ZEROS, of_edges, reduced, refuse, refuse_features, softmaxed
+from .reductions import INTO_ZEROS, OF_SEGMENTS, of_edges, reduced, refuse, refuse_features, softmaxed
 from .rows import LEAST, mapped, of_rows, scaled_at, settle_left, watched
 from .tensor import DEFERRED, LazyTensor, lazy_tensor, materialise, name_of, value
 
@@ -37,6 +37,7 @@ __all__ = [
     "INTO_ZEROS",
     "LEAST",
     "LINEAR",
+    "OF_SEGMENTS",
     "End",
     "Host",
     "LazyTensor",

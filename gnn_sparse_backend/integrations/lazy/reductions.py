@@ -26,6 +26,10 @@ INTO_ZEROS = "even_with_zero"
 """What becomes of equal messages' gradient where a framework scatters maxima into zeros, by PyTorch."""
 
 
+OF_SEGMENTS = "even_if_positive"
+"""The same where it asks PyTorch for maxima of segments."""
+
+
 def of_edges(reduce: str, ties: str = INTO_ZEROS) -> MessageOp:
     """The reduction of what there is for every edge."""
     return message_op("x0", ("edge",), reduce, ties if REDUCTIONS[reduce].chooses else None)

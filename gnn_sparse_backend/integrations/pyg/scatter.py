@@ -12,7 +12,7 @@ from torch import Tensor
 from ...ops.attention.operators import softmax_edges
 from ...ops.message.operators import aggregate
 from ..core.refusal import PASS, Refusal
-from ..lazy import LazyTensor, deferred, materialise, of_edges, reduced, refuse, softmaxed, value
+from ..lazy import OF_SEGMENTS, LazyTensor, deferred, materialise, of_edges, reduced, refuse, softmaxed, value
 from .gather import plain_index
 from .host import HOST, OUT_OF_RANGE, IndexEnd, segments
 
@@ -55,7 +55,7 @@ def segment(src: Tensor, ptr: Tensor, reduce: str = "sum"):
     graph = segments(ptr, src.shape[0], "the pointers are not those of segments")
     if type(graph) is Refusal:
         return graph
-    out = aggregate(of_edges(reduce, "even"), graph, src)
+    out = aggregate(of_edges(reduce, OF_SEGMENTS), graph, src)
     # PyG takes an infinite result for that of an empty segment
     return out if reduce in ("sum", "mean") else torch.where(out.isinf(), 0, out), f"segment.{reduce}"
 

@@ -22,7 +22,7 @@ from ...ops.random.draws import torch_draws_so
 from ...ops.random.dropout import dropped
 from ..core.counters import fallback
 from ..core.refusal import Refusal
-from ..lazy import LazyTensor, gather, of_edges, reduced, refuse_features, softmaxed, value, waiting
+from ..lazy import OF_SEGMENTS, LazyTensor, gather, of_edges, reduced, refuse_features, softmaxed, value, waiting
 from ..lazy.orders import Reduced
 from ..lazy.recipes import Pointwise
 from ..lazy.stages import Score
@@ -290,7 +290,7 @@ class _Walk:
             pointers = functional.pad(torch.cumsum(self.tape.symbol(given), 0), (1, 0))
             pointers = Pointers(Index(pointers.node, WHOLE))
         rows = SegmentsEnd(pointers, known_tensor(node).shape[0], known_tensor(src).shape[0])
-        found = aggregate(of_edges(reduce, "even"), self.host.graph(rows, None), x)
+        found = aggregate(of_edges(reduce, OF_SEGMENTS), self.host.graph(rows, None), x)
         self.host.counted(f"segment.{reduce}")
         if segments.empty not in (0, 1):  # of a maximum, and of a mean that begins with nothing
             index = pointers.index

@@ -13,6 +13,7 @@ from ...compiler.cache.bounded import kept
 from ...compiler.language.reduction import REDUCTIONS
 from .programs.message import (
     Message,
+    alike,
     arg,
     chosen,
     commuted,
@@ -25,7 +26,7 @@ from .programs.message import (
     vjp,
 )
 
-SHARING = "even", "even_with_zero"
+SHARING = "even", "even_with_zero", "even_if_positive"
 """The ``ties`` of a `MessageOp` by which equal messages share a gradient."""
 
 _PLACES = "row", "column", "edge", "all", "number"
@@ -43,7 +44,8 @@ class MessageOp:
         non-zeros, where NaN is never chosen and a row without a choice keeps the neutral element, as DGL has it; or
         ``even``, where they share it, NaN wins and a row without edges is 0; or ``even_with_zero``, the same but that
         nobody gets one more share where the result is 0, as PyTorch's ``scatter_reduce`` has it of what is put into
-        zeros, whether they are included or not.
+        zeros, whether they are included or not; or ``even_if_positive``, the same as ``even`` but that each has all of
+        a negative gradient, and NaN is equal to NaN, as ``torch.segment_reduce`` has it.
 
     Forms compare by identity: make them with ``message_op``.
     """
@@ -157,7 +159,7 @@ def _gradient(of: MessageOp, operand: int) -> Gradient | None:
 
     cotangent = extra("cotangent", "edge" if of.reduce is None else "row")
     if of.shares:
-        cotangent = cotangent * same(_as_stored(of), extra("result", "row"))
+        cotangent = cotangent * _attained(of, _as_stored(of), extra("result", "row"))
     elif of.ties is not None:
         cotangent = chosen(cotangent, extra("number", "number"), extra("chosen", "row"))
     elif of.reduce is not None:
@@ -179,6 +181,11 @@ def _gradient(of: MessageOp, operand: int) -> Gradient | None:
         renumber(message, {old: new for new, old in enumerate(used)}), tuple(where), None if place == "edge" else "sum"
     )
     return Gradient(derived, transposed, tuple(sources[i] for i in used))
+
+
+def _attained(of: MessageOp, message: Message, result: Message) -> Message:
+    """1 where the result is that of a message, among those that share."""
+    return alike(message, result) if of.ties == "even_if_positive" else same(message, result)
 
 
 def _as_stored(of: MessageOp) -> Message:
@@ -203,5 +210,5 @@ def ties_count(of: MessageOp) -> tuple[MessageOp, tuple]:
     """For max and min whose equal messages share: the form that counts those equal to the result, and its sources."""
     used = operands_of(of.message)
     message = renumber(of.message, {old: new for new, old in enumerate(used)})
-    counted = same(message if of.message == arg(0) else stored(message), arg(len(used)))
+    counted = _attained(of, message if of.message == arg(0) else stored(message), arg(len(used)))
     return message_op(counted, (*(of.places[i] for i in used), "row"), "sum"), (*used, "result")

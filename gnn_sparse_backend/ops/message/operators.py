@@ -110,7 +110,8 @@ def _gradients_of_aggregate(structure, attributes, saved, memo: _Memo, needed, g
         count = AGGREGATE(structure, [x.detach() for x in given], (counted,))
         # rows without edges: nobody reads their share, but its derivative would be NaN
         count = torch.where(_without_edges(structure, count, result), 1, count)
-        grad = grad / (count + (result == 0) if of.ties == "even_with_zero" else count)
+        shared = grad / (count + (result == 0) if of.ties == "even_with_zero" else count)
+        grad = torch.where(grad < 0, grad, shared) if of.ties == "even_if_positive" else shared
     if REDUCTIONS[of.reduce].divides and (divided := divided_first(structure, grad)) is not None:
         of, grad = as_sum(of), divided
     extra = {"cotangent": grad, "chosen": kept, "result": result, "number": None}

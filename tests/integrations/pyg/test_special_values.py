@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch_geometric.utils import segment
 
 from tests.integrations.pyg.pair import NODES, check_pair, edges
 from tests.integrations.pyg.test_messages import Layer
@@ -51,3 +52,13 @@ def test_numbers_that_a_type_cannot_hold(function, dtype):
     """Of a sum of terms of both signs and 0 an infinite multiple is another number than the sum of theirs."""
     x = torch.randint(-2, 3, (NODES, 3), generator=torch.Generator().manual_seed(0)).to(dtype).requires_grad_()
     check_pair(Layer(function, aggr="max"), x, edges(), special(90, 1, dtype=dtype, seed=1), equal_nan=True)
+
+
+@pytest.mark.parametrize("shape", [(90,), (90, 3)])
+@pytest.mark.parametrize("reduce", ["max", "min"])
+def test_segments(reduce, shape):
+    """PyTorch shares a gradient among equal numbers where it is positive alone, and NaN has a part in it."""
+    pointers = torch.tensor([0, 0, 3, 10, 12, 12, 40, 90])
+    x = special(*shape)
+    counts = check_pair(lambda x: segment(x, pointers, reduce), x, equal_nan=True)
+    assert counts == {f"segment.{reduce}": 1}

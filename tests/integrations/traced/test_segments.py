@@ -46,6 +46,12 @@ def test_segments_of_pytorch(reduce, given):
     assert check(program, features(ROWS, 4), POINTERS) == {f"segment.{reduce}": 1}
 
 
+@pytest.mark.parametrize("reduce", ["max", "min"])
+def test_gradients_of_equal_numbers(reduce):
+    x = features(ROWS, 4).round()
+    assert check(lambda x, p: segment(x, p, reduce), x, POINTERS) == {f"segment.{reduce}": 1}
+
+
 @pytest.mark.parametrize("reduce", ["sum", "max"])
 def test_lengths_alone(reduce):
     def program(x, lengths):

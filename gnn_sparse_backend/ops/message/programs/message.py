@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....compiler.cache.bounded import kept
-from ....compiler.language.expr import Expr, call, cast, equal, number, select
+from ....compiler.language.expr import Expr, call, cast, either, equal, is_nan, number, select
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,11 @@ def stored(x: Message) -> Message:
 def same(x: Message, y: Message) -> Message:
     """1 where x equals y, 0 elsewhere; its derivative is zero."""
     return Message("same", (x, y))
+
+
+def alike(x: Message, y: Message) -> Message:
+    """1 where x equals y or is NaN, 0 elsewhere; its derivative is zero."""
+    return Message("alike", (x, y))
 
 
 def _message(value: Message | float) -> Message:
@@ -146,6 +151,11 @@ _OPERATORS: dict[str, _Operator] = {
     ),
     "stored": _Operator(lambda x: x, lambda g, x: (g,)),
     "same": _Operator(lambda x, y: select(equal(x, y), _like(1.0, x), _like(0.0, x)), lambda g, x, y: (None, None), 2),
+    "alike": _Operator(
+        lambda x, y: select(either(equal(x, y), is_nan(x)), _like(1.0, x), _like(0.0, x)),
+        lambda g, x, y: (None, None),
+        2,
+    ),
     # 1 where edge x is the one that was chosen, y: numbers of edges, exact in their own type
     "chosen": _Operator(
         lambda g, x, y: select(equal(x, y), g, _like(0.0, g)),
