@@ -9,7 +9,7 @@ import torch
 import torch_geometric.typing
 from torch import Tensor
 
-from ...ops.attention.operators import softmax_edges
+from ...ops.attention.operators import softmax_edges, softmax_segments
 from ...ops.message.operators import aggregate
 from ..core.refusal import PASS, Refusal
 from ..lazy import OF_SEGMENTS, LazyTensor, deferred, materialise, of_edges, reduced, refuse, softmaxed, value
@@ -88,7 +88,8 @@ def softmax_beside(original):
         graph = segments(ptr, src.shape[dim], OUT_OF_RANGE) if rows is None else HOST.graph(rows, None)
         if type(graph) is Refusal:
             return graph
-        return _along(dim, src, lambda x: softmax_edges(graph, x)), "softmax"
+        function = softmax_edges if rows is not None else softmax_segments
+        return _along(dim, src, lambda x: function(graph, x)), "softmax"
 
     return softmax
 

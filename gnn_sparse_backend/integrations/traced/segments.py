@@ -1,13 +1,13 @@
 """Segments as compiled programs know them: pointers and a number of rows. The ``Graph`` is found at run time.
 
-gsb::aggregate_of_segments, edge_map_of_segments, edge_softmax_of_segments, ...: as those on a `Graph`
+gsb::aggregate_of_segments, edge_map_of_segments, segment_softmax_of_segments, ...: as those on a `Graph`
 """
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from ...ops.attention.operators import EDGE_SOFTMAX, EDGE_SOFTMAX_BACKWARD
+from ...ops.attention.operators import EDGE_SOFTMAX, EDGE_SOFTMAX_BACKWARD, SEGMENT_SOFTMAX
 from ...ops.core.library import register_for
 from ...ops.core.traced import StructureKind
 from ...ops.message.operators import AGGREGATE, EDGE_MAP
@@ -49,5 +49,5 @@ SEGMENTS = StructureKind(
 )
 """row, framework, counted: as of ``edges.EDGES``."""
 
-for _operator in (AGGREGATE, EDGE_MAP, EDGE_SOFTMAX, EDGE_SOFTMAX_BACKWARD, RECURRENCE):
+for _operator in (AGGREGATE, EDGE_MAP, EDGE_SOFTMAX, SEGMENT_SOFTMAX, EDGE_SOFTMAX_BACKWARD, RECURRENCE):
     register_for(_operator, SEGMENTS)

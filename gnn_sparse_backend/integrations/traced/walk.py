@@ -16,7 +16,7 @@ from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.nn import functional
 
-from ...ops.attention.operators import softmax_edges
+from ...ops.attention.operators import softmax_edges, softmax_segments
 from ...ops.message.operators import aggregate
 from ...ops.random.draws import torch_draws_so
 from ...ops.random.dropout import dropped
@@ -316,7 +316,7 @@ class _Walk:
         if (refusal := refuse_features(x)) is not None:
             fallback(self.host.name, "softmax", refusal.reason)
             return
-        found = softmax_edges(self.host.graph(rows, None), x)
+        found = (softmax_edges if by_index else softmax_segments)(self.host.graph(rows, None), x)
         self.host.counted("softmax")
         self._becomes(node, found)
 

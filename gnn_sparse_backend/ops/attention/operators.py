@@ -43,6 +43,11 @@ def softmax_edges(structure, scores: Tensor) -> Tensor:
     return EDGE_SOFTMAX(structure, (scores,))
 
 
+def softmax_segments(structure, scores: Tensor) -> Tensor:
+    """The same, but that infinite maxima are taken for 0 (`EdgeSoftmaxSpec.finite`)."""
+    return SEGMENT_SOFTMAX(structure, (scores,))
+
+
 def attention_weights(
     structure, score_form: MessageOp, score_operands: Sequence[Tensor], reduced: bool = False
 ) -> Tensor:
@@ -60,13 +65,16 @@ def composed(of: AttentionForm, structure, operands: Sequence[Tensor]) -> Tensor
     return aggregate(of.weighted, structure, attention_weights(structure, of.score, score, of.reduced), *value)
 
 
-def _softmax(gradient: bool):
-    return lambda graph, operands, attributes: run_softmax(graph, operands, gradient, False)
+def _softmax(gradient: bool, finite: bool = False):
+    return lambda graph, operands, attributes: run_softmax(graph, operands, gradient, False, finite)
 
 
-def _record_softmax(graph, operands, attributes, needed):
-    out = run_softmax(graph, operands, False, False)
-    return out, (out,), None
+def _record_softmax(finite: bool):
+    def record(graph, operands, attributes, needed):
+        out = run_softmax(graph, operands, False, False, finite)
+        return out, (out,), None
+
+    return record
 
 
 def _gradient_of_softmax(structure, attributes, saved, memo, needed, grad: Tensor) -> list[Tensor]:
@@ -116,16 +124,19 @@ _SOFTMAX = {
     "like": lambda arguments, operands, attributes, transposed: operands[0].new_empty(operands[0].shape),
     "check": _check_softmax,
 }
-EDGE_SOFTMAX = register(
-    Operator(
-        "edge_softmax",
-        _softmax(False),
-        _gradient_of_softmax,
-        _record_softmax,
-        operands="Tensor scores",
-        saved=lambda attributes, operands, result: ((result,), None),
-        **_SOFTMAX,
+EDGE_SOFTMAX, SEGMENT_SOFTMAX = (
+    register(
+        Operator(
+            name,
+            _softmax(False, finite),
+            _gradient_of_softmax,
+            _record_softmax(finite),
+            operands="Tensor scores",
+            saved=lambda attributes, operands, result: ((result,), None),
+            **_SOFTMAX,
+        )
     )
+    for name, finite in (("edge_softmax", False), ("segment_softmax", True))
 )
 EDGE_SOFTMAX_BACKWARD = register(
     Operator(

@@ -51,10 +51,10 @@ def run_edge_softmax_backward(graph, out: Tensor, sds: Tensor) -> Tensor:
     return run_softmax(graph, (out, sds), True, True)
 
 
-def run_softmax(graph, operands: tuple[Tensor, ...], gradient: bool, product: bool) -> Tensor:
+def run_softmax(graph, operands: tuple[Tensor, ...], gradient: bool, product: bool, finite: bool = False) -> Tensor:
     """The kernel of the softmax of one edge array, or of the gradient from two, of one shape and type.
 
-    product: the second array is out * grad.
+    product: the second array is out * grad. finite: as in `EdgeSoftmaxSpec`.
     """
     x = operands[0]
     edges, width = x.shape[0], prod(x.shape[1:])
@@ -67,14 +67,14 @@ def run_softmax(graph, operands: tuple[Tensor, ...], gradient: bool, product: bo
     given = [ready(a).reshape(edges, width).contiguous() for a in operands]
     types = x.dtype, graph.indices.dtype, graph.edge_ids is not None
     if arch:
-        key = run_softmax, width, x.dtype, gradient, product, arch
+        key = run_softmax, width, x.dtype, gradient, product, finite, arch
         executable = graph.calls.get(key)
     else:
         groups = group_count(edges, graph.shape[0], width, torch.get_num_threads())
-        key = *types, width, gradient, product, groups
+        key = *types, width, gradient, product, finite, groups
         executable = _executables.get(key)
     if executable is None:
-        spec = EdgeSoftmaxSpec(width, *map(type_name, types[:2]), types[2], product)
+        spec = EdgeSoftmaxSpec(width, *map(type_name, types[:2]), types[2], product, finite)
         if arch:
             plan = plan_softmax(arch, graph.shape[0], graph.num_edges, width, longest_of(graph))
             executable = graph.calls.keep(key, _on_gpu(spec, gradient, plan))

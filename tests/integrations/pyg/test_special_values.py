@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from torch_geometric.utils import segment
+from torch_geometric.utils import segment, softmax
 
 from tests.integrations.pyg.pair import NODES, check_pair, edges
 from tests.integrations.pyg.test_messages import Layer
@@ -62,3 +62,18 @@ def test_segments(reduce, shape):
     x = special(*shape)
     counts = check_pair(lambda x: segment(x, pointers, reduce), x, equal_nan=True)
     assert counts == {f"segment.{reduce}": 1}
+
+
+@pytest.mark.parametrize("given", ["ptr", "index"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_softmax(given, dtype):
+    """By pointers PyG takes an infinite maximum for 0: of minus infinity alone the softmax is 0, and not NaN."""
+    inf, pointers = math.inf, torch.tensor([0, 0, 2, 5, 8, 12, 14, 16])
+    scores = [-inf, -inf, -inf, 1, 2, inf, 1, -inf, inf, inf, 0, 3, math.nan, 1, math.nan, -inf]
+    x = torch.tensor(scores, dtype=dtype)[:, None].expand(16, 3).clone().requires_grad_()
+    if given == "ptr":
+        counts = check_pair(lambda x: softmax(x, ptr=pointers), x, rtol=1e-2, equal_nan=True)
+    else:
+        index = torch.arange(7).repeat_interleave(pointers.diff())
+        counts = check_pair(lambda x: softmax(x, index, num_nodes=7), x, rtol=1e-2, equal_nan=True)
+    assert counts == {"softmax": 1}

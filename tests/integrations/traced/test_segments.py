@@ -87,6 +87,15 @@ def test_the_softmax_over_segments(shape):
     assert found == {"softmax": 1}
 
 
+def test_a_softmax_of_minus_infinity():
+    """Of a segment that is nothing else PyG's is 0."""
+
+    def program(x, p):
+        return softmax(x.masked_fill(torch.arange(ROWS)[:, None] < 4, -math.inf), ptr=p)
+
+    assert check(program, features(ROWS, 2), POINTERS) == {"softmax": 1}
+
+
 def test_a_softmax_of_a_lazy_message():
     def program(x, index, p):
         return softmax(x.index_select(0, index) * 2.0, ptr=p)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ....compiler.language.builder import ProgramBuilder
-from ....compiler.language.expr import cast, equal, exp, number, select
+from ....compiler.language.expr import Expr, cast, either, equal, exp, number, select
 from ....compiler.language.program import Program
 from ...message.programs.operands import ACCUMULATOR, Edges
 
@@ -24,6 +24,8 @@ class EdgeSoftmaxSpec:
     width: features of an edge. dtype: of the edge arrays. index_dtype: of indptr, indices and edge numbers.
     numbered: edge arrays are in the order that E gives.
     product: of the gradient: what is given beside P is P * dP, not dP.
+    finite: an infinite maximum is taken for 0, and what sums to 0 stays 0: a row of -inf alone is 0, and of one with
+        +inf all else is 0, as PyG's softmax of segments has it. A row in parts that has +inf is NaN all the same.
     stage: "whole": of rows; "parts": the maximum and sum of each part of a row, or of the gradient its sum alone;
         "apply": what follows, with those of its row given for each part.
     """
@@ -33,15 +35,16 @@ class EdgeSoftmaxSpec:
     index_dtype: str = "int32"
     numbered: bool = False
     product: bool = False
+    finite: bool = False
     stage: str = "whole"
 
 
 def edge_softmax(spec: EdgeSoftmaxSpec) -> Program:
     """The softmax: parameters (num_groups, m, n, nnz, [num_edges], group_ptr, indptr, indices, [E], X, P).
 
-    A row with a NaN or +inf, or of -inf alone, is NaN. In parts: (..., X, M, S), the maximum of each part and the sum
-    of exp(X - maximum), which is 0 where all are -inf; then (..., X, M, R, P), with the inverse R of the sum of the
-    part's row.
+    A row with a NaN or +inf, or of -inf alone, is NaN (but ``spec.finite``). In parts: (..., X, M, S), the maximum of
+    each part and the sum of exp(X - maximum), which is 0 where all are -inf; then (..., X, M, R, P), with the inverse R
+    of the sum of the part's row.
     """
     accumulator = ACCUMULATOR[spec.dtype]
     p = ProgramBuilder("edge_softmax" if spec.stage == "whole" else f"edge_softmax_{spec.stage}")
@@ -68,13 +71,14 @@ def edge_softmax(spec: EdgeSoftmaxSpec) -> Program:
                 x = cast(accumulator, X[(*edges.at("edge", i, j), k)])
                 # a NaN is never taken here; the sum has it then
                 Max[k] = select(x > Max[k], x, Max[k])
-            Base = Max
-            if spec.stage == "parts":
-                Base = p.local("Base", (K,), accumulator)
-                low = number(float("-inf"), accumulator)
-                with p.iterate("base", (K,), "S", ("kl",)) as (k,):
+        Base = Max
+        if spec.stage == "parts" or spec.finite:
+            Base = p.local("Base", (K,), accumulator)
+            with p.iterate("base", (K,), "S", ("kl",)) as (k,):
+                if spec.stage == "parts":
                     M[i, k] = Max[k]
-                    Base[k] = select(equal(Max[k], low), number(0.0, accumulator), Max[k])  # -inf - -inf is NaN
+                Base[k] = select(_infinite(Max[k], spec.finite), number(0.0, accumulator), Max[k])  # inf - inf is NaN
+        if spec.stage != "apply":
             with p.iterate("sum", (J, K), "RS", ("b", "kb")) as (j, k):
                 x = cast(accumulator, X[(*edges.at("edge", i, j), k)])
                 Sum[k] = Sum[k] + exp(x - Base[k])
@@ -83,11 +87,21 @@ def edge_softmax(spec: EdgeSoftmaxSpec) -> Program:
                     S[i, k] = Sum[k]
                 else:
                     Sum[k] = 1.0 / Sum[k]
+        if spec.finite and spec.stage != "parts":
+            none, zero = number(float("inf"), accumulator), number(0.0, accumulator)
+            with p.iterate("none", (K,), "S", ("kn",)) as (k,):
+                Sum[k] = select(equal(Sum[k], none), zero, Sum[k])
         if spec.stage != "parts":
             with p.iterate("out", (J, K), "SS", ("c", "kc")) as (j, k):
                 at = (*edges.at("edge", i, j), k)
-                P[at] = cast(spec.dtype, exp(cast(accumulator, X[at]) - Max[k]) * Sum[k])
+                P[at] = cast(spec.dtype, exp(cast(accumulator, X[at]) - Base[k]) * Sum[k])
     return edges.grouped()
+
+
+def _infinite(most: Expr, both: bool) -> Expr:
+    """Whether a maximum is -inf, or infinite at all where ``both``."""
+    low, high = (number(float(name), most.dtype) for name in ("-inf", "inf"))
+    return either(equal(most, low), equal(most, high)) if both else equal(most, low)
 
 
 def edge_softmax_gradient(spec: EdgeSoftmaxSpec) -> Program:
