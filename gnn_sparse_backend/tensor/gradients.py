@@ -16,12 +16,11 @@ import torch
 
 from .expressions.kernel import TensorKernel, in_formats, kernel_of
 from .expressions.notation import Access, Call, Expression, Number, Operation, Statement, accesses, product
-from .expressions.result import accumulator
 from .expressions.specs import extents_of, same_structure
 from .expressions.terms import Factor, Term
 from .storage.stored import Stored, of_dense
 from .storage.structure import numbered
-from .storage.values import is_recorded, spread, to_dtype
+from .storage.values import accumulator, is_recorded, spread, to_dtype
 
 GRADIENT, PATTERN, ONES, APPLIED = "gradient_", "pattern_", "ones_", "applied_"
 FUNCTIONS = {name: getattr(torch, name) for name in ("exp", "log", "sqrt", "tanh", "sigmoid", "abs", "relu")}

@@ -187,7 +187,11 @@ def test_types_are_kept_and_changed(dtype):
         (lambda: st.array(np.ones((2, 2)), "csr").to_scipy("lil"), ValueError, "format 'lil' is not one of"),
         (lambda: st.array(np.ones((2, 2)), "csr").to_torch("bsr"), ValueError, "layout 'bsr' is not one of"),
         (lambda: st.array(np.ones((2, 2)), "csr").permute(0, 0), ValueError, r"permute\(0, 0\) of 2 modes"),
-        (lambda: st.array(np.ones((2, 2)), "csr").with_values(np.ones(3)), st.FormatError, "4 positions .* 3 values"),
+        (
+            lambda: st.array(np.ones((2, 2)), "csr").with_values(np.ones(3)),
+            st.FormatError,
+            "4 positions",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_in_words(make, error, words):

@@ -21,7 +21,7 @@ from ..errors import FormatError
 from ..storage.format import Format, dense
 from ..storage.stored import Stored
 from ..storage.structure import LevelArrays, Structure, dense_levels, pack
-from ..storage.values import Values, argument, empty_like, is_tensor, to_dtype, zeros_like
+from ..storage.values import Values, accumulator, argument, empty_like, is_tensor, to_dtype, zeros_like
 from .assembled.appended import ENDS, PLACES, ROOM
 from .assembled.assembly import COUNT, FIRST, INDICES, OFFSETS, PLACE, SHARES, VALUES
 from .assembled.columns import numbered
@@ -30,7 +30,7 @@ from .assembled.order import Order
 from .assembled.workspace import WORD
 from .declared import Written
 from .notation import Statement
-from .result import Kept, accumulator
+from .result import Kept
 from .terms import Operand, Term
 
 MOSTLY = 0.75

@@ -8,11 +8,12 @@ from functools import reduce
 
 from ...compiler import Axis, both, differ, equal, number
 from ...compiler.language.expr import Expr, Var
+from ..storage.values import accumulator
 from .arithmetic import product
 from .declared import Declared, Written
 from .levels import Levels, nestable
 from .notation import Access, Statement
-from .result import Kept, accumulator, unread_levels
+from .result import Kept, unread_levels
 from .terms import Operand, Term
 from .walks import Walks
 

@@ -135,10 +135,3 @@ def _breaks(expression: Expression) -> bool:
         case Number():
             return not isinstance(expression.value, int)
     return False
-
-
-def accumulator(dtype: str) -> str:
-    """The type that values of a type are summed in: 16 bits in float32, integers in int64."""
-    if dtype in FLOATS:
-        return "float64" if dtype == "float64" else "float32"
-    return "int64"

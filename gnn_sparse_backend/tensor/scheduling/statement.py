@@ -16,9 +16,10 @@ from ..expressions.kernel import TensorKernel
 from ..expressions.loops.provenance import Bound, above
 from ..expressions.notation import Access
 from ..expressions.notation import Statement as Notation
-from ..expressions.result import Kept, accumulator
+from ..expressions.result import Kept
 from ..expressions.terms import Operand, Term
 from ..storage.format import Format, dense
+from ..storage.values import accumulator
 from . import commands, races, workspaces
 from .nest import Nest
 from .printing import provenance

@@ -11,7 +11,7 @@ from .format import as_format
 from .reading import read, same_shape
 from .stored import GivenFormat, Stored, of_dense
 from .structure import check_index_dtype, numbered, pack
-from .values import checked, spread, to_dtype
+from .values import checked, spread, summed, to_dtype
 
 
 def make(
@@ -38,8 +38,9 @@ def make(
         return whole if format is None else whole.to(format, index_dtype=index_dtype)
     wanted = as_format(found.format if format is None else format, len(found.shape))
     at, group = _merged(found.coordinates, found.shape, duplicates)
+    values = values if group is None else summed(values, group, at.shape[1])
     structure, places = pack(wanted, found.shape, at, index_dtype)
-    return Stored(structure, spread(values, places if group is None else places[group], structure.positions))
+    return Stored(structure, spread(values, places, structure.positions))
 
 
 def _merged(at: np.ndarray, shape: tuple[int, ...], duplicates: str) -> tuple[np.ndarray, np.ndarray | None]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import FormatError
 from .format import Format, bsr, coo, csc, csr
-from .values import Values, checked, integers, is_tensor
+from .values import Values, accumulator, checked, dtype_name, integers, is_tensor, to_dtype
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Read:
 def read(x: Any, shape: Sequence[int] | None, duplicates: str = "sum") -> Read:
     """The elements of whatever `array` takes. Raises TypeError and ValueError with what is wrong."""
     if isinstance(x, tuple):
-        return _of_coordinates(x, shape)
+        return _within(_of_coordinates(x, shape))
     if is_tensor(x):
         found = _of_torch(x, duplicates)
     elif _is_scipy(x):
@@ -40,7 +40,21 @@ def read(x: Any, shape: Sequence[int] | None, duplicates: str = "sum") -> Read:
         values = checked(x, "x")
         found = Read(values, tuple(int(n) for n in values.shape))
     same_shape(found.shape, shape)
+    return _within(found)
+
+
+def _within(found: Read) -> Read:
+    """Elements, whose coordinates neither SciPy nor PyTorch have always looked at. Raises ValueError."""
+    if found.coordinates is not None:
+        _check_within(found.coordinates, found.shape)
     return found
+
+
+def _check_within(at: Any, shape: tuple[int, ...]) -> None:
+    for mode, (column, size) in enumerate(zip(at, shape)):
+        wrong = column[(column < 0) | (column >= size)]
+        if len(wrong):
+            raise ValueError(f"coordinate {int(wrong[0])} of mode {mode} is out of the shape {shape}")
 
 
 def same_shape(own: tuple[int, ...], shape: Sequence[int] | None) -> None:
@@ -66,10 +80,6 @@ def _of_coordinates(x: tuple[Any, ...], shape: Sequence[int] | None) -> Read:
         raise ValueError(f"shape {found} has {len(found)} modes, and the coordinates {len(at)}")
     if min(found) < 0:
         raise ValueError(f"shape {found} has a mode of less than no coordinates")
-    for mode, (column, size) in enumerate(zip(at, found)):
-        wrong = column[(column < 0) | (column >= size)]
-        if len(wrong):
-            raise ValueError(f"coordinate {int(wrong[0])} of mode {mode} is out of the shape {found}")
     return Read(values, found, at, coo(len(at)))
 
 
@@ -77,6 +87,8 @@ def _integers(column: Any) -> np.ndarray:
     found = column.detach().cpu().numpy() if is_tensor(column) else np.asarray(column)
     if found.ndim != 1 or (found.dtype.kind not in "iu" and found.size):
         raise TypeError(f"coordinates are integers in one dimension, not {found.dtype} of the shape {found.shape}")
+    if found.size and found.max() >= np.iinfo(np.int64).max:
+        raise ValueError(f"coordinate {found.max()} is more than can be counted; the last one is 2**63 - 2")
     return found.astype(np.int64)
 
 
@@ -89,7 +101,7 @@ def _of_scipy(x: Any) -> Read:
     entries = x.tocoo()
     columns = getattr(entries, "coords", None) or (entries.row, entries.col)
     at = np.stack([np.asarray(column, np.int64) for column in columns])
-    named = {"csr": csr, "csc": csc}.get(x.format)
+    named = {"csr": csr, "csc": csc}.get(x.format) if len(columns) == 2 else None
     if x.format == "bsr":
         named = bsr((int(x.blocksize[0]), int(x.blocksize[1])))
     return Read(entries.data, tuple(int(n) for n in x.shape), at, named or coo(len(at)))
@@ -101,13 +113,31 @@ def _of_torch(x: Any, duplicates: str) -> Read:
     shape = tuple(int(n) for n in x.shape)
     if x.layout is torch.strided:
         return Read(x, shape)
-    if x.device.type != "cpu":
-        raise TypeError(f"x is on {x.device}; tensor algebra runs on the CPU: give x.cpu()")
-    names = {torch.sparse_csr: csr, torch.sparse_csc: csc}
-    entries = x if x.layout is torch.sparse_coo else x.to_sparse_coo()
+    names = {torch.sparse_csr: csr, torch.sparse_csc: csc} if len(shape) == 2 else {}
+    if x.layout is torch.sparse_coo:
+        _check_within(x._indices(), shape)  # before PyTorch makes others of them
+    else:
+        _check_compressed(x)
+    entries = checked(x if x.layout is torch.sparse_coo else x.to_sparse_coo(), "x")
     if entries.dense_dim():
         raise FormatError(f"x has {entries.dense_dim()} dense dimensions behind its sparse ones; give it without them")
-    found = entries.coalesce()  # whose values have the gradients of x, as those of entries have not
+    # whose values have the gradients of x, as those of entries have not
+    found = to_dtype(to_dtype(entries, accumulator(dtype_name(entries))).coalesce(), dtype_name(entries))
     repeated = duplicates == "refuse" and found._nnz() < entries._nnz()
     at, values = (entries._indices(), entries._values()) if repeated else (found.indices(), found.values())
     return Read(values, shape, at.numpy().astype(np.int64), names.get(x.layout, coo(len(shape))))
+
+
+def _check_compressed(x: Any) -> None:
+    """Refuse offsets and coordinates of PyTorch's CSR, CSC and blocks that it would follow out of its memory."""
+    import torch
+
+    by_rows = x.layout in (torch.sparse_csr, torch.sparse_bsr)
+    offsets, inner = (x.crow_indices(), x.col_indices()) if by_rows else (x.ccol_indices(), x.row_indices())
+    blocks = x.layout in (torch.sparse_bsr, torch.sparse_bsc)
+    extent = x.shape[-1 if by_rows else -2] // (x.values().shape[-1 if by_rows else -2] if blocks else 1)
+    wrong = inner[(inner < 0) | (inner >= extent)]
+    if len(wrong):
+        raise ValueError(f"coordinate {int(wrong[0])} of x, a tensor of {x.layout}, is not from 0 to {extent - 1}")
+    if (offsets[..., 0] != 0).any() or (offsets[..., -1] != inner.shape[-1]).any() or (offsets.diff() < 0).any():
+        raise ValueError(f"offsets {offsets!r:.60} of x do not ascend from 0 to its {inner.shape[-1]} coordinates")

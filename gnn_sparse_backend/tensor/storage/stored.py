@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import FormatError
 from .format import Format, as_format, dense
 from .structure import Structure, check_index_dtype, dense_levels, pack
-from .values import Values, dtype_name, integers, is_tensor, spread, taken, to_dtype
+from .values import Values, checked, dtype_name, integers, is_tensor, spread, taken, to_dtype
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,8 +28,11 @@ class Stored:
     """
 
     def __init__(self, structure: Structure, values: Values) -> None:
-        if len(values) != structure.positions:
-            raise FormatError(f"{structure.positions} positions are stored and {len(values)} values are given")
+        if tuple(values.shape) != (structure.positions,):
+            raise FormatError(
+                f"{structure.positions} positions are stored, and values of the shape {tuple(values.shape)} are given; "
+                "give one of each in one dimension"
+            )
         self.structure = structure
         self.values = values
 
@@ -91,7 +94,7 @@ class Stored:
 
     def with_values(self, values: Values) -> Self:
         """A tensor of the same structure with other values, one for each position."""
-        return type(self)(self.structure, values)
+        return type(self)(self.structure, checked(values, "values"))
 
     def permute(self, *modes: int) -> Self:
         """The tensor whose mode n is mode modes[n] of this one; nothing is copied."""
@@ -169,8 +172,9 @@ class Stored:
         return made.asformat(wanted)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        found = self.to_dense()
-        return found if dtype is None else found.astype(dtype)
+        if copy is False and self.format != dense(self.ndim):
+            raise ValueError(f"an ordinary array of {self!r} is a copy; leave copy=False out")
+        return np.array(self.to_dense(), dtype, copy=copy)
 
     def __repr__(self) -> str:
         kind = f"{self.format}, shape={self.shape}, nnz={self.nnz}, dtype={self.dtype}"

@@ -86,6 +86,7 @@ def checked(x: Any, what: str) -> Values:
         raise TypeError(f"{what} is a masked array, whose mask would be lost; give {what}.filled(0), or another number")
     else:
         x = np.asarray(x)
+        x = x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
     if dtype_name(x) == "bool":
         x = x.long() if is_tensor(x) else x.astype(np.int64)
     if dtype_name(x) not in DTYPES:
@@ -154,14 +155,31 @@ class _Leased:
         }
 
 
+def accumulator(dtype: str) -> str:
+    """The type that values of a type are summed in: 16 bits in float32, integers in int64."""
+    if dtype in FLOATS:
+        return "float64" if dtype == "float64" else "float32"
+    return "int64"
+
+
 def spread(values: Values, positions: np.ndarray, count: int) -> Values:
-    """`count` values, each the sum of those that go to its position; zero where none goes."""
+    """`count` values, each the one that goes to its position; zero where none goes."""
     if is_tensor(values):
-        at = _as_index(values, positions)
-        return values.new_zeros(count).index_add(0, at, values)
+        return values.new_zeros(count).index_copy(0, _as_index(values, positions), values)
     out = np.zeros(count, values.dtype)
-    np.add.at(out, positions, values)
+    out[positions] = values
     return out
+
+
+def summed(values: Values, groups: np.ndarray, count: int) -> Values:
+    """The sum of each of `count` groups, rounded once; groups: that of each value."""
+    wide = to_dtype(values, accumulator(dtype_name(values)))
+    if is_tensor(wide):
+        found = wide.new_zeros(count).index_add(0, _as_index(wide, groups), wide)
+    else:
+        found = np.zeros(count, wide.dtype)
+        np.add.at(found, groups, wide)
+    return to_dtype(found, dtype_name(values))
 
 
 def taken(values: Values, positions: np.ndarray) -> Values:
@@ -189,8 +207,7 @@ def to_dtype(values: Values, dtype: str) -> Values:
 def argument(values: Values) -> Values:
     """Values as a kernel takes them: contiguous, with no history, and, as DLPack wants of NumPy, writable."""
     if is_tensor(values):
-        return values.detach().resolve_conj().resolve_neg().contiguous()
+        found = values.detach().resolve_conj().resolve_neg().contiguous()
+        return found.clone() if found._is_zerotensor() else found  # gradients that are zero have no memory
     found = np.ascontiguousarray(values)
-    if not found.flags.writeable or not found.dtype.isnative:
-        found = found.astype(found.dtype.newbyteorder("="), copy=True)
-    return found
+    return found if found.flags.writeable else found.copy()

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from ....compiler import CpuSchedule
 from ....compiler.language.expr import Expr
+from ...storage.values import accumulator
 from ..declared import Written
 from ..notation import Statement
-from ..result import accumulator
 from ..terms import Operand, Term
 from .appended import Appended, limits
 from .assembly import Assembly
