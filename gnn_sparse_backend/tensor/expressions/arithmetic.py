@@ -22,16 +22,16 @@ def constant(value: float, dtype: str) -> Expr:
 
 def product(term: Term, dtype: str, element: Element, summed: Expr | None = None) -> Expr:
     """The factors of a term multiplied, its divisors last, and its coefficient; summed: what stands for the others."""
-    found = summed
+    found, coefficient = summed, term.coefficient
     for factor in sorted(term.factors, key=lambda each: each.inverse):
         x = value(factor.of, dtype, element)
-        if factor.inverse:
-            found = (constant(1, dtype) if found is None else found) / x
+        if found is None:
+            found, coefficient = (constant(coefficient, dtype) / x, 1) if factor.inverse else (x, coefficient)
         else:
-            found = x if found is None else found * x
+            found = found / x if factor.inverse else found * x
     if found is None:
-        return constant(term.coefficient, dtype)
-    return found if term.coefficient == 1 else constant(term.coefficient, dtype) * found
+        return constant(coefficient, dtype)
+    return found if coefficient == 1 else constant(coefficient, dtype) * found
 
 
 def value(expression: Expression, dtype: str, element: Element) -> Expr:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import reprlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 
 from ..storage.format import Format
-from ..storage.values import FLOATS, fits, promoted
+from ..storage.values import FLOATS, accumulator, fits, promoted
 from .notation import Access, Call, Expression, Number, Operation, Statement
 from .terms import Operand, Term
 
@@ -115,15 +117,36 @@ def dtype_of(statement: Statement, terms: tuple[Term, ...], operands: Mapping[st
         not isinstance(term.coefficient, int) or any(f.inverse or _breaks(f.of) for f in term.factors) for term in terms
     )
     found = "float64" if broken and found not in FLOATS else found
-    for term in terms:
-        number = term.coefficient
-        if isinstance(number, int) and not fits(number, found):
+    wide = accumulator(found)
+    inner = [number for term in terms for factor in term.factors for number in _numbers(factor.of)]
+    outer = [(term.coefficient, found if isinstance(term.coefficient, int) else wide) for term in terms]
+    for number, dtype in (*outer, *((each, wide) for each in inner)):
+        if not _fits(number, dtype):
             statement.refuse(
-                f"the number {number} does not fit {found}, the type of the result; give an operand of another",
+                f"the number {reprlib.repr(number)} does not fit {dtype}, the type of the result; give an operand of "
+                "another",
                 statement.result.at,
                 len(str(statement.result)),
             )
     return found
+
+
+def _fits(number: float | int, dtype: str) -> bool:
+    if dtype != "float32" or not fits(number, dtype):
+        return fits(number, dtype) and abs(number) != math.inf
+    return abs(number) <= 3.4028234663852886e38
+
+
+def _numbers(expression: Expression) -> Iterator[float | int]:
+    """Those in a function."""
+    match expression:
+        case Number():
+            yield expression.value
+        case Call():
+            yield from _numbers(expression.argument)
+        case Operation():
+            yield from _numbers(expression.a)
+            yield from _numbers(expression.b)
 
 
 def _breaks(expression: Expression) -> bool:
