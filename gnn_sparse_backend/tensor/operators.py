@@ -71,6 +71,21 @@ class Arithmetic(Stored):
             return False
         raise TypeError("arrays are not compared by == or !=; compare A.to_dense(), or A.to_torch(), of each")
 
+    def __bool__(self) -> bool:
+        return bool(self._alone("bool"))
+
+    def __int__(self) -> int:
+        return int(self._alone("int"))
+
+    def __float__(self) -> float:
+        return float(self._alone("float"))
+
+    def _alone(self, wanted: str) -> Any:
+        """The number of an array that has one."""
+        if self.ndim:
+            raise ValueError(f"{wanted}() is of an array without modes, not of the shape {self.shape}; take A.sum()")
+        return self.to_dense().item()
+
     def __neg__(self) -> Self:
         letters = tuple(LETTERS[: self.ndim])
         return self._run(letters, Operation("*", Number(-1), Access("A", letters)), A=self)

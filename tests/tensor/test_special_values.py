@@ -162,3 +162,28 @@ def test_quotients_and_numbers_of_a_product():
 def test_numbers_that_do_not_fit_are_refused(expression, dtype, number):
     with pytest.raises(st.NotationError, match=f"the number {number} does not fit {dtype}"):
         st.evaluate(f"y[i] = {expression}", x=np.ones(2, dtype))
+
+
+@pytest.mark.parametrize("text", ["Y[i] = {}[i,j] * w[j]", "{}[i] = A[i,j] * w[j]", "Y[i] = A[i,{0}] * w[{0}]"])
+@pytest.mark.parametrize("name", ["one", "S0_0", "W0_1", "One", "n", "p", "nnz", "Sum", "exp"])
+def test_names_that_programs_have(text, name):
+    given = {name: np.eye(3), "A": np.eye(3), "w": np.arange(3.0)}
+    names = [each for each in (name, "A", "w") if f"{each}[" in text.format(name).partition("=")[2]]
+    for format in ("csr", "dense"):
+        found = st.evaluate(text.format(name), **{k: st.array(given[k], format if k != "w" else None) for k in names})
+        assert found.to_dense().tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["lambda", "in", "float", "program", "None", "return"])
+def test_names_with_a_meaning_in_programs_are_refused_in_words(name):
+    for text in (f"Y[i] = {name}[i,j] * w[j]", f"{name}[i] = A[i,j] * w[j]"):
+        with pytest.raises(st.NotationError, match=f"the name '{name}' has a meaning in the text of programs"):
+            st.evaluate(text, **{name: np.eye(3), "A": np.eye(3), "w": np.ones(3)})
+
+
+def test_numbers_of_arrays_without_modes():
+    a = st.array(np.diag([1.5, 2.0]), "csr")
+    assert float(a.sum()) == 3.5 and int(a.sum()) == 3 and bool(a.sum()) and not (a * 0).sum()
+    for function in (float, int, bool):
+        with pytest.raises(ValueError, match=rf"{function.__name__}\(\) is of an array without modes, not .*\(2, 2\)"):
+            function(a)

@@ -15,7 +15,7 @@ from ...compiler.language.program import WORDS
 from .arithmetic import constant
 from .axes import LevelAxes, axes
 from .levels import Nest
-from .notation import Access, Statement
+from .notation import Access, Statement, accesses
 from .terms import Operand, Term
 
 
@@ -111,6 +111,14 @@ class Declared:
         self.used.add(name)
         return name
 
+    def prefix(self, wanted: str) -> str:
+        """What no name begins with."""
+        read = (self.statement.result, *accesses(self.statement.expression))
+        indices = {index for access in read for index in access.indices}
+        while any(name.startswith(wanted) for name in self.used | indices):
+            wanted += "_"
+        return self.fresh(wanted)
+
     def variable(self, index: str) -> str:
         """What the loops over an index are called."""
         if index not in self.names:
@@ -136,7 +144,7 @@ class Declared:
             def extent(level: int) -> int | None:
                 return sides[level - 2] if sides and level > 1 else None
 
-            prefix = self.fresh(f"S{number}_")
+            prefix = self.prefix(f"S{number}_")
             made = axes(self.p, prefix, operand.format, operand.index_dtype, operand.widths, extent, self.merged)
             self.structures[number] = made
             self.take(number, made)

@@ -138,7 +138,7 @@ class Levels:
 
     def _summed(self, rows: str, known: dict[Axis, Var]) -> Nest:
         feature = self.loops.free[0].axis if self.loops.free else self.w.one
-        name = self.loops.free[0].name if self.loops.free else "one"
+        name = self.loops.free[0].name if self.loops.free else self.w.fresh("one")
         total, elements = self._sum(0, known, feature, name)
         with self._over(feature, name, "row") as (k,):
             at = known | {feature: k}

@@ -11,12 +11,14 @@ An index that the result has not is summed over, in each product by itself. A fu
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NoReturn, TypeAlias
 
+from ...compiler.language.program import WORDS
 from ..errors import NotationError
 
 FUNCTIONS = ("exp", "log", "sqrt", "tanh", "sigmoid", "abs", "relu")
@@ -231,6 +233,13 @@ def parse(text: str) -> Statement:
     for index in result.indices:
         if result.indices.count(index) > 1:
             statement.refuse(f"index {index!r} occurs twice in the result", result.at, len(str(result)))
+    for access in (result, *accesses(statement.expression)):
+        if keyword.iskeyword(access.name) or access.name in WORDS:
+            statement.refuse(
+                f"the name {access.name!r} has a meaning in the text of programs; choose another",
+                access.at,
+                len(access.name),
+            )
     for access in accesses(statement.expression):
         if access.name == result.name:
             statement.refuse(

@@ -62,7 +62,7 @@ class Walks:
         """Axes of its own for each access: a walk is along one element above."""
         operand = self.w.operands[access.name]
         indices = along(access, operand.format)
-        prefix = self.w.fresh(f"W{len(self.axes)}_")
+        prefix = self.w.prefix(f"W{len(self.axes)}_")
         made = axes(
             self.p, prefix, operand.format, operand.index_dtype, (), lambda level: self.w.index_axes[indices[level]]
         )

@@ -108,8 +108,8 @@ REFUSED: dict[str, Callable[[], st.Statement]] = {
     "precompute('A[i,k]', j, k, jp, kp, w): nothing of A[i,k] depends on j; leave it out": (
         lambda: dense().precompute("A[i,k]", ("j", "k"), ("jp", "kp"), "w")
     ),
-    "precompute('A[i,j] * x[j]', j, jp, w): A[i,j] * x[j] is no part of a product under these loops": (
-        lambda: st.statement("y[i] = 1e400 * A[i,j] * x[j]", A=CSR, x=X).precompute("A[i,j] * x[j]", "j", "jp", "w")
+    "precompute('1e400 * A[i,j] * x[j]', j, jp, w): 1e400 * A[i,j] * x[j] is no part of a product under these loops": (
+        lambda: spmv().precompute("1e400 * A[i,j] * x[j]", "j", "jp", "w")
     ),
     "parallelize(i, 'block', 'none'): on a GPU the workspace w is inside of a loop, and its extents are known at "
     "compile time; give bound(j, ...)": lambda: filled().parallelize("i", "block"),
