@@ -12,15 +12,19 @@ def kernel_ready(x: Tensor) -> Tensor:
     """``x`` itself if it is row-strided and aligned to its element, else a copy.
 
     Row-strided: compact apart from the distance between rows, which is at least a row. Views that overlap
-    (``expand``), transposed views, lazily negated views and storage at odd addresses are copied.
+    (``expand``), transposed views, lazily negated views, zeros without memory and storage at odd addresses are copied.
     """
     if x.is_neg():
         x = x.resolve_neg()
     if not (x.is_contiguous() or _is_row_strided(x)):
         x = x.contiguous()
-    if x.data_ptr() % x.element_size():
-        x = x.clone(memory_format=torch.contiguous_format)
-    return x
+    return x if in_memory(x, x.element_size()) else x.clone(memory_format=torch.contiguous_format)
+
+
+def in_memory(x: Tensor, alignment: int) -> bool:
+    """Whether a tensor is at such an address; not at none, as a gradient of which PyTorch knows that it is zero."""
+    address = x.data_ptr()
+    return bool(address) and not address % alignment
 
 
 def compact(x: Tensor) -> Tensor:
@@ -28,7 +32,7 @@ def compact(x: Tensor) -> Tensor:
     if x.is_neg():
         x = x.resolve_neg()
     x = x.contiguous()
-    return x.clone() if x.data_ptr() % 16 else x
+    return x if in_memory(x, 16) else x.clone()
 
 
 def matrices(w: Tensor) -> tuple[Tensor, bool]:

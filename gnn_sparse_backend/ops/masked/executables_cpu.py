@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ...planner.cpu.spmm import group_count
+from ...runtime.layout import in_memory
 from ...runtime.memory import empty
 from ...runtime.type_names import type_name
 from ...structures.masks import Mask
@@ -218,7 +219,7 @@ def _ready(x: Tensor) -> Tensor:
         x = x.resolve_neg()
     if x.stride(3) != 1 and x.shape[3] != 1:
         x = x.contiguous()
-    return x.clone(memory_format=torch.contiguous_format) if x.data_ptr() % x.element_size() else x
+    return x if in_memory(x, x.element_size()) else x.clone(memory_format=torch.contiguous_format)
 
 
 def own_strides(x: Tensor) -> tuple[int, ...]:

@@ -23,6 +23,7 @@ from ...compiler.language.builder import BufferHandle, ProgramBuilder
 from ...compiler.language.expr import Expr, as_expr, cast, differ, select
 from ...compiler.language.program import Program
 from ...compiler.schedules.cpu import CpuSchedule
+from ...runtime.layout import in_memory
 from ...runtime.type_names import type_name
 from ..core.library import register
 from ..core.operands import check_dense
@@ -106,7 +107,7 @@ def _run(structure: None, operands, attributes) -> Tensor:
 
 
 def _product(x: Tensor, mask: Tensor, scale: float, unit: str) -> Tensor:
-    if x.stride() != mask.stride() or x.is_neg():
+    if x.stride() != mask.stride() or x.is_neg() or not in_memory(x, x.element_size()):
         x = torch.empty_like(mask, dtype=x.dtype).copy_(x)
     y, count = torch.empty_like(x), x.numel()
     if count:
