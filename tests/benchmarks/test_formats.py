@@ -70,6 +70,7 @@ def test_what_cannot_win_or_is_another_is_not_made(candidate, why):
         product.call_of(candidate)
 
 
+@pytest.mark.slow
 def test_a_run_in_pieces(tmp_path, capsys, set_threads, monkeypatch):
     set_threads(1)
     monkeypatch.setitem(formats.SETS, "held-out", SMALL)

@@ -84,6 +84,7 @@ def test_bad_options_are_refused_in_words(given, words, call, tmp_path):
     assert status == 2 and words in errors
 
 
+@pytest.mark.slow
 def test_what_has_not_learned_says_so(call, tmp_path):
     few = ("--steps", "2", "--threads", "1", "--arms", "global", "dense")
     status, said, _ = call(longformer.main, *TINY, *few, "--out", str(tmp_path))

@@ -103,6 +103,7 @@ def test_training_learns_takes_turns_and_agrees(scans):
     assert on.run.iou.keys() == off.run.iou.keys() and 0 <= on.run.mean_iou <= 1 and on.run.inference_seconds > 0
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_where_it_was_interrupted(scans, tmp_path):
     names, config = ["off", LINEAR], Config(epochs=3, batch=2, **THIN)
     whole = train(names, scans, config)

@@ -86,7 +86,7 @@ def test_weights_stay_that_move_away_from_zero():
     assert layer.weight_mask.tolist() == [[0, 1, 1, 0]], "what is pruned stays pruned"
 
 
-@pytest.mark.slow  # the script's training, of which `test_quick` takes a turn
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "structure, criterion", covering({"structure": ["blocks", "single"], "criterion": ["magnitude", "movement"]})
 )
@@ -165,6 +165,7 @@ def test_weights_are_written_and_read(library, call, tmp_path, monkeypatch):
     assert "the network that was loaded has other sizes" in errors and "size mismatch" in errors
 
 
+@pytest.mark.slow
 def test_quick(call, tmp_path):
     """Of a fifth of the weights the network answers as well as of all of them, nearly."""
     status, said, _ = call(pruned_bert.main, "--quick", "--threads", "1", "--out", str(tmp_path))

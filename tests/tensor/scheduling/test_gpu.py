@@ -102,6 +102,7 @@ def agrees(make, kernel) -> None:
 
 
 @each
+@pytest.mark.short(3)
 @pytest.mark.parametrize("loops", [False, True], ids=["stage1", "stage3"])
 def test_one_element_after_the_other(make, loops):
     agrees(make, lambda made: Stage(made, loops))
