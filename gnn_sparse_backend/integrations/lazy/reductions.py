@@ -25,7 +25,6 @@ from .tensor import LazyTensor, lazy_tensor
 INTO_ZEROS = "even_with_zero"
 """What becomes of equal messages' gradient where a framework scatters maxima into zeros, by PyTorch."""
 
-
 OF_SEGMENTS = "even_if_positive"
 """The same where it asks PyTorch for maxima of segments."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import reprlib
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
+
+import numpy as np
 
 from ..storage.format import Format
 from ..storage.values import FLOATS, accumulator, fits, promoted
@@ -132,9 +134,9 @@ def dtype_of(statement: Statement, terms: tuple[Term, ...], operands: Mapping[st
 
 
 def _fits(number: float | int, dtype: str) -> bool:
-    if dtype != "float32" or not fits(number, dtype):
-        return fits(number, dtype) and abs(number) != math.inf
-    return abs(number) <= 3.4028234663852886e38
+    """Whether a type has the number, and not infinity in its place."""
+    most = float(np.finfo(np.float32).max) if dtype == "float32" else sys.float_info.max
+    return fits(number, dtype) and abs(number) <= most
 
 
 def _numbers(expression: Expression) -> Iterator[float | int]:

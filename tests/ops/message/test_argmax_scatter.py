@@ -166,6 +166,7 @@ def test_what_is_kept():
     one_each = from_coo([0, 1, 2], [2, 1, 0], (3, 3)).graph
     assert [kept(of, one_each, wide[:, :1]) for of in copies.values()] == [None, "number", "number"]
     assert kept(message_op("neg(x0)", ("column",), "max", "even"), dense_graph, x) is None
+    assert kept(message_op("x0", ("column",), "max", "even_if_positive"), dense_graph, x) is None
     assert kept(message_op("x0", ("edge",), "max", "last"), dense_graph, x) == "number"
     assert kept(message_op("x0", ("column",), "sum"), dense_graph, x) is None
 
