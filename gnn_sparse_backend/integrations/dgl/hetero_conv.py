@@ -56,7 +56,7 @@ def forward(conv, g, inputs, mod_args=None, mod_kwargs=None):
     if (refusal := _refuse_operands(relations, g, sources, destinations)) is not None:
         return refusal
     rel = edges_of_types(g, tuple(relation.number for relation in relations))
-    return Refusal("no edges") if rel.num_edges == 0 else (_sums(conv, relations, rel, sources), "rgms")
+    return Refusal("no edges") if rel.num_edges == 0 else (_sums(conv, g, relations, rel, sources), "rgms")
 
 
 def _is_candidate(conv, g) -> bool:
@@ -115,6 +115,8 @@ def _refuse_operands(relations: list[_Relation], g, sources, destinations) -> Re
     for relation in relations:
         source, _, destination = relation.name
         y, edges = sources[source], g.num_edges(relation.name)
+        if y is None:
+            return Refusal("missing feature")
         for operand in (y, destinations[destination], relation.weight, relation.edge_weight, relation.layer.bias):
             if operand is not None and (refusal := refuse(x, operand)) is not None:
                 return refusal
@@ -132,7 +134,8 @@ def _refuse_operands(relations: list[_Relation], g, sources, destinations) -> Re
     return None
 
 
-def _sums(conv, relations: list[_Relation], rel: RelGraph, sources) -> dict[str, Tensor]:
+def _sums(conv, g, relations: list[_Relation], rel: RelGraph, sources) -> dict[str, Tensor]:
+    """The results by destination type, in DGL's order: users draw dropouts for one after the other."""
     x = {kind: sources[kind] for kind in rel.source_types}
     like = next(iter(x.values()))
     norms = tuple(relation.layer._norm for relation in relations)
@@ -142,7 +145,10 @@ def _sums(conv, relations: list[_Relation], rel: RelGraph, sources) -> dict[str,
     weight = {relation.name: relation.weight for relation in relations}
     sums = rgms(rel, x, weight, functools.reduce(torch.mul, numbers) if numbers else None, "mean" if mean else "sum")
     found, divides = {}, _reduce_of(conv) == "mean"
-    for kind, part in sums.items():
+    for kind in g.dsttypes:
+        if kind not in sums:
+            continue
+        part = sums[kind]
         layers = [relation.layer for relation in relations if relation.name[2] == kind]
         part = _ended(part, layers, like.dtype)
         part = part / len(layers) if divides and len(layers) > 1 else part

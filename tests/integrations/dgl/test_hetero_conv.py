@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
+from gnn_sparse_backend.integrations import reset_status
 from gnn_sparse_backend.structures.relational.graph import RelGraph
 from tests.integrations.dgl.oracle import agree, calls, normal
 
@@ -109,6 +110,44 @@ def test_a_pair_of_features_and_a_block():
     )
     inputs = [normal(block.num_src_nodes(kind), 6, seed=1) for kind in COUNTS]
     assert agree(Flat(convs(), block), *inputs) == OURS
+
+
+ORDERS = {
+    "types of nodes in another order than relations": [("n", "b", "z"), ("n", "a", "c"), ("z", "c", "n")],
+    "relations into one type apart": [("u", "r", "v"), ("u", "s", "u"), ("w", "t", "v"), ("v", "u", "w")],
+    "a type without edges into it": [("w", "r", "v"), ("w", "s", "a"), ("a", "t", "v")],
+    "one type": [("n", "r", "n"), ("n", "s", "n")],
+}
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["forwards", "backwards"])
+@pytest.mark.parametrize("as_pair", [False, True], ids=["dict", "pair"])
+@pytest.mark.parametrize("names", ORDERS.values(), ids=ORDERS)
+def test_results_come_in_dgl_s_order(names, as_pair, order):
+    """With dropout after the layer another order of node types has other masks."""
+    kinds = sorted({name[end] for name in names for end in (0, 2)})[::order]
+    counts = {kind: 4 + number for number, kind in enumerate(kinds)}
+    graph = dgl.heterograph({name: ([0, 1, 3], [2, 1, 0]) for name in names[::order]}, num_nodes_dict=counts)
+    conv = convs(names=[name for _, name, _ in names])
+    x = {kind: normal(count, 6) for kind, count in counts.items()}
+    given = (x, x) if as_pair else x
+    expected = conv(graph, given)
+    with gsb.enabled("dgl"):
+        reset_status()
+        found = conv(graph, given)
+    assert calls() == OURS and list(found) == list(expected)
+    torch.testing.assert_close(found, expected)
+
+
+def test_results_of_a_block_come_in_dgl_s_order():
+    seeds = {"user": [0, 4], "item": [1, 2, 3]}
+    block = dgl.to_block(dgl.in_subgraph(hetero(), seeds), seeds)
+    conv, x = convs(), {kind: normal(block.num_src_nodes(kind), 6) for kind in reversed(COUNTS)}
+    expected = conv(block, x)
+    with gsb.enabled("dgl"):
+        reset_status()
+        found = conv(block, x)
+    assert calls() == OURS and list(found) == list(expected)
 
 
 def test_a_source_without_features_takes_no_part():

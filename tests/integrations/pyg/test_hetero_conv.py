@@ -83,6 +83,20 @@ def test_some_edge_types():
     assert counted(convs(), given=given) == OURS
 
 
+@pytest.mark.parametrize("kind", ["sage mean", "graph add"])
+@pytest.mark.parametrize("first", range(len(RELATIONS)))
+def test_results_come_in_pyg_s_order(first, kind):
+    """With dropout after the layer another order of node types has other masks."""
+    names = list(RELATIONS)[first:] + list(RELATIONS)[:first]
+    conv, x, given = convs(LAYERS[kind], names=names), dict(zip(COUNTS, inputs())), edges()
+    expected = conv(x, given)
+    reset_status()
+    with gsb.enabled("pyg"):
+        found = conv(x, given)
+    assert calls() == OURS and list(found) == list(expected)
+    torch.testing.assert_close(found, expected)
+
+
 def test_one_node_type_and_many_relations():
     generator = torch.Generator().manual_seed(1)
     given = {("n", f"r{i}", "n"): torch.randint(0, 7, (2, 5), generator=generator) for i in range(200)}
