@@ -16,6 +16,7 @@ from torch_geometric.edge_index import EdgeIndex
 from ...ops.message.api.spmm import spmm
 from ...ops.message.message_op import message_op
 from ...ops.message.operators import aggregate
+from ...structures.graph import Graph
 from ..core.graphs import GRAPHS
 from ..core.refusal import PASS, Refusal
 from ..lazy import INTO_ZEROS, refuse
@@ -46,8 +47,8 @@ def pyg_spmm(src, other: Tensor, reduce: str = "sum"):
         first, second = src.ccol_indices(), src.row_indices()
     else:
         first, second = src.indices()
-    graph = GRAPHS.find(kind, first, second, tuple(src.shape), owner=src)
-    return _product("spmm", graph, other, src.values(), reduce)
+    graph = _graph(kind, first, second, tuple(src.shape), src)
+    return graph if type(graph) is Refusal else _product("spmm", graph, other, src.values(), reduce)
 
 
 def is_sparse(src) -> bool:
@@ -71,8 +72,22 @@ def matmul(edges, other, input_value=None, other_value=None, reduce="sum", trans
     shape = edges.get_sparse_size()
     if transpose:
         row, col, shape = col, row, shape[::-1]
-    graph = GRAPHS.find("coo", row, col, tuple(shape))
-    return _product("matmul", graph, other, input_value, reduce)
+    graph = _graph("coo", row, col, tuple(shape))
+    return graph if type(graph) is Refusal else _product("matmul", graph, other, input_value, reduce)
+
+
+def _graph(
+    kind: str, first: Tensor, second: Tensor, shape: tuple[int, int], owner: Tensor | None = None
+) -> Graph | Refusal:
+    """The graph of an adjacency's two indices.
+
+    Raises ValueError, as ``EdgeIndex.validate`` does, for indices out of range: PyTorch trusts them, and reads and
+    writes beyond its memory.
+    """
+    try:
+        return GRAPHS.find(kind, first, second, shape, owner)
+    except MemoryError:
+        return Refusal("the graph does not fit into memory")
 
 
 def _product(operator: str, graph, other: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, str]:

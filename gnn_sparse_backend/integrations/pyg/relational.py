@@ -12,13 +12,14 @@ import torch
 import torch_geometric.backend
 from torch import Tensor
 from torch.nn import Parameter
+from torch_geometric.edge_index import EdgeIndex
 from torch_geometric.nn.conv import FastRGCNConv, RGCNConv
 
 from ...ops.core.operands import autocasts
 from ...ops.message.api.spmm import spmm
 from ...ops.relational.api import rgms
 from ...runtime import devices
-from ...structures.checks import FLOATING, plain_tensor
+from ...structures.checks import FLOATING, plain_tensor, read
 from ...structures.derived import Derived
 from ...structures.graph import Graph
 from ...structures.relational.graph import RelGraph
@@ -75,12 +76,18 @@ def _sums(layer, kind: type, x, edge_index, edge_type):
     refusal = transformed() or _refuse_layer(layer, kind) or _refuse_edges(edge_index, edge_type)
     if refusal is not None:
         return refusal
+    if isinstance(x, tuple) and len(x) != 2:
+        return Refusal(f"the features are a {type(x).__name__}")
     sources, ends = x if isinstance(x, tuple) else (x, None)
     embedded = sources is None
     if embedded:
         sources = torch.arange(layer.in_channels_l, device=layer.weight.device)
     ends = sources if not isinstance(x, tuple) else ends
-    refusal = _refuse_features(layer, sources, edge_index) or _refuse_features(layer, ends, edge_index)
+    refusal = (
+        _refuse_features(layer, sources, edge_index)
+        or _refuse_features(layer, ends, edge_index)
+        or _refuse_shapes(layer, sources, ends, edge_index)
+    )
     if refusal is not None:
         return refusal
     if sources.is_floating_point() is not ends.is_floating_point():
@@ -94,26 +101,38 @@ def _sums(layer, kind: type, x, edge_index, edge_type):
     reduce = _REDUCES[layer.aggr]
     if not sources.is_floating_point():
         # FastRGCNConv takes the number of the node, whatever its feature says
-        return _embedded(layer, relations, None if embedded or kind is FastRGCNConv else sources, reduce), ends
+        numbers = None if embedded or kind is FastRGCNConv else sources
+        if numbers is not None and not _in_range(numbers, layer.weight.shape[1]):
+            return Refusal(OUT_OF_RANGE)
+        out = _embedded(layer, relations, numbers, reduce)
+        return out if type(out) is Refusal else (out, ends)
     weight = layer.weight if layer.num_bases is None else (layer.comp, layer.weight)
     return rgms(relations, sources, weight, reduce=reduce), ends
 
 
-def _embedded(layer, relations: RelGraph, numbers: Tensor | None, reduce: str) -> Tensor:
+def _embedded(layer, relations: RelGraph, numbers: Tensor | None, reduce: str) -> Tensor | Refusal:
     """The sum where a source has the row of each matrix that its number says: no product at all; with bases, one that
     needs no matrix of a relation."""
     weight, count = layer.weight, layer.weight.shape[1]
     scale = relations.mean_scale(weight.dtype) if reduce == "mean" else None
-
+    fact = Embedded(count) if layer.num_bases is None else Exchanged(count)
+    try:
+        found = relations.derived(fact) if numbers is None else fact.of(relations, numbers)
+    except ValueError:
+        return Refusal(OUT_OF_RANGE)
     if layer.num_bases is None:
-        fact = Embedded(count)
-        graph = relations.derived(fact) if numbers is None else fact.of(relations, numbers)
-        return spmm(graph, weight.flatten(0, 1), scale)
+        return spmm(found, weight.flatten(0, 1), scale)
     # row n of the matrix of relation r is comp[r] @ weight[:, n]: relations give features, and the number says the
     # matrix
-    fact = Exchanged(count)
-    exchanged = relations.derived(fact) if numbers is None else fact.of(relations, numbers)
-    return rgms(exchanged, layer.comp, weight.transpose(0, 1), scale)
+    return rgms(found, layer.comp, weight.transpose(0, 1), scale)
+
+
+def _in_range(numbers: Tensor, count: int) -> bool:
+    """Whether all numbers are below ``count``, those of nodes without edges too, and none counts from the end."""
+    if len(numbers) == 0:
+        return True
+    least, most = read(numbers.min(), numbers.max())
+    return least >= 0 and most < count
 
 
 def _column(relations: RelGraph, numbers: Tensor | None) -> Tensor:
@@ -177,6 +196,8 @@ def _refuse_edges(edge_index, edge_type) -> Refusal | None:
         return Refusal("the edge types are no integers")
     if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_type.shape != edge_index.shape[1:]:
         return Refusal("the edge types are not one per edge")
+    if edge_index.dtype not in (torch.int32, torch.int64):
+        return Refusal("the edge index is not an ordinary int64 tensor beside the features")
     if edge_index.device != edge_type.device:
         return Refusal("the edge types are not beside the edge index")
     return None if edge_index.is_cpu else refusal_of(devices.why_not(edge_index.device))
@@ -193,3 +214,14 @@ def _refuse_features(layer, x, edge_index) -> Refusal | None:
     if x.dtype not in (torch.int32, torch.int64) or x.dim() != 1:
         return Refusal("the numbers of nodes are no vector of integers")
     return None if layer.num_blocks is None else Refusal("blocks of features that are numbers")
+
+
+def _refuse_shapes(layer, sources: Tensor, ends: Tensor, edge_index) -> Refusal | None:
+    """PyG's own error follows. An ``EdgeIndex`` may say how many nodes there are."""
+    if isinstance(edge_index, EdgeIndex):
+        rows, columns = edge_index.sparse_size()
+        if rows not in (None, len(sources)) or (len(sources) if columns is None else columns) != len(ends):
+            return Refusal("the shapes of the edge index and the features do not fit")
+    width = layer.weight.shape[1] * (1 if layer.num_blocks is None else layer.weight.shape[2])
+    fits = not sources.is_floating_point() or sources.shape[1] == width
+    return None if fits else Refusal("the shapes do not fit")

@@ -36,8 +36,8 @@ def forward(layer, x: Tensor, type_vec: Tensor):
 
 
 def _refuse(layer, x, types) -> Refusal | None:
-    for y in (x, layer.weight, layer.bias):
-        if y is not None and (
+    for y in (x, layer.weight) if layer.bias is None else (x, layer.weight, layer.bias):
+        if (
             type(y) not in (Tensor, Parameter)
             or y.dtype not in FLOATING
             or y.device != x.device
