@@ -92,6 +92,16 @@ CUDA_COMPILER = Variable(
     "which compiler makes machine code of CUDA source",
     "when a kernel for a GPU is compiled (compiler.codegen.cuda.machine_code)",
 )
+DEFERRED = Variable(
+    "GSB_DEFERRED",
+    _switch,
+    "0 or 1",
+    "0",
+    "1",
+    "whether what a layer computes for every edge waits until it is known what for; gsb.enable(..., deferred=...) goes "
+    "before it",
+    "when a framework is enabled (integrations.core.registry)",
+)
 LOG = Variable(
     "GSB_LOG",
     _one_of(*LOG_LEVELS),
@@ -130,7 +140,7 @@ REUSE_MEMORY = Variable(
     "when a framework is enabled or disabled (runtime.allocator)",
 )
 
-VARIABLES: tuple[Variable[Any], ...] = (CACHE_DIR, CUDA_COMPILER, LOG, POOL_BYTES, PYG_CACHE_BYTES, REUSE_MEMORY)
+VARIABLES: tuple[Variable[Any], ...] = (CACHE_DIR, CUDA_COMPILER, DEFERRED, LOG, POOL_BYTES, PYG_CACHE_BYTES, REUSE_MEMORY)
 """What the package reads."""
 
 CHECKOUT: Mapping[str, str] = {

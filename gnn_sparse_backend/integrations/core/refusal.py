@@ -22,6 +22,7 @@ from typing import Any, final
 from torch.compiler import disable, is_compiling
 
 from .counters import fallback, ours
+from .registry import IMMEDIATE
 from .remedies import remedy_of
 
 
@@ -64,6 +65,11 @@ class Boundary:
     name: str
     traced = True
     deferred: frozenset[type] = frozenset()
+
+    @property
+    def deferring(self) -> bool:
+        """Whether what is asked for may wait until it is known what for."""
+        return self.name not in IMMEDIATE
 
     def computed(self, x, reason: str):
         """An ``x`` of a type in ``deferred`` as the framework takes it. reason: what it is wanted for."""

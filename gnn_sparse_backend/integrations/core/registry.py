@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from ... import config
 from ...runtime.allocator import reuse_while_enabled
 
 
@@ -34,6 +35,8 @@ _TORCH = "gnn_sparse_backend.integrations.torch"
 # Reentrant: importing a framework may run code that asks for the status.
 _lock = threading.RLock()
 _registered: dict[str, _Framework] = {}
+IMMEDIATE: set[str] = set()
+"""The frameworks of which everything is computed where it is asked for."""
 _active: dict[str, _Framework] = {}  # in the order of enabling
 
 
@@ -66,18 +69,27 @@ def enabled_frameworks() -> tuple[str, ...]:
         return tuple(_active)
 
 
-def enable(name: str) -> None:
+def enable(name: str, *, deferred: bool | None = None) -> None:
     """Route message passing of "dgl" or "pyg", or the layers of "spconv", to this package, for the whole process.
 
     While a framework is enabled, freed tensors' memory is kept for the next ones (``gsb.reuse_memory``), and PyTorch's
     dropouts on a CPU are drawn faster, with the same bits.
-    Enabling what is enabled changes nothing. Raises ValueError for an unknown name and ImportError where the
-    framework is not installed.
+    Enabling what is enabled changes nothing but ``deferred``, where that is given. Raises ValueError for an unknown
+    name and ImportError where the framework is not installed.
+
+    Args:
+        name: of the framework.
+        deferred: whether what a layer computes for every edge may wait until it is known what for, and then become a
+            part of one kernel. With False everything is computed where it is asked for, by kernels of this package all
+            the same: the first thing to try where something looks odd. By default as ``GSB_DEFERRED`` says, else True.
     """
     with _lock:
         if name in _active:
+            if deferred is not None:
+                _defer(name, deferred)
             return
         framework = _find(name)
+        _defer(name, config.DEFERRED.get() is not False if deferred is None else deferred)
         try:
             framework.activate()
         except BaseException:
@@ -103,21 +115,31 @@ def disable(name: str | None = None) -> None:
 
 
 @contextmanager
-def enabled(*names: str) -> Iterator[None]:
-    """Enable `names` inside a `with` block; at its end each is switched as it was at its beginning."""
+def enabled(*names: str, deferred: bool | None = None) -> Iterator[None]:
+    """Enable `names` inside a `with` block; at its end each is switched as it was at its beginning.
+
+    deferred: as of `enable`.
+    """
     if not names:
         raise ValueError(f"enabled() needs the name of a framework: one of {', '.join(known_frameworks())}")
     with _lock:
         for name in names:
             _check_name(name)
-        before = {name: name in _active for name in names}
+        before = {name: (name in _active, name not in IMMEDIATE) for name in names}
     try:
         for name in names:
-            enable(name)
+            enable(name, deferred=deferred)
         yield
     finally:
-        for name in reversed(tuple(before)):
-            (enable if before[name] else disable)(name)
+        for name, (active, deferring) in reversed(before.items()):
+            if active:
+                enable(name, deferred=deferring)
+            else:
+                disable(name)
+
+
+def _defer(name: str, deferred: bool) -> None:
+    (IMMEDIATE.discard if deferred else IMMEDIATE.add)(name)
 
 
 def _while_enabled(held: bool) -> None:

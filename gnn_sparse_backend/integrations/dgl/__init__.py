@@ -18,17 +18,13 @@ import dgl.backend.pytorch.sparse as dgl_sparse
 import dgl.ops
 from dgl import DGLGraph
 from dgl.heterograph_index import HeteroGraphIndex
-from torch.optim.optimizer import register_optimizer_step_pre_hook
-from torch.utils.hooks import RemovableHandle
 
 from ..core.patch import Patches
-from ..lazy import settle_left
 from ..traced.apart import apart, enter, leave
 from . import hetero, hetero_conv, lazy_edges, messages, sddmm, segments, softmax, spmm, structure, typed_linear
 from .host import HOST
 
 _patches = Patches()
-_hooks: list[RemovableHandle] = []
 
 
 def activate() -> None:
@@ -80,16 +76,12 @@ def activate() -> None:
     _patches.set(DGLGraph, "local_scope", lazy_edges.marking_scope(DGLGraph.local_scope))
     _patches.set(DGLGraph, "local_var", lazy_edges.marking_copy(DGLGraph.local_var))
     for layer in {each for each in vars(layers).values() if isinstance(each, type) and "forward" in vars(each)}:
-        _patches.set(layer, "forward", apart(layer.forward))  # dropouts of lazy tensors are among what it calls
+        _patches.set(layer, "forward", apart(lazy_edges.scoped(layer.forward)))
     leave(dgl)
-    _hooks.append(register_optimizer_step_pre_hook(settle_left))
 
 
 def deactivate() -> None:
     """Put DGL's own operators back and drop what was kept for its graphs."""
-    while _hooks:
-        _hooks.pop().remove()
-    settle_left()
     _patches.undo()
     enter(dgl)
     for module in (structure, lazy_edges, segments, typed_linear):

@@ -20,10 +20,10 @@ from dgl.base import is_all
 from dgl.core import is_builtin
 from dgl.frame import Column
 
-from ..lazy import gather, transformed
+from ..lazy import current, gather, transformed
 from . import relational
 from .host import HOST, GraphEnd
-from .lazy_edges import OfThread, computed, is_temporary, temporary_features
+from .lazy_edges import OfThread, computed, is_temporary, region, temporary_features
 from .operands import refuse
 from .structure import only_graph_of
 
@@ -35,7 +35,8 @@ def make_messages(original: Callable) -> Callable:
     """``dgl.core.message_passing`` with lazy messages, and those of ``RelGraphConv`` in one operator."""
 
     def lazily(g, mfunc, rfunc, afunc):
-        return original(g, _Lazily(mfunc) if callable(mfunc) else mfunc, rfunc, afunc)
+        with region(mfunc):
+            return original(g, _Lazily(mfunc) if callable(mfunc) else mfunc, rfunc, afunc)
 
     of_functions = HOST.admit(lazily, "rgms", relational.message_passing)
 
@@ -45,7 +46,8 @@ def make_messages(original: Callable) -> Callable:
             return of_functions(g, mfunc, rfunc, afunc)
         _passing.graph = g if is_builtin(rfunc) else None
         try:
-            return original(g, mfunc, rfunc, afunc)
+            with region():
+                return original(g, mfunc, rfunc, afunc)
         finally:
             _passing.graph = None
 
@@ -73,8 +75,9 @@ def make_features(original: Callable) -> Callable:
     def invoke_edge_udf(graph, eid, etype, func, *, orig_eid=None):
         if type(func) is _Lazily or not is_all(eid):
             return original(graph, eid, etype, func, orig_eid=orig_eid)
-        found = original(graph, eid, etype, _Lazily(func), orig_eid=orig_eid)
-        return found if is_temporary(graph) else computed(found, "the features of all edges are stored")
+        with region(func):
+            found = original(graph, eid, etype, _Lazily(func), orig_eid=orig_eid)
+            return found if is_temporary(graph) else computed(found, "the features of all edges are stored")
 
     return invoke_edge_udf
 
@@ -86,7 +89,7 @@ class _Lazily:
         self.function = function
 
     def __call__(self, edges):
-        graph = None if transformed() else only_graph_of(edges._graph._graph)
+        graph = None if current() is None or transformed() else only_graph_of(edges._graph._graph)
         if graph is not None and graph.num_edges:
             _make_lazy(edges._src_data, GraphEnd(graph, 1))
             _make_lazy(edges._dst_data, GraphEnd(graph, 0))

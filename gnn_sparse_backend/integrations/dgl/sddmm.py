@@ -15,7 +15,7 @@ from ...ops.message.message_op import MessageOp, message_op
 from ...ops.message.operators import edge_map
 from ..core.refusal import Refusal
 from ..lazy import LazyTensor
-from .lazy_edges import belongs, combined, computed, is_temporary, lazy_values
+from .lazy_edges import belongs, combined, computed, is_passing, is_temporary, lazy_values
 from .operands import PLACES, broadcast, graph_of_operands, refuse, rows_at
 from .structure import only_graph_of
 
@@ -50,7 +50,7 @@ def above_autograd(g, op, lhs_data, rhs_data, lhs_target="u", rhs_target="v"):
         if type(checked) is not Refusal:
             of, graph, reduced, operands = checked
             if graph.num_edges and of.places != ("edge",) and is_temporary(g):
-                return lazy_values(graph, op, _MESSAGES.get(op, "x0"), of.places, operands), None
+                return lazy_values(graph, op, _MESSAGES.get(op, "x0"), of, operands, is_passing(g)), None
             return edge_map(of, graph, reduced, *operands), "gsddmm"
     return Refusal(f"gsddmm {op}")
 
@@ -83,7 +83,9 @@ def _combined(g, op: str, lhs, rhs, lhs_target: str, rhs_target: str) -> LazyTen
                 return None
         elif refuse(x) is not None or x.shape[0] != rows_at(graph, place):
             return None
-    return combined(graph, op, *operands) if broadcast(op, lhs.shape[1:], rhs.shape[1:]) else None
+    if not broadcast(op, lhs.shape[1:], rhs.shape[1:]):
+        return None
+    return combined(graph, op, *operands, form_of(op, lhs_target, rhs_target), is_passing(g))
 
 
 def _checked(gidx, op: str, lhs, rhs, lhs_target: str, rhs_target: str) -> tuple | Refusal:

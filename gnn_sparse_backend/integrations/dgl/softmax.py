@@ -8,7 +8,6 @@ composes it of ``_gspmm_hetero`` and ``_gsddmm_hetero``.
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
 
 import torch
@@ -17,9 +16,9 @@ from dgl.base import is_all
 from ...ops.attention.operators import softmax_edges
 from ...ops.attention.softmax import run_edge_softmax, run_edge_softmax_backward
 from ..core.refusal import Refusal
-from ..lazy import LazyTensor, softmaxed, value
+from ..lazy import LazyTensor, softmaxed
 from .host import GraphEnd
-from .lazy_edges import asks_for_attention, belongs, computed
+from .lazy_edges import belongs, computed
 from .operands import graph_of_operands
 from .structure import only_graph_of
 
@@ -36,8 +35,7 @@ def above_autograd(original: Callable) -> Callable:
         if type(logits) is LazyTensor:
             weights = _lazy(gidx, logits, eids, norm_by, original)
             if weights is not None:
-                # the caller is beyond this function and the one that asks it
-                return value(weights, "it is returned") if asks_for_attention(sys._getframe(2)) else weights, None
+                return weights, None
             logits = computed(logits, "edge_softmax")
         graph = graph_of_operands(gidx, "softmax", ("edge",), logits)
         if type(graph) is Refusal:

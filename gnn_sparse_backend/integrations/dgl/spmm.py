@@ -16,6 +16,7 @@ import torch
 from dgl import is_libxsmm_enabled
 from dgl._sparse_ops import _gspmm as dgl_kernel
 from torch import Tensor
+from torch.autograd import Function
 
 from ...ops.core.operator import Operator
 from ...ops.message.calls import run_aggregate
@@ -28,6 +29,7 @@ from ..lazy import LazyTensor, of_rows, scaled_at
 from .host import HOST, GraphEnd
 from .lazy_edges import belongs, combined, computed, reduce
 from .operands import graph_of_operands, refuse
+from .sddmm import form_of
 from .structure import only_graph_of
 
 _BOTH = ("column", "edge")
@@ -88,7 +90,33 @@ def above_autograd(g, op, reduce_op, lhs_data, rhs_data):
         if not graph.num_edges or not devices.on_cpu(graph.device):
             return _BELOW
         return _COPIED(graph, operands, (EXTREMES[op, reduce_op, ties(operands)],)), "gspmm"
+    if op in ("add", "sub") and torch.is_grad_enabled() and all(x.requires_grad for x in operands):
+        operands = [_Tied.apply(x, other) for x, other in zip(operands, reversed(operands))]
     return aggregate(total, graph, *operands), "gspmm" if reduce_op == "sum" else "gspmm_mean"
+
+
+class _Tied(Function):
+    """An operand of a sum, whose gradient depends on the other one in DGL's formulas, though not in its values: who
+    differentiates that gradient finds zeros, and no error."""
+
+    @staticmethod
+    def forward(ctx, x, other):
+        ctx.other = other
+        return x.detach()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return (_Tie.apply(grad, ctx.other) if torch.is_grad_enabled() else grad), None
+
+
+class _Tie(Function):
+    @staticmethod
+    def forward(ctx, grad, other):
+        return grad.detach()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, None
 
 
 def _fused(g, op: str, reduce_op: str, u: Tensor | None, e: Tensor | None) -> tuple[Tensor, str] | Refusal | None:
@@ -114,7 +142,7 @@ def _fused(g, op: str, reduce_op: str, u: Tensor | None, e: Tensor | None) -> tu
     operands = (u,) if op == "copy_lhs" else (e,) if op == "copy_rhs" else (u, e)
     if len(operands) == 1:
         return reduce(graph, operands[0], reduce_op, ties(operands))
-    message = combined(graph, op, (u, "column"), (e, "edge"))
+    message = combined(graph, op, (u, "column"), (e, "edge"), form_of(op, "u", "e"), True)
     return None if message is None else reduce(graph, message, reduce_op, ties(operands))
 
 

@@ -11,7 +11,7 @@ import functools
 import torch
 from torch import Tensor
 
-from .recipes import ALL, EDGE, PLAIN, SCALAR, Pointwise, Recipe, number, version
+from .recipes import ALL, EDGE, PLAIN, SCALAR, Pointwise, Recipe, number
 from .stages import Score, Softmax, Weighted
 from .terms import BARE
 
@@ -22,7 +22,7 @@ _promote = functools.lru_cache(maxsize=None)(torch.promote_types)
 
 def unary(op: str, recipe: Recipe, constants: tuple[float, ...] = ()):
     """A function of each feature."""
-    if not recipe.pending():
+    if not isinstance(recipe, Recipe) or not recipe.pending():
         return NotImplemented
     if type(recipe) is Weighted:
         recipe = recipe.pointwise()
@@ -36,19 +36,16 @@ def unary(op: str, recipe: Recipe, constants: tuple[float, ...] = ()):
 def binary(op: str, first, second):
     """``op`` of two operands, of which one at least is a recipe; the other may be a recipe, a tensor or a number."""
     if not isinstance(first, Recipe):
-        return _binary(op, second, first, True)
+        return _binary(op, second, first, True) if isinstance(second, Recipe) else NotImplemented
     if not isinstance(second, Recipe):
         return _binary(op, first, second, False)
-    first, second = _usable(first), _usable(second)
-    if isinstance(first, Recipe) and isinstance(second, Recipe):
-        return _two(op, first, second)
-    if isinstance(first, Recipe):
-        return _binary(op, first, second, False)
-    return _binary(op, second, first, True) if isinstance(second, Recipe) else NotImplemented
+    return _two(op, first, second)
 
 
 def summed(recipe: Recipe, dims, keepdim: bool):
     """The sum over feature dimensions ``dims``, an int or several."""
+    if not isinstance(recipe, Recipe):
+        return NotImplemented
     rank = len(recipe.shape)
     dims = (dims,) if type(dims) is int else dims
     if type(recipe) is not Pointwise or not recipe.plain or not recipe.pending() or not isinstance(dims, (tuple, list)):
@@ -61,12 +58,6 @@ def summed(recipe: Recipe, dims, keepdim: bool):
     reduced = tuple(at in gone for at in range(1, rank))
     kept = [(1 if at in gone else extent) for at, extent in enumerate(recipe.shape) if keepdim or at not in gone]
     return Score(recipe, reduced, torch.Size(kept))
-
-
-def _usable(recipe: Recipe):
-    """A recipe to build on, or the tensor where it has been computed."""
-    tensor = recipe.settled()
-    return recipe if tensor is None else tensor
 
 
 def _two(op: str, first: Recipe, second: Recipe):
@@ -106,7 +97,8 @@ def _binary(op: str, recipe: Recipe, other, flipped: bool):
         scaled = _scaled(op, recipe, other, flipped)
         if scaled is not None:
             return scaled
-    recipe = _pointwise(recipe)
+    if type(recipe) is Weighted:
+        recipe = recipe.pointwise()
     if type(recipe) is not Pointwise or not recipe.plain:
         return NotImplemented
     operand = _operand(recipe, other)
@@ -127,7 +119,7 @@ def _pointwise(recipe: Recipe) -> Pointwise | Tensor:
     """The message that a recipe is, or its tensor where it is a score or a softmax."""
     if type(recipe) is Weighted:
         return recipe.pointwise()
-    return recipe if type(recipe) is Pointwise else recipe.value("a score or a softmax in an expression")
+    return recipe if type(recipe) is Pointwise else recipe.settle("a score or a softmax in an expression")
 
 
 def _operand(recipe: Pointwise, other) -> Pointwise | None:
@@ -157,7 +149,7 @@ def _operand(recipe: Pointwise, other) -> Pointwise | None:
 
 
 def _message(like: Pointwise, x: Tensor, place: str, dims: tuple[int, ...], dtype) -> Pointwise:
-    return Pointwise(like.host, like.shape, dtype, (x,), (version(x),), BARE, (place,), (dims,), dims)
+    return Pointwise(like.host, like.shape, dtype, (x,), BARE, (place,), (dims,), dims)
 
 
 def _snapshot(x: Tensor) -> Tensor:
@@ -167,23 +159,21 @@ def _snapshot(x: Tensor) -> Tensor:
 
 def _merged(op: str, first: Pointwise, second: Pointwise, inner: tuple, dtype, flipped: bool) -> Pointwise:
     """``op`` of two messages, an operand that both have taken once."""
-    operands, versions, places, dims = list(first.operands), list(first.versions), list(first.places), list(first.dims)
+    operands, places, dims = list(first.operands), list(first.places), list(first.dims)
     numbers = []
-    for x, seen, place, own in zip(second.operands, second.versions, second.places, second.dims):
+    for x, place, own in zip(second.operands, second.places, second.dims):
         for at, known in enumerate(operands):
-            if known is x and versions[at] == seen and dims[at] == own and _same_place(places[at], place):
+            if known is x and dims[at] == own and _same_place(places[at], place):
                 break
         else:
             at = len(operands)
             operands.append(x)
-            versions.append(seen)
             places.append(place)
             dims.append(own)
         numbers.append(at)
     term = first.term.binary(op, second.term, tuple(numbers), flipped)
-    shape, known = torch.Size((first.shape[0], *inner)), (tuple(operands), tuple(versions))
-    host = first.host if first.host.of_edges else second.host
-    return Pointwise(host, shape, dtype, *known, term, tuple(places), tuple(dims), inner)
+    shape, host = torch.Size((first.shape[0], *inner)), first.host if first.host.of_edges else second.host
+    return Pointwise(host, shape, dtype, tuple(operands), term, tuple(places), tuple(dims), inner)
 
 
 def _same_place(one, other) -> bool:

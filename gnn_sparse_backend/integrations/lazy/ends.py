@@ -68,9 +68,6 @@ class Host(Boundary):
             return x
         return x if x._recipe.of_edges else self.computed(x, self.message)
 
-    def follow(self, lazy: Tensor) -> None:
-        """A lazy tensor of this host was made."""
-
     def counted(self, operator: str) -> str:
         """What the framework's users know an operator of lazy tensors as."""
         return operator

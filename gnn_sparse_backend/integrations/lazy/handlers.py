@@ -10,49 +10,62 @@ from torch import Tensor
 from torch.nn import functional
 
 from . import arithmetic
+from .history import joined
 from .products import Product
 from .recipes import Pointwise, Recipe, bare_rows
 from .shapes import reshaped, squeezed, unsqueezed, view_shape
-from .tensor import HANDLERS, Handler, LazyTensor, lazy_tensor, materialise, value
+from .tensor import HANDLERS, Handler, LazyTensor, lazy_tensor, materialise, unseen, value
 
 _NUMBERS = (int, float)
 
 
-def _result(found):
-    """What an operation on recipes has given, as a tensor."""
-    return lazy_tensor(found) if isinstance(found, Recipe) else found
+def _result(found, function, *arguments):
+    """What an operation on recipes has given, as a tensor. function: ``(*arguments) -> tensor``, of PyTorch."""
+    if isinstance(found, Recipe):
+        return lazy_tensor(found, function, *arguments)
+    return joined(found, function, *arguments) if type(found) is Tensor else found
 
 
-def _given(operand):
+def given(operand):
     """The recipe of a lazy tensor, which becomes a part of another; anything else as it is."""
     if type(operand) is LazyTensor:
         recipe = operand._recipe
         if type(recipe) is Product and recipe.pending():
-            return bare_rows(recipe.host, operand)
-        recipe.used = True
+            return bare_rows(recipe.host, unseen(operand))
+        if recipe.settled() is not None:  # it is a view of what was computed
+            return value(operand, "")
         return recipe
     return operand
 
 
 def _binary(op: str):
+    function = getattr(torch, op)
+
     def handle(first, other):
-        return _result(arithmetic.binary(op, _given(first), _given(other)))
+        return _result(arithmetic.binary(op, given(first), given(other)), function, first, other)
 
     return handle
 
 
 def _reflected(op: str):
     """``x.__rop__(y)``: y op x."""
+    function = getattr(torch, op)
+
+    def step(first, other):
+        return function(other if isinstance(other, Tensor) else torch.as_tensor(other), first)
 
     def handle(first, other):
-        return _result(arithmetic.binary(op, _given(other), _given(first)))
+        found = arithmetic.binary(op, given(other), given(first))
+        return _result(found, step, first, other)
 
     return handle
 
 
 def _unary(op: str):
+    function = getattr(torch, op)
+
     def handle(lazy, inplace=False):
-        return NotImplemented if inplace else _result(arithmetic.unary(op, _given(lazy)))
+        return NotImplemented if inplace else _result(arithmetic.unary(op, given(lazy)), function, lazy)
 
     return handle
 
@@ -60,7 +73,8 @@ def _unary(op: str):
 def _leaky_relu(lazy, negative_slope=0.01, inplace=False):
     if inplace or type(negative_slope) not in _NUMBERS:
         return NotImplemented
-    return _result(arithmetic.unary("leaky_relu", _given(lazy), (float(negative_slope),)))
+    found = arithmetic.unary("leaky_relu", given(lazy), (float(negative_slope),))
+    return _result(found, functional.leaky_relu, lazy, negative_slope)
 
 
 def _power(lazy, exponent):
@@ -70,14 +84,14 @@ def _power(lazy, exponent):
 
 
 def _square(lazy):
-    recipe = _given(lazy)
-    return _result(arithmetic.binary("mul", recipe, recipe))
+    recipe = given(lazy)
+    return _result(arithmetic.binary("mul", recipe, recipe), torch.square, lazy)
 
 
 def _sum(lazy, dim=None, keepdim=False):
     if dim is None or type(keepdim) is not bool:
         return NotImplemented
-    return _result(arithmetic.summed(_given(lazy), dim, keepdim))
+    return _result(arithmetic.summed(given(lazy), dim, keepdim), torch.sum, lazy, dim, keepdim)
 
 
 def _dropout(lazy, p=0.5, training=True, inplace=False):
@@ -94,9 +108,8 @@ def _viewed(lazy, shape):
     viewed = reshaped(recipe, shape) if type(recipe) is Pointwise else recipe.viewed(shape)
     if viewed is None:
         return NotImplemented
-    recipe.used = True
     viewed.base = (recipe, lambda tensor: tensor.view(shape))
-    return lazy_tensor(viewed)
+    return lazy_tensor(viewed, Tensor.view, lazy, shape)
 
 
 def _view(lazy, *shape):
@@ -141,7 +154,6 @@ def _detach(lazy):
     if not recipe.pending():
         return NotImplemented
     detached = recipe.on(tuple(x.detach() for x in recipe.operands))
-    detached.versions = recipe.versions
     detached.base = (recipe, Tensor.detach)
     return lazy_tensor(detached)
 
@@ -226,8 +238,8 @@ def _method(name: str, handler: Handler):
             found = handler.function(self, *args, **kwargs)
             if found is not NotImplemented:
                 return found
-        args, kwargs = materialise((args, kwargs), reason)
-        return original(value(self, reason), *args, **kwargs)
+        materialise((self, args, kwargs), reason)
+        return original(self, *args, **kwargs)
 
     method.__name__ = name
     return method

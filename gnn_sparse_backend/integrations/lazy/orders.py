@@ -17,13 +17,14 @@ from torch.nn import functional
 from ...ops.message.linear_order import maps_first
 from .ends import End
 from .handlers import keep
+from .history import joined
 from .modes import computing
 from .products import LINEAR, known_size, needed_by
 from .recipes import PLAIN, Pointwise, Recipe
 from .reductions import total
 from .rows import mapped as product_of
 from .rows import watching
-from .tensor import LazyTensor, lazy_tensor
+from .tensor import LazyTensor, lazy_tensor, unseen
 
 
 class Reduced(Recipe):
@@ -38,7 +39,7 @@ class Reduced(Recipe):
 
     def __init__(self, message: Pointwise, rows: End, reduce: str, framework: Callable[[Tensor], Tensor]):
         shape = torch.Size((rows.size, *message.shape[1:]))
-        super().__init__(message.host, shape, message.dtype, message.operands, message.versions)
+        super().__init__(message.host, shape, message.dtype, message.operands)
         self.message, self.rows, self.reduce, self.framework = message, rows, reduce, framework
 
     def ends(self):
@@ -68,24 +69,20 @@ class Reduced(Recipe):
         needed = needed_by(x, matrix, *message.operands[:at], *message.operands[at + 1 :])
         if None in sizes or not maps_first(*sizes, *matrix.shape[::-1], x.dtype.itemsize, needed=needed):
             return None
-        self.check_unmodified()
         with computing():
             mapped = functional.linear(x, matrix)
         operands, dims = list(message.operands), list(message.dims)
         operands[at], dims[at] = mapped, tuple(mapped.shape[1:])
         # under autocast the map gives another type, and its result is of that
         narrow = message.viewed(torch.Size((end.count, *dims[at])), tuple(dims)).promoted(mapped.dtype)
-        out = Reduced(narrow.on(tuple(operands)), self.rows, self.reduce, self.framework).value("its reduction")
+        reduced = Reduced(narrow.on(tuple(operands)), self.rows, self.reduce, self.framework)
+        out = reduced.value("its reduction")
         return out if bias is None else torch.add(out, bias.to(out.dtype))
 
 
 def deferred(lazy: LazyTensor, rows: End, reduce: str, framework: Callable[[Tensor], Tensor]) -> LazyTensor | None:
     """The reduction of a lazy message, lazy itself; None where nothing is gained by waiting, or nobody watches."""
-    watch = watching()
-    out = None if watch is None else waiting(lazy, rows, reduce, framework)
-    if out is not None:
-        watch.follow(out)
-    return out
+    return None if watching() is None else waiting(lazy, rows, reduce, framework)
 
 
 def waiting(lazy: LazyTensor, rows: End, reduce: str, framework: Callable[[Tensor], Tensor]) -> LazyTensor | None:
@@ -101,13 +98,12 @@ def waiting(lazy: LazyTensor, rows: End, reduce: str, framework: Callable[[Tenso
         return None
     if not set(message.term.steps) <= {"mul"} or message.at(rows) is None:
         return None
-    message.check_unmodified()
-    message.used = True
-    return lazy_tensor(Reduced(message, rows, reduce, framework))
+    return lazy_tensor(Reduced(message, rows, reduce, framework), framework, lazy)
 
 
-def _mapped_first(recipe: Pointwise, weight: Tensor, bias: Tensor | None):
+def _mapped_first(lazy: LazyTensor, weight: Tensor, bias: Tensor | None):
     """A linear map of rows that were only multiplied by a number each, scaled behind it if that has fewer features."""
+    recipe = lazy._recipe
     wide = [number for number, dims in enumerate(recipe.dims) if dims == recipe.inner]
     if recipe.of_edges or not recipe.pending() or not recipe.plain or len(recipe.inner) != 1 or len(wide) != 1:
         return NotImplemented
@@ -121,26 +117,23 @@ def _mapped_first(recipe: Pointwise, weight: Tensor, bias: Tensor | None):
         return NotImplemented
     if not x.dtype is weight.dtype is recipe.dtype or (bias is not None and type(bias) not in PLAIN):
         return NotImplemented
-    recipe.check_unmodified()
     mapped = product_of(LINEAR, x, weight)
-    if mapped is None:
-        mapped = functional.linear(x, weight)
+    mapped = functional.linear(x, weight) if mapped is None else unseen(mapped)
     operands, dims = list(recipe.operands), list(recipe.dims)
     operands[at], dims[at] = mapped, tuple(mapped.shape[1:])
     scaled = recipe.viewed(mapped.shape, tuple(dims)).on(tuple(operands))
-    recipe.used = True
     # under autocast the map gives another type, to which its scaled rows are rounded
     if type(mapped) is LazyTensor or mapped.dtype is recipe.dtype:
-        out = lazy_tensor(scaled.promoted(mapped.dtype))
+        out = lazy_tensor(scaled.promoted(mapped.dtype), functional.linear, lazy, weight)
     else:
-        out = scaled.reference().to(mapped.dtype)
+        out = joined(scaled.reference().to(mapped.dtype), functional.linear, lazy, weight)
     return out if bias is None else torch.add(out, bias.to(out.dtype))
 
 
 def _linear(lazy, weight, bias=None):
     recipe = lazy._recipe if type(lazy) is LazyTensor else None
     if type(recipe) is Pointwise:
-        return _mapped_first(recipe, weight, bias)
+        return _mapped_first(lazy, weight, bias)
     if type(recipe) is not Reduced or not recipe.pending() or type(weight) not in PLAIN:
         return NotImplemented
     if weight.dim() != 2 or weight.shape[1:] != recipe.shape[1:]:
@@ -150,7 +143,7 @@ def _linear(lazy, weight, bias=None):
     if bias is not None and (type(bias) not in PLAIN or bias.shape != weight.shape[:1]):
         return NotImplemented
     found = recipe.mapped_by(weight, bias)
-    return NotImplemented if found is None else found
+    return NotImplemented if found is None else joined(found, functional.linear, lazy, weight, bias)
 
 
 def _matmul(lazy, other, out=None):

@@ -23,7 +23,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from ...ops.message.linear_order import Needed, needed_gradients, sums_first
 from .ends import End, Host
 from .modes import computing, mode
-from .recipes import PLAIN, Pointwise, Recipe, version
+from .recipes import PLAIN, Pointwise, Recipe
 
 LINEAR = torch._C._nn.linear  # what ``F.linear`` is where nobody has replaced it
 PRODUCTS = frozenset((LINEAR, torch.matmul, torch.mm, Tensor.matmul, Tensor.mm, Tensor.__matmul__))
@@ -47,7 +47,7 @@ class Product(Recipe):
     def __init__(
         self, host: Host, shape: torch.Size, dtype: torch.dtype, function: Callable, x: Tensor, matrix: Tensor
     ):
-        super().__init__(host, shape, dtype, (x, matrix), (version(x), version(matrix)))
+        super().__init__(host, shape, dtype, (x, matrix))
         self.function, self.autocast, self.chosen = function, _autocast(), False
 
     def ends(self):
@@ -122,8 +122,6 @@ def mapped_last(message: Pointwise, rows: End) -> tuple[Pointwise, Product] | No
     if None in sizes or not sums_first(*sizes, x.shape[1], width, message.dtype.itemsize, needed=needed):
         lazy.chosen = True
         return None
-    lazy.check_unmodified()
-    lazy.used = True
     operands, dims = list(message.operands), list(message.dims)
     operands[at], dims[at] = x, tuple(x.shape[1:])
     return message.viewed(torch.Size((end.count, *dims[at])), tuple(dims)).on(tuple(operands)), lazy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -10,11 +11,13 @@ from torch.autograd import Function
 from torch.nn import Parameter
 
 from ...compiler.cache.bounded import kept
-from ...ops.message.message_op import message_op
+from ...ops.message.message_op import MessageOp, message_op
 from ...ops.message.operators import aggregate, edge_map
 from ...runtime import devices
 from ...structures.checks import FLOATING
+from ...structures.graph import Graph
 from ..core.refusal import Refusal
+from . import scopes
 from .ends import End, Host, loops
 from .modes import computing, mode, restored
 from .terms import BARE, Term
@@ -29,6 +32,10 @@ mapped has a lazy tensor for operand (``products.py``)."""
 _SUM_OF_EDGES = message_op("x0", ("edge",), "sum")
 
 
+def _nobody() -> None:
+    """Stands for the tensor of a recipe that has none."""
+
+
 class Recipe:
     """What is common to all stages of a message.
 
@@ -36,23 +43,47 @@ class Recipe:
         host: the framework.
         shape, dtype: of the tensor, (E, ...).
         operands: every tensor that the values depend on.
-        versions: of the operands, when they came in.
         mode: in which the operation was asked for.
-        computed: the tensor, once somebody has wanted it.
-        used: whether it is a part of other recipes, or was reduced.
+        tensor: () -> the tensor of this recipe, lazy or computed; None where nobody holds it any more.
+        computed: values that another recipe's computation gave beside its own, until they are asked for.
+        used: whether gradients may come to it from what was made of it.
         base: where this is a view of another recipe, ``(recipe, function)``: the function of its tensor, which shares
             memory with it.
+        version: of the tensor when it was computed; None where nobody knows.
+        unlooked: how many of those who hold it are known not to look at it.
+        way: what a program did to get it (`history.Way`); None where the recipe is all there is.
+        natural: its values with the history that computing them has, where the tensor has another place in the graph
+            of gradients, or is a part of several others; aliases: of the operands, which these were made of.
+        hooks: of the tensor, once it was computed, which outlive it.
+        scope: in which the tensor may be lazy.
     """
 
-    __slots__ = ("base", "computed", "dtype", "host", "mode", "operands", "shape", "used", "versions")
+    __slots__ = (
+        "aliases",
+        "base",
+        "computed",
+        "dtype",
+        "hooks",
+        "host",
+        "mode",
+        "natural",
+        "operands",
+        "scope",
+        "shape",
+        "tensor",
+        "unlooked",
+        "used",
+        "version",
+        "way",
+    )
 
-    def __init__(
-        self, host: Host, shape: torch.Size, dtype: torch.dtype, operands: tuple[Tensor, ...], versions: tuple
-    ):
-        self.host, self.shape, self.dtype, self.operands, self.versions = host, shape, dtype, operands, versions
+    def __init__(self, host: Host, shape: torch.Size, dtype: torch.dtype, operands: tuple[Tensor, ...]):
+        self.host, self.shape, self.dtype, self.operands = host, shape, dtype, operands
         self.mode = mode()
-        self.computed = self.base = None
-        self.used = False
+        self.aliases = self.base = self.computed = self.hooks = self.natural = None
+        self.scope = self.version = self.way = None
+        self.used, self.unlooked = False, 0
+        self.tensor: Callable[[], Tensor | None] = _nobody
 
     @property
     def device(self) -> torch.device:
@@ -69,45 +100,68 @@ class Recipe:
         """The operands, and in the place of a product that waits those of it."""
         return [y for x in self.operands for y in ((x,) if type(x) in PLAIN else x._recipe.operands)]
 
+    @property
+    def read(self) -> list[Tensor]:
+        """What is read to compute the tensor."""
+        return [*self.sources, *(end.index for end in self.ends() if isinstance(getattr(end, "index", None), Tensor))]
+
     def settled(self) -> Tensor | None:
-        """The tensor if it has been computed, or that which this is a view of."""
-        if self.computed is None and self.base is not None and self.base[0].settled() is not None:
-            self.value("")
-        return self.computed
+        """The tensor if it has been computed and holds what was asked for, or is a view of one that was."""
+        tensor = self.tensor()
+        if tensor is not None and type(tensor) in PLAIN:
+            # a view shows what was written to it, anything else is what it was
+            same = self.base is not None or (self.version is not None and tensor._version == self.version)
+            return tensor if same else None
+        if self.base is not None:
+            recipe, view = self.base
+            seen = recipe.settled()
+            return None if seen is None else view(seen)
+        return None
 
     def pending(self) -> bool:
         """Whether the tensor may still become part of an operator: nobody has looked at it, and the mode that it was
         asked for in is the mode now."""
-        return self.settled() is None and self.mode == mode()
+        return self.mode == mode() and self.settled() is None
 
     def value(self, reason: str) -> Tensor:
-        """The tensor, computed once, in the mode in which it was asked for."""
-        if self.computed is None:
-            if self.base is None:
-                self.check_unmodified()
-            if self.mode == mode():
-                self.computed = self._compute(reason)
+        """The tensor, in the mode in which it was asked for."""
+        seen = self.settled()
+        if seen is not None:
+            return seen
+        if self.natural is not None:
+            return self.natural
+        if self.computed is not None:
+            found, self.computed = self.computed, None
+            return found
+        if self.mode == mode():
+            return self._compute(reason)
+        with restored(self.mode):
+            return self._compute(reason)
+
+    def settle(self, reason: str) -> Tensor:
+        """The tensor, computed in the place of whoever holds it."""
+        held = self.tensor()
+        if held is None or type(held) in PLAIN:
+            return self.value(reason)
+        return held._settle(reason)
+
+    def shared(self, reason: str) -> Tensor:
+        """The tensor as a part of several others, which is computed once."""
+        if self.natural is None:
+            if not (self.mode[0] and any(x.requires_grad for x in self.operands)):
+                self.natural = self.value(reason)
             else:
-                with restored(self.mode):
-                    self.computed = self._compute(reason)
-        return self.computed
+                self.aliases = tuple([alias(computed(x)) for x in self.operands])
+                self.natural = self.on(self.aliases).value(reason)
+        return self.natural
 
     def value_below_autograd(self, reason: str) -> Tensor:
         """The tensor without its history, for code that PyTorch calls below autograd."""
-        if self.computed is not None:
-            return self.computed.detach()
-        self.check_unmodified()
+        seen = self.settled()
+        if seen is not None:
+            return seen.detach()
         with torch.no_grad():
-            return self.on(tuple(x.detach() for x in self.operands))._compute(reason)
-
-    def check_unmodified(self) -> None:
-        """Raise if what the message is made of was written to since: its values at the time of the gather are lost."""
-        if self.versions != tuple([version(x) for x in self.operands]) or any(end.modified() for end in self.ends()):
-            raise RuntimeError(
-                "gnn_sparse_backend computes messages between nodes only when they are used, but the node features, "
-                "the edge features or the edge index were modified in place in between; modify a clone instead, or run "
-                f"this layer with the backend off: gnn_sparse_backend.disable({self.host.name!r})"
-            )
+            return self.on(tuple([computed(x).detach() for x in self.operands]))._compute(reason)
 
     def _compute(self, reason: str) -> Tensor:
         if self.base is not None:
@@ -149,34 +203,25 @@ class Pointwise(Recipe):
 
     __slots__ = ("dims", "inner", "places", "term")
 
-    def __init__(self, host, shape, dtype, operands, versions, term: Term, places: tuple, dims: tuple, inner: tuple):
-        super().__init__(host, shape, dtype, operands, versions)
+    def __init__(self, host, shape, dtype, operands, term: Term, places: tuple, dims: tuple, inner: tuple):
+        super().__init__(host, shape, dtype, operands)
         self.term, self.places, self.dims, self.inner = term, places, dims, inner
 
     def on(self, operands):
-        versions = tuple(map(version, operands))
-        return Pointwise(
-            self.host, self.shape, self.dtype, operands, versions, self.term, self.places, self.dims, self.inner
-        )
+        return Pointwise(self.host, self.shape, self.dtype, operands, self.term, self.places, self.dims, self.inner)
 
     def of(self, term: Term) -> Pointwise:
         """Another expression of the same operands, asked for now."""
-        return Pointwise(
-            self.host, self.shape, self.dtype, self.operands, self.versions, term, self.places, self.dims, self.inner
-        )
+        return Pointwise(self.host, self.shape, self.dtype, self.operands, term, self.places, self.dims, self.inner)
 
     def viewed(self, shape: torch.Size, dims: tuple | None = None) -> Pointwise:
         """The same message in another shape; ``dims`` of the operands that broadcast to it, if there are any."""
         dims, inner = (self.dims, self.inner) if dims is None else (dims, tuple(shape[1:]))
-        return Pointwise(
-            self.host, shape, self.dtype, self.operands, self.versions, self.term, self.places, dims, inner
-        )
+        return Pointwise(self.host, shape, self.dtype, self.operands, self.term, self.places, dims, inner)
 
     def promoted(self, dtype: torch.dtype) -> Pointwise:
         """The same message in another type."""
-        return Pointwise(
-            self.host, self.shape, dtype, self.operands, self.versions, self.term, self.places, self.dims, self.inner
-        )
+        return Pointwise(self.host, self.shape, dtype, self.operands, self.term, self.places, self.dims, self.inner)
 
     @property
     def plain(self) -> bool:
@@ -195,10 +240,12 @@ class Pointwise(Recipe):
                 found.append(place)
         return tuple(found)
 
-    def arguments(self) -> list[Tensor]:
+    def arguments(self, of: MessageOp | None = None) -> list[Tensor]:
         """The operands as kernels take them: of one type (numbers keep theirs), and in their shapes.
 
         Of rows, where the first has the type of the result, others keep theirs: a pass that casts them costs as much.
+        of: the operator that they are for. What its gradient reads again, and somebody may write to until then, is
+        copied.
         """
         dtype, arguments = self.dtype, []
         as_they_are = FLOATING if not self.of_edges and self.operands[0].dtype is dtype else ()
@@ -212,6 +259,11 @@ class Pointwise(Recipe):
                 arguments.append(x if x.shape == dims else x.reshape(dims))
             else:
                 arguments.append(x if x.shape[1:] == dims else x.reshape(x.shape[0], *dims))
+        if of is not None and torch.is_grad_enabled():
+            needed = tuple([x.requires_grad for x in arguments])
+            if any(needed):
+                for at in of.saved(needed):
+                    arguments[at] = scopes.lasting(arguments[at])
         return arguments
 
     def at(self, rows: End | None) -> tuple[tuple[str, ...], End | None] | None:
@@ -247,7 +299,8 @@ class Pointwise(Recipe):
         graph, first = found if len(ends) == 2 else (found, True)
         rows = None if not ends else ends[0] if first else ends[1]
         places, _ = self.at(rows)
-        out = edge_map(self.term.message_op(places, None, None), graph, reduced, *self.arguments())
+        op = self.term.message_op(places, None, None)
+        out = edge_map(op, graph, reduced, *self.arguments(op))
         return out.view(shape), self.host.counted("edge_map")
 
     def reference(self):
@@ -271,15 +324,13 @@ class Pointwise(Recipe):
 def gathered(host: Host, end: End, x: Tensor) -> Pointwise:
     """The recipe of ``x`` (end.size, ...) at an end of the edges: (end.count, ...)."""
     features = x.shape[1:]
-    return Pointwise(
-        host, torch.Size((end.count, *features)), x.dtype, (x,), (version(x),), BARE, (end,), (features,), features
-    )
+    return Pointwise(host, torch.Size((end.count, *features)), x.dtype, (x,), BARE, (end,), (features,), features)
 
 
 def bare_rows(host: Host, x: Tensor) -> Pointwise:
     """The recipe of ``x`` at its own rows."""
     features = tuple(x.shape[1:])
-    return Pointwise(host, x.shape, x.dtype, (x,), (version(x),), BARE, (EDGE,), (features,), features)
+    return Pointwise(host, x.shape, x.dtype, (x,), BARE, (EDGE,), (features,), features)
 
 
 def gather(host: Host, end: End, x: Tensor, dim: int = 0) -> Tensor:
@@ -287,6 +338,22 @@ def gather(host: Host, end: End, x: Tensor, dim: int = 0) -> Tensor:
     if torch.is_grad_enabled() and x.requires_grad:
         return _Gather.apply(x, host, end, dim)
     return end.gather(x)
+
+
+class _Alias(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.detach()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+def alias(x: Tensor) -> Tensor:
+    """A tensor with a place of its own in the graph of gradients, behind another: what that was made of is not behind
+    it. It is no view, whose place changes as its base is written to."""
+    return _Alias.apply(x) if x.requires_grad else x
 
 
 class _Gather(Function):
@@ -298,25 +365,33 @@ class _Gather(Function):
     @staticmethod
     def backward(ctx, grad):
         dim = ctx.dim
-        graph = ctx.host.graph(ctx.end, None)
-        if type(graph) is Refusal:
-            raise RuntimeError(f"the gradient of a gather: {graph.reason}, which was written to since")
         if dim == 0:
-            return aggregate(_SUM_OF_EDGES, graph, grad), None, None, None
-        return aggregate(_SUM_OF_EDGES, graph, grad.movedim(dim, 0)).movedim(0, dim), None, None, None
+            return gradient_of_gather(ctx.host, ctx.end, grad), None, None, None
+        return gradient_of_gather(ctx.host, ctx.end, grad.movedim(dim, 0)).movedim(0, dim), None, None, None
+
+
+def gradient_of_gather(host: Host, end: End, grad: Tensor) -> Tensor:
+    """The gradient (end.size, ...) of what was gathered at an end of the edges, from that of each edge."""
+    return aggregate(_SUM_OF_EDGES, graph_of(host, end), grad)
+
+
+def graph_of(host: Host, end: End) -> Graph:
+    """A graph with the edges into an end, for a gradient."""
+    with torch._C._DisableFuncTorch():  # an index is what it is, whatever becomes of features
+        graph = host.graph(end, None)
+    if type(graph) is Refusal or end.modified():
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace operation: the edge "
+            "index that node features were gathered by"
+        )
+    return graph
 
 
 def computed(x: Tensor) -> Tensor:
-    """An operand with its values: a product of rows that has waited with the message is made now."""
-    return x if type(x) in PLAIN else x._recipe.value("")
-
-
-def version(tensor: Tensor) -> int | None:
-    """The version counter, where there is one."""
-    waiting = None if type(tensor) in PLAIN else getattr(tensor, "_recipe", None)
-    if waiting is not None:  # as of the tensor that it will be
-        return None if waiting.mode[1] else 0
-    return None if tensor.is_inference() else tensor._version
+    """An operand with its values: a product of rows that has waited with the message is made now, once for all."""
+    if type(x) in PLAIN:
+        return x
+    return x._recipe.settle("")
 
 
 @kept

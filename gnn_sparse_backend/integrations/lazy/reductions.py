@@ -10,17 +10,19 @@ from torch._subclasses import FakeTensor
 from torch.nn import Parameter
 
 from ...compiler.language.reduction import REDUCTIONS
+from ...ops.attention.operators import softmax_edges
 from ...ops.message.message_op import MessageOp, message_op
 from ...ops.message.operators import aggregate
 from ...runtime import devices
 from ...structures.checks import FLOATING
 from ..core.refusal import PASS, Refusal, refusal_of
 from .ends import End
+from .history import joined
 from .modes import transformed
 from .products import mapped_last
-from .recipes import Pointwise
+from .recipes import Pointwise, Recipe, graph_of
 from .stages import Score, Softmax, Weighted
-from .tensor import LazyTensor, lazy_tensor
+from .tensor import LazyTensor, lazy_tensor, value
 
 INTO_ZEROS = "even_with_zero"
 """What becomes of equal messages' gradient where a framework scatters maxima into zeros, by PyTorch."""
@@ -46,13 +48,28 @@ def reduced(lazy: LazyTensor, rows: End, reduce: str, ties: str = INTO_ZEROS) ->
     Returns:
         (rows.size, ...) and what it is counted as, a Refusal where an index is out of range, or None where the message
         has to be computed first: ask ``value``.
-
-    Raises RuntimeError where an operand was modified in place.
     """
     recipe = lazy._recipe
     if rows.count != recipe.shape[0] or not recipe.pending():
         return None
-    recipe.check_unmodified()
+    found = _reduced(recipe, rows, reduce, ties)
+    if type(found) is not tuple:
+        return found
+    out, counted = found
+
+    def step(message: Tensor) -> Tensor:
+        if type(message) is LazyTensor:
+            found = _reduced(message._recipe, rows, reduce, ties)
+            if type(found) is tuple:
+                return found[0]
+            message = value(message, "its reduction")
+        whole = aggregate(of_edges(reduce, ties), graph_of(recipe.host, rows), message)
+        return whole if whole.shape == out.shape else whole.view(out.shape)
+
+    return joined(out, step, lazy), counted
+
+
+def _reduced(recipe: Recipe, rows: End, reduce: str, ties: str) -> tuple[Tensor, str] | Refusal | None:
     if type(recipe) is Weighted:
         if reduce == "sum" and recipe.weights.settled() is None:
             found = recipe.attended(rows)
@@ -74,10 +91,9 @@ def total(recipe: Pointwise, rows: End, reduce: str, ties: str = INTO_ZEROS) -> 
     last = mapped_last(recipe, rows) if reduce in ("sum", "mean") else None
     message = recipe if last is None else last[0]
     op = message.term.message_op(places, reduce, ties if REDUCTIONS[reduce].chooses else None)
-    out = aggregate(op, graph, *message.arguments())
+    out = aggregate(op, graph, *message.arguments(op))
     if last is not None:
         out = last[1].of(out).to(recipe.dtype)
-    recipe.used = True
     shape = (rows.size, *recipe.shape[1:])
     return out if out.shape == shape else out.view(shape), recipe.host.counted(recipe.term.names[reduce])
 
@@ -86,18 +102,19 @@ def softmaxed(lazy: LazyTensor, rows: End, framework: Callable[[Tensor], Tensor]
     """The softmax of lazy scores over the edges of each row, lazy itself; None where the scores have to be computed
     first.
 
-    framework: ``(scores) -> tensor``, the framework's own softmax. Raises as ``reduced``.
+    framework: ``(scores) -> tensor``, the framework's own softmax.
     """
     recipe = lazy._recipe
     if rows.count != recipe.shape[0] or not recipe.pending() or type(recipe) not in (Pointwise, Score):
         return None
-    recipe.check_unmodified()
     found = (recipe.message if type(recipe) is Score else recipe).at(rows)
     if found is None:
         return None
-    recipe.used = True
     graph = recipe.host.graph(rows, found[1])
-    return graph if type(graph) is Refusal else lazy_tensor(Softmax(recipe, graph, rows, framework, recipe.shape))
+    if type(graph) is Refusal:
+        return graph
+    softmax = Softmax(recipe, graph, rows, framework, recipe.shape)
+    return lazy_tensor(softmax, lambda scores: softmax_edges(graph, value(scores, "its softmax")), lazy)
 
 
 def refuse(x) -> Refusal | None:

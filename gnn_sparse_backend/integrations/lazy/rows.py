@@ -6,22 +6,23 @@ step gives a lazy tensor too, whose edges are its own rows; whoever wants its va
 operator, and its gradients by one for each operand. A single step is left to PyTorch. Features that are only scaled
 are gathered as they were, and scaled where they are read (``scaled_at``).
 
-What is written to inside is not read late, and what leaves ``watched`` is an ordinary tensor, but for a variable of a
-layer of DGL that has become part of something else and that somebody keeps: it is computed when it is looked at, and
-before the next step of an optimiser, which may change the matrix that it is mapped by.
+What is written to inside is not read late, and what leaves ``watched`` is an ordinary tensor. A map whose module has
+hooks is computed at once: they may free or change its matrix.
 """
 
 from __future__ import annotations
 
-import threading
-import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import inspect
+import sys
+from collections.abc import Callable
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from ...compiler.cache.bounded import kept
 from ...ops.message.message_op import message_op
@@ -30,12 +31,14 @@ from ...structures.checks import FLOATING
 from ..core.counters import ours
 from . import arithmetic
 from .ends import End, Host, loops
+from .frames import module_with_hooks
 from .handlers import OPERATIONS
-from .modes import COMPUTING, restored, transformed
+from .modes import COMPUTING, computing, transformed
 from .products import PRODUCTS, Product, product
-from .recipes import ALL, EDGE, PLAIN, Pointwise, Recipe, bare_rows, gathered
+from .recipes import ALL, EDGE, PLAIN, Pointwise, Recipe, bare_rows, gather, gathered
+from .scopes import Scope, current
 from .stages import Score
-from .tensor import LazyTensor, lazy_tensor, value
+from .tensor import LazyTensor, lazy_tensor, unseen, value
 from .torch_state import frame_callback
 
 LEAST = 1 << 20
@@ -48,13 +51,12 @@ _PRODUCT = message_op("mul(x0, x1)", (EDGE, ALL))
 
 
 class Rows(Host):
-    """Arithmetic on node features of a framework, in one scope. alive: the lazy tensors of it that still are."""
+    """Arithmetic on node features of a framework, in one scope."""
 
     message, of_edges = "rows", False
 
-    def __init__(self, name: str):
-        self.name = name
-        self.alive: list[weakref.ref[LazyTensor]] = []
+    def __init__(self, name: str, scope: Scope):
+        self.name, self.scope = name, scope
 
     def compute(self, recipe: Recipe, reason: str) -> Tensor:
         """By one operator where there is more than one step."""
@@ -67,45 +69,24 @@ class Rows(Host):
             return out
         return recipe.reference()
 
-    def follow(self, lazy):
-        """Have a lazy tensor settled with those of this scope."""
-        self.alive.append(weakref.ref(lazy))
-
     def _like(self, score: Score) -> list[Score]:
         """Others that are waiting and sum products of the same rows: computed with it, they share a gradient."""
         if not _is_shared(score.message):
             return []
         x, _ = score.operands
-        alive = {
-            id(root): root for each in self.alive if (lazy := each()) is not None for root in [_root(lazy._recipe)]
-        }
+        alive = {id(root): root for lazy in self.scope.lazy() for root in [_root(lazy._recipe)]}
         return [
             other
             for other in alive.values()
             if type(other) is Score
             and other is not score
             and other.pending()
+            and other.computed is None
             and other.reduced == score.reduced
             and other.operands[0] is x
-            and other.versions[0] == score.versions[0]
             and _is_shared(other.message)
             and other.message.dims == score.message.dims
         ]
-
-    def settle(self, wanted: Callable[[Recipe], bool]) -> None:
-        """Make those of the lazy tensors that are ``wanted`` ordinary ones, whoever holds them: the later ones first,
-        with which those go that only they held."""
-        alive, self.alive = self.alive, []
-        while alive:
-            lazy = alive.pop()()  # what is swapped must have no weak references
-            if type(lazy) is not LazyTensor:
-                continue
-            if wanted(lazy._recipe):
-                with restored(lazy._recipe.mode):  # whoever writes may do so without gradients
-                    tensor = value(lazy, "it leaves its local scope")
-                    torch.utils.swap_tensors(lazy, tensor.view_as(tensor))
-            else:
-                self.follow(lazy)
 
 
 def _root(recipe: Recipe) -> Recipe:
@@ -127,8 +108,6 @@ def _is_shared(message: Pointwise) -> bool:
 
 def _together(score: Score, others: list[Score]) -> Tensor:
     """The first, with the others computed beside it."""
-    for other in others:
-        other.check_unmodified()
     x, vector = score.message.arguments()
     vectors = [vector, *(other.message.arguments()[1] for other in others)]
     rows = loops(x.shape[0], x.device)
@@ -140,14 +119,18 @@ def _together(score: Score, others: list[Score]) -> Tensor:
     return first.view(score.shape)
 
 
-class _Watching(TorchFunctionMode):
-    """Arithmetic on node features while a layer runs."""
+class Watching(TorchFunctionMode):
+    """What runs in a scope: arithmetic on node features where that is worth it, and writes, before which everything
+    that is lazy is computed. Not those of code that PyTorch does not announce.
+    """
 
-    def __init__(self, rows: Rows):
+    def __init__(self, scope: Scope):
         super().__init__()
-        self.rows = rows
+        self.scope = scope
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
+        if torch.compiler.is_compiling():
+            return func(*args, **(kwargs or {}))
         kind = _kind(func)  # most of what a layer calls asks for a shape or a type
         if (kind or kwargs) and not COMPUTING.on:
             found = self.seen(kind, func, args, kwargs or {})
@@ -157,67 +140,39 @@ class _Watching(TorchFunctionMode):
 
     def seen(self, kind: str, func: Callable, args: tuple, kwargs: dict) -> LazyTensor | None:
         """The result of a function, lazy; None where PyTorch is to run it."""
-        if kind == "writes" or kwargs.get("out") is not None:
-            self.rows.settle(_any)
-        elif len(args) > 1 and all(each is None for each in kwargs.values()):
+        if kind == "writes" or kwargs.get("out") is not None or (kind == "may write" and _in_place(func, args, kwargs)):
+            # the mode's own function is in between
+            if sys._getframe(2).f_globals.get("__name__", "").partition(".")[0] not in _TRUSTED:
+                written = [x for x in tree_leaves((args[:1], kwargs.get("out"))) if type(x) in PLAIN]
+                with computing():
+                    self.scope.settle("somebody writes to a tensor", written)
+        elif self.scope.rows is not None and len(args) > 1 and all(each is None for each in kwargs.values()):
             if kind == "product":
                 return mapped(func, *args)
             if kind == "arithmetic" and len(args) == 2:
                 op, reflected = OPERATIONS[func]
-                return _started(self.rows, op, *(args[::-1] if reflected else args))
+                return _started(self.scope.rows, op, *(args[::-1] if reflected else args))
         return None
 
 
-class _OfThread(threading.local):
-    """left: scopes that ended, of which somebody still holds what is lazy."""
+def watched(name: str, given: Any, *, trusted: bool, worth_it: bool) -> Scope:
+    """The scope of a layer of framework ``name``, to be entered.
 
-    def __init__(self):
-        self.watching: _Watching | None = None
-        self.left: list[Rows] = []
-
-
-_now = _OfThread()
-
-
-def settle_left(*_) -> None:
-    """Compute what somebody has kept of scopes that ended: before an optimiser's step changes what it is mapped by."""
-    if not torch.compiler.is_compiling():
-        left, _now.left = _now.left, []
-        for rows in left:
-            rows.settle(_any)
-
-
-@contextmanager
-def watched(name: str, within: bool = False) -> Iterator[None]:
-    """A layer of framework ``name`` runs inside, on features worth it.
-
-    within: the function that makes the layer's result is still running when this ends, so that what became part of
-    something else may be one of its variables, and is left lazy.
+    given: what the layer was called with. trusted: `Scope.trusted`. worth_it: whether features are large enough for
+    their arithmetic to be lazy, too.
     """
-    if transformed() is not None or frame_callback() is not None:  # a compiled program may be inside
-        yield
-        return
-    rows, watching = Rows(name), _now.watching
-    if watching is None:
-        with _Watching(rows) as _now.watching:
-            try:
-                yield
-            finally:
-                _now.watching = None
-    else:
-        outside, watching.rows = watching.rows, rows
-        try:
-            yield
-        finally:
-            watching.rows = outside
-    rows.settle(_seen if within else _any)
-    if rows.alive or _now.left:
-        _now.left = [each for each in (*_now.left, rows) if any(lazy() is not None for lazy in each.alive)]
+    scope = Scope(trusted, given)
+    if worth_it and transformed() is None and frame_callback() is None:  # a compiled program may be inside
+        scope.rows = Rows(name, scope)
+    if scope.rows is not None or not trusted:
+        scope.mode = Watching(scope)
+    return scope
 
 
 def watching() -> Rows | None:
-    """The scope that this thread is in, if any."""
-    return None if _now.watching is None else _now.watching.rows
+    """Arithmetic on node features in the scope that this thread is in, if it is worth it there."""
+    scope = current()
+    return None if scope is None else scope.rows
 
 
 def of_rows(lazy: LazyTensor) -> bool:
@@ -231,8 +186,12 @@ def scaled_at(lazy: LazyTensor, host: Host, end: End) -> LazyTensor | None:
     recipe = lazy._recipe
     if not recipe.pending() or recipe.shape[0] != end.size:
         return None
+
+    def step(rows: Tensor) -> Tensor:
+        return gather(host, end, value(rows, "it is gathered"))
+
     if type(recipe) is Product:
-        return lazy_tensor(gathered(host, end, lazy))
+        return lazy_tensor(gathered(host, end, unseen(lazy)), step, lazy)
     if type(recipe) is not Pointwise or not recipe.plain:
         return None
     if not _SCALES.issuperset(recipe.term.steps) or end.count > MOST_EDGES * end.size:
@@ -240,17 +199,20 @@ def scaled_at(lazy: LazyTensor, host: Host, end: End) -> LazyTensor | None:
     wide = [prod(dims) > 1 for dims in recipe.dims]
     if sum(wide) != 1 or any(x.requires_grad and not own for x, own in zip(recipe.operands, wide)):
         return None
-    recipe.used = True
     places = tuple(end if place is EDGE else place for place in recipe.places)
     shape = torch.Size((end.count, *recipe.shape[1:]))
-    moved = Pointwise(
-        host, shape, recipe.dtype, recipe.operands, recipe.versions, recipe.term, places, recipe.dims, recipe.inner
-    )
-    return lazy_tensor(moved)
+    moved = Pointwise(host, shape, recipe.dtype, recipe.operands, recipe.term, places, recipe.dims, recipe.inner)
+    return lazy_tensor(moved, step, lazy)
 
 
+_TRUSTED = (__name__.partition(".")[0], "dgl", "torch_geometric")
+"""Packages whose code does not write to what messages are made of."""
 _SCALES = frozenset(("mul", "div"))
 _IN_PLACE = frozenset(f"__i{op}__" for op in "add sub mul truediv floordiv mod pow and or xor lshift rshift".split())
+_SHOWN = frozenset(
+    "__setitem__ __set__ __array__ __dlpack__ numpy data_ptr storage untyped_storage typed_storage resize".split()
+)
+"""Functions whose result shares the memory of a tensor where PyTorch sees no writes, and such as write."""
 
 
 @kept
@@ -258,13 +220,33 @@ def _kind(func: Callable) -> str:
     """What is watched of a function of PyTorch; "" of most."""
     if _writes(func):
         return "writes"
+    if getattr(func, "__module__", "") == functional.__name__ and _place_of_inplace(func) is not None:
+        return "may write"
     return "product" if func in PRODUCTS else "arithmetic" if func in OPERATIONS else ""
 
 
 def _writes(func: Callable) -> bool:
-    """Whether a function of PyTorch writes to one of its arguments, by its name."""
+    """Whether a function of PyTorch writes to one of its arguments, or lets others write, by its name."""
     name = getattr(func, "__name__", "")
-    return (name.endswith("_") and not name.endswith("__")) or name in _IN_PLACE or name in ("__setitem__", "__set__")
+    if name == "__get__":
+        return func.__self__.__name__ == "data"
+    name = name.partition(".")[0]  # of an overload of an operator
+    return (name.endswith("_") and not name.endswith("__")) or name in _IN_PLACE or name in _SHOWN
+
+
+@kept
+def _place_of_inplace(func: Callable) -> int | None:
+    """Which parameter of a function of ``torch.nn.functional`` says that it writes to its operand."""
+    try:
+        names = list(inspect.signature(func).parameters)
+    except ValueError:
+        return None
+    return names.index("inplace") if "inplace" in names else None
+
+
+def _in_place(func: Callable, args: tuple, kwargs: dict) -> bool:
+    at = _place_of_inplace(func)
+    return bool(kwargs.get("inplace") or (len(args) > at and args[at]))
 
 
 def _started(rows: Rows, op: str, first, second) -> LazyTensor | None:
@@ -283,7 +265,7 @@ def mapped(function: Callable, x, matrix, bias=None) -> LazyTensor | None:
     watches. A bias would be summed with it.
     """
     watch = watching()
-    if watch is None or bias is not None or COMPUTING.on or not _is_large(x):
+    if watch is None or bias is not None or COMPUTING.on or not _is_large(x) or module_with_hooks(sys._getframe(1)):
         return None
     found = product(watch, function, x, matrix)
     return None if found is None else lazy_tensor(found)
@@ -303,11 +285,3 @@ def _is_large(x) -> bool:
         and x.is_contiguous()
         and transformed() is None
     )
-
-
-def _any(recipe: Recipe) -> bool:
-    return True
-
-
-def _seen(recipe: Recipe) -> bool:
-    return not recipe.used or recipe.settled() is not None

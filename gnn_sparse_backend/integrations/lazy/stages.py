@@ -9,8 +9,9 @@ from ...ops.attention.attention import attend
 from ...ops.attention.operators import softmax_edges
 from ...structures.graph import Graph
 from ..core.refusal import Refusal
+from . import scopes
 from .ends import End
-from .recipes import EDGE, Pointwise, Recipe, version
+from .recipes import EDGE, Pointwise, Recipe
 from .shapes import reshaped
 from .terms import BARE
 
@@ -25,7 +26,7 @@ class Score(Recipe):
     __slots__ = ("message", "reduced")
 
     def __init__(self, message: Pointwise, reduced: tuple[bool, ...], shape: torch.Size):
-        super().__init__(message.host, shape, message.dtype, message.operands, message.versions)
+        super().__init__(message.host, shape, message.dtype, message.operands)
         self.message, self.reduced = message, reduced
 
     def ends(self):
@@ -36,9 +37,7 @@ class Score(Recipe):
 
     def viewed(self, shape: torch.Size) -> Score:
         """The same numbers with their features in other dimensions."""
-        viewed = Score(self.message, self.reduced, shape)
-        viewed.versions = self.versions
-        return viewed
+        return Score(self.message, self.reduced, shape)
 
     @property
     def kept(self) -> tuple[int, ...]:
@@ -68,7 +67,7 @@ class Softmax(Recipe):
     __slots__ = ("framework", "graph", "rows", "scores")
 
     def __init__(self, scores: Pointwise | Score, graph: Graph, rows: End, framework, shape: torch.Size):
-        super().__init__(scores.host, shape, scores.dtype, scores.operands, scores.versions)
+        super().__init__(scores.host, shape, scores.dtype, scores.operands)
         self.scores, self.graph, self.rows, self.framework = scores, graph, rows, framework
 
     def ends(self):
@@ -79,13 +78,13 @@ class Softmax(Recipe):
 
     def viewed(self, shape: torch.Size) -> Softmax:
         """The same numbers with their features in other dimensions."""
-        viewed = Softmax(self.scores, self.graph, self.rows, self.framework, shape)
-        viewed.versions = self.versions
-        return viewed
+        return Softmax(self.scores, self.graph, self.rows, self.framework, shape)
 
     def run(self):
         scores = self.scores.value("the scores of an attention")
-        return softmax_edges(self.graph, scores).view(self.shape), self.host.counted("softmax")
+        weights = softmax_edges(self.graph, scores).view(self.shape)
+        # somebody may write to them, and the operator reads what it gave again
+        return weights.clone() if weights.requires_grad else weights, self.host.counted("softmax")
 
     def reference(self):
         return self.framework(self.scores.value("the scores of an attention")).view(self.shape)
@@ -97,9 +96,7 @@ class Weighted(Recipe):
     __slots__ = ("values", "weights", "weights_first")
 
     def __init__(self, weights: Softmax, values: Pointwise, weights_first: bool, shape: torch.Size):
-        super().__init__(
-            values.host, shape, values.dtype, weights.operands + values.operands, weights.versions + values.versions
-        )
+        super().__init__(values.host, shape, values.dtype, weights.operands + values.operands)
         self.weights, self.values, self.weights_first = weights, values, weights_first
 
     def ends(self):
@@ -112,18 +109,16 @@ class Weighted(Recipe):
         )
 
     def viewed(self, shape: torch.Size) -> Weighted:
-        viewed = Weighted(self.weights, self.values, self.weights_first, shape)
-        viewed.versions = self.versions
-        return viewed
+        return Weighted(self.weights, self.values, self.weights_first, shape)
 
     def pointwise(self) -> Pointwise:
         """The same message with the softmax computed."""
         values, weights = self.values, self.weights.value("the weights of an attention")
-        operands, versions = (*values.operands, weights), (*values.versions, version(weights))
+        operands = (*values.operands, weights)
         term = values.term.binary("mul", BARE, (len(values.operands),), self.weights_first)
         places, dims = (*values.places, EDGE), (*values.dims, weights.shape[1:])
         inner = torch.broadcast_shapes(values.inner, weights.shape[1:])
-        return Pointwise(self.host, self.shape, self.dtype, operands, versions, term, places, dims, inner)
+        return Pointwise(self.host, self.shape, self.dtype, operands, term, places, dims, inner)
 
     def run(self):
         return self.pointwise().run()
@@ -132,6 +127,10 @@ class Weighted(Recipe):
         weights = self.weights.value("the weights of an attention")
         values = self.values.reference()
         return (weights * values if self.weights_first else values * weights).view(self.shape)
+
+    def _lasting(self, arguments: list[Tensor]) -> list[Tensor]:
+        """What the gradient of an attention reads again, copied where somebody may write to it until then."""
+        return list(map(scopes.lasting, arguments)) if torch.is_grad_enabled() else arguments
 
     def attended(self, rows: End) -> tuple[Tensor, str] | Refusal | None:
         """The sum over the edges into each row in one operator, and what it is counted as; None of other sums."""
@@ -153,12 +152,11 @@ class Weighted(Recipe):
         out = attend(
             graph,
             score.term.message_op(score_places, None, None),
-            score.arguments(),
-            values.arguments(),
+            self._lasting(score.arguments()),
+            self._lasting(values.arguments()),
             reduced,
             values.term.message_op(value_places, None, None),
         )
-        self.used = weights.used = True
         return out.view(rows.size, *self.shape[1:]), self.host.counted("attention")
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
-from .recipes import Recipe, computed
+from . import scopes
+from .history import at_edge_of, at_place_of, computed_on, hooks_of, recorded
+from .modes import mode, restored
+from .recipes import Recipe
 
 _make_wrapper = Tensor._make_wrapper_subclass
 
@@ -19,8 +22,8 @@ class LazyTensor(Tensor):
     """A (E, ...) tensor that stands for a ``Recipe`` without holding its values.
 
     Shape, type and device are known; arithmetic and views give lazy tensors again (``HANDLERS``); a reduction or an
-    attention runs one kernel (``reductions.py``); anything else first computes the tensor and goes on with an
-    ordinary one. It is a node of the autograd graph, so code that PyTorch does not announce through
+    attention runs one kernel (``reductions.py``); anything else first computes it: this object becomes an ordinary
+    tensor, whoever holds it. It is a node of the autograd graph, so code that PyTorch does not announce through
     ``__torch_function__`` (custom autograd functions, TorchScript, extensions) gets right values and right gradients
     too.
     """
@@ -42,10 +45,8 @@ class LazyTensor(Tensor):
         elif func in _METADATA:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
-        elif func in _WATCHERS:
-            _check_watchable(args[0])
-        args, kwargs = materialise((args, kwargs or {}), f"the message is used by {name_of(func)}")
-        return func(*args, **kwargs)
+        materialise((args, kwargs), f"the message is used by {name_of(func)}")
+        return func(*args, **(kwargs or {}))
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
@@ -77,42 +78,76 @@ class LazyTensor(Tensor):
     def as_subclass(self, cls):  # not announced; and before PyTorch 2.13 not possible for what has no memory
         return value(self, f"the message is used by {name_of(Tensor.as_subclass)}").as_subclass(cls)
 
+    def _settle(self, reason: str) -> Tensor:
+        """Become an ordinary tensor, and return it; what stands for one in a program that is compiled is its own."""
+        recipe = self._recipe
+        if recipe.base is not None and type(whole := recipe.base[0].tensor()) is LazyTensor:
+            whole._settle(reason)  # whoever holds it shares memory with this one
+        if recipe.mode == mode():
+            tensor = _computed(self, reason)
+        else:
+            with restored(recipe.mode):
+                tensor = _computed(self, reason)
+        if not isinstance(tensor, Tensor):
+            recipe.natural = tensor
+            return tensor
+        _become(self, tensor)
+        if recipe.used and self.requires_grad:
+            recipe.hooks = hooks_of(self)
+        return self
+
 
 DEFERRED = frozenset((LazyTensor, tuple, list))
 """Types of arguments of a framework's functions that ``materialise`` looks into."""
 
 
-def lazy_tensor(recipe: Recipe) -> LazyTensor:
-    """The tensor of a recipe."""
+def lazy_tensor(recipe: Recipe, function: Callable | None = None, *arguments) -> LazyTensor:
+    """The tensor of a recipe.
+
+    function: ``(*arguments) -> tensor``, the step that it stands for, where it was made of other lazy tensors.
+    """
     if recipe.mode[0]:
         for x in recipe.operands:
             if x.requires_grad:
-                return _record(recipe, *recipe.operands)
+                return recorded(_wrap, recipe, function, arguments)
     return _wrap(recipe)
 
 
 def value(lazy: LazyTensor, reason: str) -> Tensor:
-    """The lazy tensor computed. reason: what for, counted where the framework has to compute it."""
-    recipe = lazy._recipe
-    if not recipe.mode[0] and torch.is_grad_enabled():
-        with torch._C.DisableTorchFunctionSubclass():
-            if lazy.requires_grad:  # the result of an autograd function, which gave it a history of its own
-                return _Identity.apply(lazy)
-    return recipe.value(reason)
+    """The lazy tensor, computed. reason: what for, counted where the framework has to compute it."""
+    return lazy._settle(reason) if type(lazy) is LazyTensor else lazy
 
 
 def materialise(tree, reason: str):
     """``tree``, of plain containers, with every lazy tensor in it computed."""
     kind = type(tree)
     if kind is LazyTensor:
-        return value(tree, reason)
-    if kind is tuple or kind is list:
-        return kind([materialise(item, reason) for item in tree])
-    if kind is dict:
-        return {key: materialise(item, reason) for key, item in tree.items()}
-    if isinstance(tree, (tuple, list, dict)):  # named tuples and other containers that pytree knows
-        return tree_map_only(LazyTensor, lambda lazy: value(lazy, reason), tree)
+        tree._settle(reason)
+    elif kind is tuple or kind is list:
+        for item in tree:
+            materialise(item, reason)
+    elif kind is dict:
+        for item in tree.values():
+            materialise(item, reason)
+    elif isinstance(tree, (tuple, list, dict)):  # named tuples and other containers that pytree knows
+        for item in tree_leaves(tree):
+            value(item, reason)
     return tree
+
+
+def unseen(lazy: LazyTensor) -> LazyTensor:
+    """Another lazy tensor of the same recipe, which nobody holds but a recipe."""
+    recipe = lazy._recipe
+    recipe.used = True
+    with torch._C.DisableTorchFunctionSubclass():
+        has_history = lazy.requires_grad
+    if has_history:
+        again = at_place_of(lazy, torch.empty(1, dtype=recipe.dtype, device=recipe.device).expand(recipe.shape))
+        again.__class__ = LazyTensor
+    else:
+        again = _make_wrapper(LazyTensor, recipe.shape, dtype=recipe.dtype, device=recipe.device)
+    again._recipe = recipe
+    return again
 
 
 def name_of(func) -> str:
@@ -125,57 +160,37 @@ def name_of(func) -> str:
 def _wrap(recipe: Recipe) -> LazyTensor:
     lazy = _make_wrapper(LazyTensor, recipe.shape, dtype=recipe.dtype, device=recipe.device)
     lazy._recipe = recipe
-    recipe.host.follow(lazy)
+    recipe.tensor = weakref.ref(lazy)
+    scope = recipe.scope = scopes.current()
+    if scope is not None:
+        scope.alive.append(recipe.tensor)
     return lazy
 
 
-class _Identity(Function):
-    @staticmethod
-    def forward(ctx, lazy):
-        return lazy._recipe.value_below_autograd("the message is the result of an autograd function")
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad
-
-
-class _History(Function):
-    """Autograd's view of a recipe, used only where a lazy tensor is differentiated without having been computed by
-    ``Recipe.value``. The recipe is kept on ``ctx`` and not saved: it is not data, and it checks versions itself."""
-
-    @staticmethod
-    def forward(ctx, recipe, *operands):
-        ctx.recipe = recipe
-        return _wrap(recipe)
-
-    @staticmethod
-    def backward(ctx, grad):
-        recipe, needed = ctx.recipe, ctx.needs_input_grad[1:]
-        recipe.check_unmodified()
-        again = torch.is_grad_enabled()
-        with torch.enable_grad():
-            operands = tuple(map(computed, recipe.operands))
-            if not again:
-                operands = tuple(x.detach().requires_grad_(wanted) for x, wanted in zip(operands, needed))
-            value = recipe.on(operands).value("the gradient of a message that was used below autograd")
-            wanted = [x for x, one in zip(operands, needed) if one]
-            grads = iter(torch.autograd.grad(value, wanted, grad, create_graph=again, allow_unused=True))
-        return None, *(next(grads) if one else None for one in needed)
+def _computed(lazy: LazyTensor, reason: str) -> Tensor:
+    """The values of a lazy tensor, in its place in the graph of gradients if it has one."""
+    recipe = lazy._recipe
+    with torch._C.DisableTorchFunctionSubclass():
+        has_history = lazy.requires_grad
+    if not has_history:
+        tensor = recipe.value(reason)
+        own = recipe.natural is None and not tensor.requires_grad
+        return tensor if own or not isinstance(tensor, Tensor) else tensor.detach()
+    if not recipe.mode[0]:  # the result of an autograd function, which gave it a history of its own
+        return at_edge_of(lazy, recipe.value_below_autograd(reason))
+    if not recipe.used:
+        return computed_on(recipe.value(reason), recipe.way)
+    seen = recipe.settled()  # what it is a view of may have been computed
+    return at_edge_of(lazy, (recipe.shared(reason) if seen is None else seen).detach())
 
 
-# Function.apply without its handling of torch.func transforms, under which nothing is lazy: 2 us less.
-_record = super(Function, _History).apply
-
-
-def _check_watchable(lazy) -> None:
-    """A hook sees the gradient of the tensor that it is put on: too late once that has become something else."""
-    if type(lazy) is LazyTensor and lazy._recipe.used and lazy._recipe.computed is None and lazy.requires_grad:
-        raise RuntimeError(
-            "gnn_sparse_backend has made this message part of a later one without computing it, so its gradient is "
-            "not there to be seen; register the hook before the message is used, or run this layer with the backend "
-            "off: "
-            f"gnn_sparse_backend.disable({lazy._recipe.host.name!r})"
-        )
+def _become(lazy: LazyTensor, tensor: Tensor) -> None:
+    """Let a lazy tensor be another tensor, and that be lazy, whoever holds them."""
+    recipe = lazy._recipe
+    recipe.version = None if tensor.is_inference() else tensor._version
+    lazy.__class__, tensor.__class__ = tensor.__class__, LazyTensor
+    lazy.__dict__, tensor.__dict__ = tensor.__dict__, lazy.__dict__
+    torch._C._swap_tensor_impl(lazy, tensor)
 
 
 class Handler(NamedTuple):
@@ -189,14 +204,12 @@ class Handler(NamedTuple):
 HANDLERS: dict[Callable, Handler] = {}
 """By function of PyTorch."""
 
-_WATCHERS = frozenset([Tensor.register_hook, Tensor.retain_grad])
-
 _ALLOCATORS = frozenset([Tensor.new_zeros, Tensor.new_ones, Tensor.new_empty, Tensor.new_full])
 
 _METHODS = "size dim numel nelement ndimension is_floating_point is_complex get_device __len__".split()
 _FUNCTIONS = "is_floating_point is_complex numel".split()
 _ATTRIBUTES = (
-    "shape ndim dtype device layout requires_grad "
+    "shape ndim dtype device layout requires_grad is_leaf "
     "is_cuda is_cpu is_meta is_sparse is_quantized is_mkldnn is_nested is_mps is_xpu"
 ).split()
 _METADATA = frozenset(

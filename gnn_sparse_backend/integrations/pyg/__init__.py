@@ -18,6 +18,7 @@ import torch_geometric.nn
 import torch_geometric.utils
 from torch_geometric.edge_index import EdgeIndex
 from torch_geometric.nn import HeteroLinear
+from torch_geometric.nn.aggr import Aggregation
 from torch_geometric.nn.conv import FastRGCNConv, HeteroConv, MessagePassing, RGCNConv
 
 from ..core.graphs import GRAPHS
@@ -25,6 +26,7 @@ from ..core.patch import Patches
 from ..traced import install, uninstall
 from . import hetero_conv, inplace, layers, matmul, relational, sampling, scatter, typed_linear  # noqa: F401  (``inplace``: lazy tensors)
 from .derived import FUNCTIONS, LAYERS, kept
+from .errors import errors_of_gathers
 from .gather import lazy_gather
 from .host import HOST
 from .scripting import overloads_of_originals, scriptable, scriptable_method
@@ -41,6 +43,7 @@ def activate() -> None:
         return
     _patches = patches = Patches()
     patches.set(MessagePassing, "_index_select_safe", lazy_gather(MessagePassing._index_select_safe))
+    patches.set(Aggregation, "__call__", errors_of_gathers(Aggregation.__call__))
     patches.set(MessagePassing, "__call__", layers.watched_call)
     patches.set(EdgeIndex, "matmul", _ours(EdgeIndex.matmul, "matmul.{reduce}", matmul.matmul, always))
     patches.set(HeteroConv, "forward", _ours(HeteroConv.forward, "rgms", hetero_conv.forward))

@@ -6,12 +6,14 @@ what all of them call to turn node features into one row per edge.
 
 from __future__ import annotations
 
+import sys
+
 import torch
 from torch import Tensor
 from torch_geometric.index import Index
 
 from ..core.refusal import Refusal
-from ..lazy import LazyTensor, gather, gather_now, materialise, of_rows, refuse, scaled_at
+from ..lazy import LazyTensor, current, gather, gather_now, materialise, of_rows, refuse, scaled_at
 from .host import HOST, PROPAGATE, IndexEnd
 from .layers import has_hooks
 
@@ -19,8 +21,8 @@ from .layers import has_hooks
 def lazy_gather(original):
     """``MessagePassing._index_select_safe`` that returns a ``LazyTensor`` where the message may be fused.
 
-    Where somebody looks at every message (hooks, explainers), or nodes are not the first dimension, it gathers at once.
-    Features that were mapped, or scaled, are gathered as they were.
+    Where somebody looks at every message (hooks, explainers), nodes are not the first dimension, or no layer is being
+    called, it gathers at once. Features that were mapped, or scaled, are gathered as they were.
     """
 
     def _index_select_safe(self, src: Tensor, index: Tensor):
@@ -34,9 +36,13 @@ def lazy_gather(original):
             return Refusal("there is no such dimension of nodes")
         dim %= src.dim()
         end = IndexEnd(plain, src.shape[dim], lambda x: original(self, x, index))
-        if dim == 0 and not self._explain and not has_hooks(self) and not _is_watched(self.aggr_module):
+        lazily = current() is not None and HOST.deferring and not self._explain
+        if lazily and dim == 0 and not has_hooks(self) and not _is_watched(self.aggr_module):
             found = scaled_at(src, HOST, end) if waits else None
-            return gather(HOST, end, materialise(src, PROPAGATE)) if found is None else found, None
+            lazy = gather(HOST, end, materialise(src, PROPAGATE)) if found is None else found
+            # PyG collects what a message is made of for the time of a propagation, and nobody else sees that
+            lazy._recipe.unlooked = int("CollectArgs" in sys._getframe(3).f_globals)
+            return lazy, None
         return gather_now(HOST, end, materialise(src, PROPAGATE), dim), "gather"
 
     return HOST.admit(original, PROPAGATE, _index_select_safe, entering=False)

@@ -5,13 +5,17 @@ for it.
 from __future__ import annotations
 
 from operator import attrgetter
+from types import NoneType
 
 import torch
 from torch.nn import Module
 from torch.nn.modules import module
 from torch_geometric.nn.conv import MessagePassing
 
+from ...compiler.cache.bounded import kept
 from ..lazy import LEAST, watched
+from ..lazy import has_hooks as module_has_hooks
+from .host import HOST
 from .matmul import is_untraceable
 from .tracing import traces_unknown_sizes
 
@@ -45,12 +49,22 @@ def watched_call(self, *args, **kwargs):
 
 
 def _watched(self, *args, **kwargs):
-    if not torch.compiler.is_compiling() and any(map(_is_large, (*args, *kwargs.values()))) and not _is_looked_at(self):
-        with watched("pyg"):
-            return Module.__call__(self, *args, **kwargs)  # looked up now: whoever traces programs replaces it
-    return Module.__call__(self, *args, **kwargs)
+    call = Module.__call__  # looked up now: whoever traces programs replaces it
+    if torch.compiler.is_compiling() or not HOST.deferring:
+        return call(self, *args, **kwargs)
+    worth_it = any(map(_is_large, (*args, *kwargs.values()))) and not _is_looked_at(self)
+    with watched(HOST.name, (args, kwargs), trusted=_is_trusted(type(self), type(self.aggr_module)), worth_it=worth_it):
+        return call(self, *args, **kwargs)
 
 
+@kept
+def _is_trusted(layer: type, aggregation: type) -> bool:
+    """Whether all that a layer runs between a gather and its reduction is PyG's, which writes to nothing."""
+    functions = [getattr(layer, name) for name in ("forward", "update", *_STEPS[1:])]
+    return all(each.__module__.startswith(_PYG) for each in (*functions, aggregation, NoneType))
+
+
+_PYG = ("torch_geometric.", "builtins")
 _apart = torch.compiler.disable(_watched)
 
 
@@ -62,10 +76,4 @@ def _is_large(x) -> bool:
 
 def _is_looked_at(layer: MessagePassing) -> bool:
     """Whether hooks of somebody see what goes in and comes out."""
-    return bool(
-        layer._forward_hooks
-        or layer._forward_pre_hooks
-        or layer._backward_hooks
-        or module._global_forward_hooks
-        or module._global_forward_pre_hooks
-    )
+    return module_has_hooks(layer) or bool(module._global_forward_hooks or module._global_forward_pre_hooks)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
 import torch
@@ -82,14 +81,15 @@ def softmax_beside(original):
                 if type(found) is Refusal:
                     return found
                 if found is not None:
-                    # the caller is beyond this function and the one that asks it
-                    return (value(found, "its layer returns it") if _returns_weights(sys._getframe(2)) else found), None
+                    return found, None
             src = value(src, "its softmax")
         graph = segments(ptr, src.shape[dim], OUT_OF_RANGE) if rows is None else HOST.graph(rows, None)
         if type(graph) is Refusal:
             return graph
         function = softmax_edges if rows is not None else softmax_segments
-        return _along(dim, src, lambda x: function(graph, x)), "softmax"
+        weights = _along(dim, src, lambda x: function(graph, x))
+        # somebody may write to them, and the operator reads what it gave again
+        return weights.clone() if weights.requires_grad else weights, "softmax"
 
     return softmax
 
@@ -97,21 +97,6 @@ def softmax_beside(original):
 def _along(dim: int, src: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
     """A function of dimension 0 applied along another one."""
     return function(src) if dim == 0 else function(src.movedim(dim, 0)).movedim(0, dim).contiguous()
-
-
-def _returns_weights(frame) -> bool:
-    """Whether a layer that was asked for its attention weights is on its way: then they must be a tensor of their own.
-
-    A gradient to the weights themselves exists only if they were computed. Layers call the argument
-    ``return_attention_weights``, and ask for a softmax within a few calls.
-    """
-    for _ in range(5):
-        if frame is None:
-            return False
-        if "return_attention_weights" in frame.f_code.co_varnames:
-            return frame.f_locals.get("return_attention_weights") is not None
-        frame = frame.f_back
-    return False
 
 
 def _rows(index: Tensor, size: int | None) -> IndexEnd:

@@ -26,7 +26,7 @@ from torch.jit import _builtins
 from ..core.patch import Patches
 from ..traced import install, uninstall
 from ..traced.apart import look_up_again, run_alone
-from . import products
+from . import looks, products
 from .random import HOST, bernoulli, bernoulli_, dropout_run, native_dropout
 from .rectified import relu
 
@@ -78,6 +78,7 @@ def activate() -> None:
         _builtins._register_builtin(asking, f"aten::{name}")  # TorchScript compiles PyTorch's operator
     for owner, name, asking in replaced:
         _patches.set(owner, name, asking)
+    looks.install(_patches)
     install()
     run_alone(*_BETWEEN_LAYERS)
 

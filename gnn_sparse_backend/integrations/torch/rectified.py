@@ -1,27 +1,26 @@
 """A rectified linear unit with a dropout behind it: on the way back both are one pass over the gradient.
 
 PyTorch's functions stay two, and what they give is what it was. The unit's node in the graph of gradients is ours, so
-that a dropout knows it, and has it remember in its mask where the unit gave 0. The gradient that the dropout sends is
-lazy: the unit's node takes it uncomputed, and whoever else looks at it (a hook, ``retain_grad``, a sum with another
-gradient) has it computed first, as it would have been.
+that a dropout knows it, and has it remember in its mask where the unit gave 0. What the dropout sends back goes to the
+unit's operand at once, unless somebody holds what is between the two, or has left a hook there.
 """
 
 from __future__ import annotations
+
+import weakref
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.compiler import is_dynamo_compiling
 
-from ...ops.core.operator import Operator
 from ...ops.random.draws import torch_draws_so
 from ...ops.random.dropout import drawn_like, scale_of
 from ...ops.random.masked import OF_RESULT, masked, rectified
 from ...structures.checks import FLOATING
 from ..core.refusal import PASS
-from ..lazy import LazyTensor, lazy_tensor, transformed, value
-from ..lazy.ends import Host
-from ..lazy.recipes import Recipe, version
+from ..lazy import transformed
+from ..lazy.history import hooks_of, place_of
 
 aten = torch.ops.aten
 LEAST = 1 << 20
@@ -47,72 +46,45 @@ def follows_unit(x: Tensor) -> bool:
 
 def dropout_of_unit(x: Tensor, p: float) -> Tensor:
     """``F.dropout(x, p)`` of an ``x`` that `follows_unit`."""
-    return _DROPOUT(None, (x,), (p,))
+    return _Dropout.apply(x, x.grad_fn.place, p, weakref.ref(x), hooks_of(x))
 
 
 class _Unit(Function):
+    """place: stands for the operand, in its place in the graph of gradients."""
+
     @staticmethod
     def forward(ctx, x):
         out = aten.relu(x)
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(out)
+        ctx.place = place_of(x)
         return out
 
     @staticmethod
     def backward(ctx, grad):
         (out,) = ctx.saved_tensors  # of a result that was written to, PyTorch's error
-        if type(grad) is LazyTensor:
-            recipe = grad._recipe
-            if type(recipe) is _Dropped and recipe.pending():
-                return recipe.behind_unit()
-            grad = value(grad, "the gradient of a message that was used below autograd")
-        return aten.threshold_backward(grad, out, 0)
+        return None if grad is None else aten.threshold_backward(grad, out, 0)
 
 
-class _Gradients(Host):
-    name, message, of_edges = "torch", "gradient", False
+class _Dropout(Function):
+    """The dropout of what a unit gave. Its inputs are that, and what the unit was given."""
 
-    def compute(self, recipe: Recipe, reason: str) -> Tensor:
-        return recipe.reference()
+    @staticmethod
+    def forward(ctx, x, place, p, between, hooks):
+        mask = drawn_like(x, 1 - p)
+        ctx.save_for_backward(mask)
+        ctx.p, ctx.between, ctx.hooks = p, between, hooks
+        return rectified(x, mask, scale_of(p, x.dtype), OF_RESULT)
 
-
-_HOST = _Gradients.__new__(_Gradients)  # nothing of it is replaced in a framework
-
-
-class _Dropped(Recipe):
-    """The gradient that a dropout sends to the unit before it. mask: marked where the unit gave 0."""
-
-    __slots__ = ("mask", "scale")
-
-    def __init__(self, grad: Tensor, mask: Tensor, scale: float):
-        super().__init__(_HOST, grad.shape, grad.dtype, (grad,), (version(grad),))
-        self.mask, self.scale = mask, scale
-
-    def ends(self):
-        return ()
-
-    def on(self, operands):
-        return _Dropped(operands[0], self.mask, self.scale)
-
-    def behind_unit(self) -> Tensor:
-        """The gradient of the unit's operand."""
-        self.check_unmodified()
-        return masked.run(None, (self.operands[0], self.mask), (self.scale, True))
-
-    def reference(self):
-        return masked(None, (self.operands[0], self.mask & 1), (self.scale, False))
+    @staticmethod
+    def backward(ctx, grad):
+        (mask,) = ctx.saved_tensors
+        scale = scale_of(ctx.p, grad.dtype)
+        if ctx.between() is not None or ctx.hooks:
+            return masked(None, (grad, mask & 1), (scale, False)), None, None, None, None
+        return None, _of_both(grad, mask, scale), None, None, None
 
 
-def _record(structure, operands, attributes, needed):
-    (x,), (p,) = operands, attributes
-    mask = drawn_like(x, 1 - p)
-    return rectified(x, mask, scale_of(p, x.dtype), OF_RESULT), (mask,), None
-
-
-def _gradients(structure, attributes, saved, memo, needed, grad):
-    (mask,), scale = saved, scale_of(attributes[0], grad.dtype)
-    if torch.is_grad_enabled() or transformed() is not None or type(grad) not in _PLAIN:
-        return [masked(None, (grad, mask & 1), (scale, False))]
-    return [lazy_tensor(_Dropped(grad, mask, scale))]
-
-
-_DROPOUT = Operator("dropped", run=lambda *call: _record(*call, ())[0], gradients=_gradients, record=_record)
+def _of_both(grad: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """The gradient of what a unit was given, from that of the dropout behind it. mask: knows where the unit gave 0."""
+    return masked(None, (grad, mask), (scale, True))

@@ -153,8 +153,8 @@ def test_the_more_telling_reason_is_found_first():
 
 # Every reason in the code, as it is written there.
 
-TAKE_A_REASON = {"Refusal", "computed", "materialise", "segments", "value", "value_below_autograd"}
-HOLD_A_REASON = {"reason", "OUT_OF_RANGE"}
+TAKE_A_REASON = {"Refusal", "computed", "materialise", "segments", "settle", "_settle", "value", "value_below_autograd"}
+HOLD_A_REASON = {"reason", "OUT_OF_RANGE", "_BELOW", "_LOOK"}
 
 
 def reasons_in(tree):

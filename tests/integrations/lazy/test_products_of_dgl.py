@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.integrations.lazy import LazyTensor
@@ -95,24 +94,21 @@ class TestDgl:
         layer = OfScope(block, lambda g, x: (kept.append(x @ m), mapped_and_summed(g, x, m, of=lambda h: kept[-1]))[1])
         optimiser, expected = torch.optim.SGD([m], 0.1), []
         with gsb.enabled("dgl"):
-            for kind in (LazyTensor, torch.Tensor):  # one that was looked at is the last that waits
+            for _ in range(2):
                 expected.append((x @ m).detach())
                 optimiser.zero_grad()
                 layer(x).sum().backward()
-                assert type(kept[-1]) is kind
-                optimiser.step()
                 assert type(kept[-1]) is torch.Tensor
+                optimiser.step()
         for found, wanted in zip(kept, expected):
             torch.testing.assert_close(found.detach(), wanted)
 
     def test_a_map_that_is_kept_is_an_ordinary_tensor_once_the_backend_is_off(self, always, block):
         kept, x, m = [], torch.randn(300, 32).double(), nn.Parameter(torch.randn(32, 4).double())
         layer = OfScope(block, lambda g, x: (kept.append(x @ m), mapped_and_summed(g, x, m, of=lambda h: kept[-1]))[1])
-        before = len(_global_optimizer_pre_hooks)
         with gsb.enabled("dgl"):
             layer(x)
-            assert type(kept[0]) is LazyTensor
-        assert type(kept[0]) is torch.Tensor and len(_global_optimizer_pre_hooks) == before
+        assert type(kept[0]) is torch.Tensor
         torch.testing.assert_close(kept[0], x @ m)
 
     @pytest.mark.parametrize("norm", ["both", "right"])

@@ -298,7 +298,7 @@ def test_small_features_are_left_alone(graph, monkeypatch):
     made = []
     monkeypatch.setattr(rows, "_started", lambda *given: made.append(given))
     x = torch.randn(rows.LEAST // 64, 64)
-    with rows.watched("dgl"):
+    with rows.watched("dgl", (), trusted=True, worth_it=True):
         assert type(x[:-1] * 2.0) is torch.Tensor and not rows._is_worth_it(x[:-1])
         assert rows._is_worth_it(x) and not rows._is_worth_it(x.t()) and not rows._is_worth_it(nn.Parameter(x))
         assert not rows._is_worth_it(x.flatten()) and not rows._is_worth_it(x.long())
@@ -308,7 +308,7 @@ def test_one_step_is_pytorchs(monkeypatch):
     monkeypatch.setattr(rows, "LEAST", 1)
     x = features()
     gsb.integrations.reset_status()
-    with rows.watched("dgl"):
+    with rows.watched("dgl", (), trusted=True, worth_it=True):
         lazy = x * 2.0
         assert type(lazy) is LazyTensor
     assert type(lazy) is torch.Tensor and torch.equal(lazy, x * 2.0)

@@ -1,0 +1,128 @@
+"""Where tensors may be lazy: within the call of a layer, or within a block of a user's program.
+
+What is lazy and outlives its scope is computed when that ends, in the place of whoever holds it. So nobody finds a lazy
+tensor who could tell it from another, and nobody can write to what it is made of before it is computed. Within a scope
+only code of a framework runs (``trusted``), or somebody watches for writes (``watching.py``), or what is lazy is made
+of copies.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+
+class Scope:
+    """One call or block, as a context.
+
+    Attributes:
+        trusted: whether all code that runs inside is known not to write to what it is given.
+        given: what the layer was called with.
+        alive: the lazy tensors that were made inside.
+        ways: long ways of gradients (`history.Way`) that were made inside.
+        ended: whether it has ended.
+        rows: arithmetic on features of nodes inside (`rows.Rows`), where that is worth it.
+        mode: what sees the functions of PyTorch that are called inside, where somebody has to.
+    """
+
+    __slots__ = ("alive", "ended", "given", "mode", "outer", "rows", "trusted", "ways")
+
+    def __init__(self, trusted: bool, given: Any = ()):
+        self.trusted, self.given = trusted, given
+        self.alive: list[weakref.ref] = []
+        self.ways: list[Any] = []
+        self.ended = False
+        self.mode = self.rows = None
+        self.outer: Scope | None = None
+
+    def __enter__(self) -> Scope:
+        self.outer, _now.scope = _now.scope, self
+        if self.mode is not None:
+            self.mode.__enter__()
+        return self
+
+    def __exit__(self, kind, error, trace) -> None:
+        if self.mode is not None:
+            self.mode.__exit__(kind, error, trace)
+        try:
+            if kind is None:
+                self.settle("it outlives its layer")
+        finally:
+            _now.scope = self.outer
+            self._end()
+
+    def _end(self) -> None:
+        self.ended = True
+        ways, self.ways = self.ways, []
+        for each in ways:
+            each.pin()
+
+    def settle(self, reason: str, written: list[Tensor] | None = None) -> None:
+        """Compute what is lazy and still held, the later ones first, with which those go that only they held.
+
+        written: tensors that are about to be written to: what is not made of their memory may stay lazy.
+        """
+        memories = None if written is None else set(map(_memory, written))
+        alive, self.alive = self.alive, []
+        while alive:
+            each = alive.pop()
+            lazy = each()
+            if lazy is None or type(lazy) is Tensor:
+                continue
+            if memories is not None and memories.isdisjoint(map(_memory, lazy._recipe.read)):
+                self.alive.append(each)
+            else:
+                lazy._settle(reason)
+
+    def lazy(self) -> Iterator[Any]:
+        """The tensors that were made inside and are still lazy."""
+        for each in self.alive:
+            lazy = each()
+            if lazy is not None and type(lazy) is not Tensor:
+                yield lazy
+
+    def lasting(self, x: Tensor) -> Tensor:
+        """A tensor, or a copy of one that somebody may write to before a gradient reads it."""
+        if not self.trusted:
+            return x.clone()
+        memory = _memory(x)
+        given = (each for each in tree_leaves(self.given) if isinstance(each, Tensor) and each.layout is torch.strided)
+        return x.clone() if any(_memory(each) == memory for each in given) else x
+
+
+class _OfThread(threading.local):
+    scope: Scope | None = None
+
+
+_now = _OfThread()
+
+
+def note(way: Any) -> None:
+    """A long way of gradients was made."""
+    if _now.scope is not None:
+        _now.scope.ways.append(way)
+
+
+def lasting(x: Tensor) -> Tensor:
+    """What a gradient reads again of a message: the tensor, or a copy of one that somebody may write to before."""
+    scope = _now.scope
+    return x if scope is None else scope.lasting(x)
+
+
+def current() -> Scope | None:
+    """The scope that this thread is in, if any."""
+    return _now.scope
+
+
+def _memory(x: Tensor) -> int | None:
+    """What tells the memory of a tensor; None of one that stands for others, which a transformation has made."""
+    try:
+        return x.untyped_storage()._cdata
+    except NotImplementedError:
+        return None
