@@ -25,6 +25,7 @@ from ..core.library import register
 from ..core.operands import check_dense, check_kernels_for, check_rows
 from ..core.operator import Operator
 from ..core.traced import GRAPH, Traced
+from ..core.transforms import differentiated_again, pulled_back
 from ..message.calls import broadcast_features, feature_shapes
 from ..message.checks import check_message_rows, checked_message
 from ..message.message_op import MessageOp, MessageText, message_op
@@ -193,20 +194,12 @@ def _gradients_of_attention(structure, attributes, saved, memo: _Result | None, 
         result = memo.taken()
         if not isinstance(structure, Traced):
             same = memo.same
-    if torch.is_grad_enabled():  # to be differentiated again
-        return _differentiable_gradients(of, structure, operands, grad, needed)
+    if differentiated_again():
+        return pulled_back(lambda operands: composed(of, structure, operands), operands, needed, grad)
     if result is None:
-        result = run_attention(of, structure, operands)[0]
+        result = ATTEND(structure, operands, (of, None))
     found = iter(ATTEND_BACKWARD(structure, operands, (of, (result, *normaliser), grad, needed, same)))
     return [next(found) if wanted and at == first else None for at, (wanted, first) in enumerate(zip(needed, same))]
-
-
-def _differentiable_gradients(of: AttentionForm, structure, operands, grad: Tensor, needed) -> list[Tensor | None]:
-    # one tensor may stand for several operands: each of them a view of its own
-    operands = [x.view_as(x) if wanted else x for x, wanted in zip(operands, needed)]
-    wanted = [x for x, want in zip(operands, needed) if want]
-    found = iter(torch.autograd.grad(composed(of, structure, operands), wanted, grad, create_graph=True))
-    return [next(found) if want else None for want in needed]
 
 
 def _run_backward(graph, operands, attributes) -> list[Tensor]:

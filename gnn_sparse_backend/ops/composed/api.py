@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...formats.composed.decomposition import Decomposition
 from ...runtime import devices
-from ..core.operands import check_dense, common_type, is_plain, refuse_forward_mode
+from ..core.operands import check_dense, common_type, is_plain
 from .operators import SDDMM, SPMM, Composed, traced_parts
 
 TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -46,7 +46,7 @@ def composed_spmm(parts: Decomposition, values: Tensor, x: Tensor, *, packed: bo
         if values.dim() == 2 and values.shape[0] != batch:
             raise ValueError(f"{what}: values are a batch of {values.shape[0]}, and x is one of {batch}")
         values, x = values.expand(batch, -1), x.expand(batch, -1, -1)
-    return SPMM(_structure(what, parts, values, x), (values, x, None), (False,))
+    return SPMM(_structure(parts, values, x), (values, x, None), (False,))
 
 
 def composed_linear(
@@ -78,7 +78,7 @@ def composed_linear(
             raise ValueError(f"{what}: the structure is on {parts.device} and bias on {bias.device}")
     flat = x.flatten(0, -2) if x.dim() > 1 else x[None]
     given = (values, flat) if bias is None else (values, flat, bias)
-    y = SPMM(_structure(what, parts, *given), (values, flat, bias), (True,))
+    y = SPMM(_structure(parts, *given), (values, flat, bias), (True,))
     if x.dim() == 1:
         return y[0]
     return y.unflatten(0, x.shape[:-1]) if x.dim() > 2 else y
@@ -121,7 +121,7 @@ def composed_sddmm(parts: Decomposition, u: Tensor, v: Tensor, *, packed: bool =
     _check_types(what, parts, u)
     if u.shape[-1] != v.shape[-1] or u.shape[:-2] != v.shape[:-2]:
         raise ValueError(f"{what}: u {_shape(u)} and v {_shape(v)} must have the same features and batch")
-    found = SDDMM(_structure(what, parts, u, v), (u, v), (False,))
+    found = SDDMM(_structure(parts, u, v), (u, v), (False,))
     return found if packed else parts.unpack(found)
 
 
@@ -153,12 +153,9 @@ def _check_types(what: str, parts: Decomposition, x: Tensor) -> None:
         devices.check_kernels(what, x.device)
 
 
-def _structure(what: str, parts: Decomposition, *operands: Tensor) -> Any:
+def _structure(parts: Decomposition, *operands: Tensor) -> Any:
     composed = Composed(parts)
-    if is_plain(*operands):
-        return composed
-    refuse_forward_mode(what)
-    return traced_parts(composed)
+    return composed if is_plain(*operands) else traced_parts(composed)
 
 
 def _shape(x: Tensor) -> tuple[int, ...]:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_map
 
 from ...structures.checks import plain_tensor
+from .batched import for_each, in_batch, mapped
 from .ran import note_operator
 from .traced import StructureKind, Traced
+from .transforms import Transformed, in_library, living, transformed
 
 if TYPE_CHECKING:
     from .operator import Operator
@@ -21,7 +23,7 @@ Attributes: TypeAlias = tuple[Any, ...]
 
 OPERATORS: dict[str, Operator] = {}
 """By name, those that are registered."""
-_libraries: dict[tuple[str, str], _Library] = {}
+_libraries: dict[tuple[Operator, str], Library] = {}
 
 
 def register(operator: Operator) -> Operator:
@@ -34,21 +36,41 @@ def register(operator: Operator) -> Operator:
 
 def register_for(operator: Operator, kind: StructureKind) -> None:
     """Have PyTorch know an operator on structures of another kind as ``torch.ops.gsb.<name><kind.name>`` too."""
-    _libraries[operator.name, kind.name] = _Library(operator, kind)
-    _libraries[operator.name, kind.name].register()
+    _libraries[operator, kind.name] = Library(operator, kind)
+    _libraries[operator, kind.name].register()
 
 
 def call_library(operator: Operator, structure: Traced, operands: Operands, attributes: Attributes) -> Any:
     """A call of ``torch.ops.gsb``: the first result, or all of them where the user's results are several."""
-    return _libraries[operator.name, structure.name].call(structure, operands, attributes)
+    return _libraries[operator, structure.name].call(structure, operands, attributes)
 
 
-class _Library:
-    """An operator's arguments in the order of its schema: (structure, operands, attributes), or the operands first."""
+def call_transformed(operator: Operator, structure: Any, operands: Operands, attributes: Attributes) -> Any:
+    """The same on a structure itself, for a function that is transformed."""
+    if operator.operands is not None:
+        return call_library(operator, operator.structure.traced(structure), operands, attributes)
+    if operator.record is not None and operator.saved is operands_alone:
+        raise RuntimeError(f"{operator.name} is not known under torch.func and in forward mode")
+    return Library(operator, _OPAQUE).call(Traced((structure,)), operands, attributes)
+
+
+def operands_alone(attributes: Attributes, operands: Operands, results: Any) -> tuple[Operands, Any]:
+    """`Operator.saved` where nothing else is."""
+    return operands, None
+
+
+_OPAQUE = StructureKind(("structure",), lambda structure: Traced((structure,)), lambda given, operands: given[0])
+"""For operators that are not in ``torch.library``: the structure itself."""
+
+
+class Library:
+    """An operator's arguments in the order of its schema: (structure, operands, attributes), or the operands first; and
+    what PyTorch asks of it.
+    """
 
     def __init__(self, operator: Operator, kind: StructureKind):
         self.operator, self.kind, self.name = operator, kind, operator.name + kind.name
-        self.listed = operator.operands.startswith("Tensor[]")
+        self.listed = kind is _OPAQUE or operator.operands.startswith("Tensor[]")
         self.count = 1 if self.listed else len(operator.operands.split(","))
         self.sizes = len(self.kind.schema)
 
@@ -83,9 +105,26 @@ class _Library:
         of = self.operator
         tensors = operands if of.sent is None else of.sent(attributes, operands)
         values = of.encode(attributes, structure.transposed)
-        entry = getattr(torch.ops.gsb, self.name)
-        found = entry(*self.joined(structure.arguments[: self.sizes], tensors, values))
+        found = self.found(structure.arguments[: self.sizes], values, *tensors)
         return found[0] if of.library is not None else found
+
+    def found(self, structure: tuple, values: tuple, *tensors: Tensor | None) -> Any:
+        """The results of the schema. structure, values: arguments of the structure, and beside the tensors."""
+        if torch.compiler.is_compiling():
+            if transformed() and not in_library():
+                raise RuntimeError(
+                    f"{self.name}: torch.compile knows no derivative of it within a program; compile less"
+                )
+        elif in_batch(tensors):
+            return for_each(lambda *of_one: self.found(structure, values, *of_one), tensors)
+        elif transformed() and not in_library():
+            return Transformed.apply(self, structure, values, *map(living, tensors))
+        return self.entry(*self.joined(structure, tensors, values))
+
+    @property
+    def entry(self) -> Any:
+        """What runs, of the arguments of the schema."""
+        return self.implementation if self.kind is _OPAQUE else getattr(torch.ops.gsb, self.name)
 
     def register(self) -> None:
         of = self.operator
@@ -112,39 +151,42 @@ class _Library:
 
     def each(self, info: Any, dims: tuple, *arguments: Any) -> tuple[Any, Any]:
         """``torch.vmap``: one call for each element of the batch."""
-        values, spec = tree_flatten(arguments)
-        which = _broadcast_to_and_flatten(dims, spec)
-        entry = getattr(torch.ops.gsb, self.name)
-        found = []
-        for at in range(info.batch_size):
-            taken = [x if dim is None else x.select(dim, at) for x, dim in zip(values, which)]
-            found.append(tree_flatten(entry(*tree_unflatten(taken, spec))))
-        results = [torch.stack(each) for each in zip(*(flat for flat, _ in found))]
-        spec = found[0][1]
-        return tree_unflatten(results, spec), tree_unflatten([0] * len(results), spec)
+        found = mapped(self.entry, info.batch_size, dims, arguments)
+        return found, tree_map(lambda x: 0, found)
 
     def fake(self, *arguments: Any) -> Any:
         given, *rest = self.read(arguments)
         return self.operator.like(self.kind.shapes(given), *rest)
 
     def save(self, ctx: Any, inputs: tuple, output: Any) -> None:
-        of = self.operator
-        given, operands, ctx.attributes, ctx.transposed = self.read(inputs)
-        saved, ctx.memo = of.saved(ctx.attributes, operands, output)
+        saved, given = self.keep(ctx, inputs, output), self.apart(inputs)[0]
         ctx.structure = [None if isinstance(x, Tensor) else x for x in given]
-        ctx.held = self.kind.hold(given)
         # an empty list passes for one of tensors, whose gradient is one, too
         ctx.unchanged = [[] if x == [] else None for x in self.apart(inputs)[2]]
         ctx.save_for_backward(*(x if isinstance(x, Tensor) else None for x in given), *saved)
 
+    def keep(self, ctx: Any, inputs: tuple, output: Any) -> Operands:
+        """Have ``ctx`` keep what `gradients` reads of a call beside tensors. Returns these."""
+        of = self.operator
+        given, operands, ctx.attributes, ctx.transposed = self.read(inputs)
+        saved, ctx.memo = of.saved(ctx.attributes, operands, output)
+        ctx.held = self.kind.hold(given)
+        return saved
+
     def backward(self, ctx: Any, *cotangents: Any) -> tuple:
-        of, count = self.operator, len(ctx.structure)
+        count, (_, needed, _) = len(ctx.structure), self.apart(ctx.needs_input_grad)
         saved = ctx.saved_tensors  # once: a checkpointed region unpacks each tensor a single time
         given = tuple(size if x is None else x for x, size in zip(saved[:count], ctx.structure))
-        saved = saved[count:]
+        found = self.gradients(ctx, given, saved[count:], needed, cotangents)
+        return self.joined((None,) * self.sizes, found, tuple(ctx.unchanged))
+
+    def gradients(
+        self, ctx: Any, given: tuple, saved: Operands, needed: Sequence[bool], cotangents: Operands
+    ) -> Operands:
+        """Of the tensors of the schema. given: the arguments of the structure."""
+        of = self.operator
         structure = Traced(self.kind.sizes(given, saved), ctx.transposed, self.kind)
-        _, needed, _ = self.apart(ctx.needs_input_grad)
+        structure = self.kind.live(given, saved) if self.kind is _OPAQUE else structure
         needed = needed if of.given is None else of.given(ctx.attributes, needed)
         found = of.gradients(structure, ctx.attributes, saved, ctx.memo, tuple(bool(x) for x in needed), *cotangents)
-        found = found if of.sent is None else of.sent(ctx.attributes, found)
-        return self.joined((None,) * self.sizes, found, tuple(ctx.unchanged))
+        return found if of.sent is None else of.sent(ctx.attributes, found)

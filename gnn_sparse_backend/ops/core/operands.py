@@ -17,6 +17,8 @@ from ...structures.checks import FLOATING
 from ...structures.graph import Graph
 
 _PLAIN = (Tensor, Parameter)
+_is_compiling, _modes = torch.compiler.is_compiling, torch._C._len_torch_dispatch_stack
+_transforms = torch._C._are_functorch_transforms_active
 
 
 def is_plain(*operands: Tensor | None) -> bool:
@@ -28,32 +30,17 @@ def is_plain(*operands: Tensor | None) -> bool:
     for x in operands:
         if x is not None and (type(x) not in _PLAIN or x.is_meta):
             return False
-    return (
-        not torch.compiler.is_compiling()
-        and not torch._C._len_torch_dispatch_stack()
-        and not torch._C._are_functorch_transforms_active()
-        and forward_ad._current_level < 0
-    )
-
-
-def refuse_forward_mode(operator: str) -> None:
-    """Forward-mode derivatives would be dropped in silence on their way through an operator."""
-    if forward_ad._current_level >= 0:
-        raise RuntimeError(
-            f"{operator}: forward-mode derivatives (torch.func.jvp, torch.autograd.forward_ad) are not "
-            "supported; use reverse mode, or call it outside of the forward-mode level"
-        )
+    return not _is_compiling() and not _modes() and not _transforms() and forward_ad._current_level < 0
 
 
 def check_traced(
     operator: str, names: Sequence[str], operands: Sequence[Tensor | None], structure: torch.device
 ) -> None:
-    """Refuse what the operators of ``torch.library`` would let through in silence: forward mode, and tensors on the
-    meta device beside others, whose values nobody would find missing before the backward pass.
+    """Refuse what the operators of ``torch.library`` would let through in silence: tensors on the meta device beside
+    others, whose values nobody would find missing before the backward pass.
 
     structure: where the graph is. With all operands on the meta device it may be anywhere, for it gives the shapes.
     """
-    refuse_forward_mode(operator)
     given = [(name, x.device) for name, x in zip(names, operands) if x is not None]
     meta = [name for name, device in given if device.type == "meta"]
     others = [(name, device) for name, device in given if device.type != "meta"]

@@ -8,12 +8,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
+from torch.autograd import Function, forward_ad
 
 from .batched import for_each, in_batch
-from .library import Attributes, Operands, call_library
+from .library import Attributes, Operands, call_library, call_transformed, operands_alone
 from .ran import note_operator
 from .traced import NO_STRUCTURE, StructureKind, Traced
+from .transforms import transformed
+
+_in_backward, _transforms = torch._C._current_graph_task_id, torch._C._are_functorch_transforms_active
 
 
 def _as_they_are(attributes: Attributes, transposed: bool) -> Attributes:
@@ -22,10 +25,6 @@ def _as_they_are(attributes: Attributes, transposed: bool) -> Attributes:
 
 def _as_they_came(*values: Any) -> tuple[Attributes, bool]:
     return values, False
-
-
-def _operands_alone(attributes: Attributes, operands: Operands, results: Any) -> tuple[Operands, Any]:
-    return operands, None
 
 
 def _unchecked(structure: Any, operands: Operands, attributes: Attributes) -> Operands:
@@ -37,8 +36,9 @@ class Operator:
     """One operator on a structure, some tensors and some attributes, which are no tensors that want gradients.
 
     Calling it runs it, and records it where a gradient may be asked for: with a structure as an autograd function, with
-    what stands for one where a program is traced (`Traced`) as an operator of ``torch.library``. Both are derived from
-    what stands here, and have one derivative. A second derivative is the first of another operator. What ``precompile``
+    what stands for one where a program is traced (`Traced`) as an operator of ``torch.library``, and where a function
+    is transformed as one that knows the transforms (`Transformed`). All are derived from what stands here, and have one
+    derivative. A second derivative is the first of another operator. What ``precompile``
     and ``explain`` know it by is said in `prepared`.
 
     Attributes:
@@ -73,13 +73,17 @@ class Operator:
     like: Callable[..., Any] | None = None
     check: Callable[[Any, Operands, Attributes], Operands] = _unchecked
     library: Callable[[Any, Operands, Attributes], Any] | None = None
-    saved: Callable[[Attributes, Operands, Any], tuple[Operands, Any]] = _operands_alone
+    saved: Callable[[Attributes, Operands, Any], tuple[Operands, Any]] = operands_alone
     given: Callable[[Attributes, Operands], Operands] | None = None
     sent: Callable[[Attributes, Operands], Operands] | None = None
 
     def __call__(self, structure: Any, operands: Operands, attributes: Attributes = ()) -> Any:
         if isinstance(structure, Traced):
             return call_library(self, structure, operands, attributes)
+        if forward_ad._current_level >= 0 or _transforms():  # `transformed`, without the call
+            return call_transformed(self, structure, operands, attributes)
+        if _in_backward() >= 0 and in_batch(operands):  # who has such tensors has them in a backward pass
+            return for_each(lambda *of_one: self(structure, of_one, attributes), operands)
         note_operator(self.name)
         if torch.is_grad_enabled():
             for x in operands:
@@ -105,7 +109,7 @@ class Recorded(Function):
     def backward(ctx, *cotangents):
         saved = ctx.saved_tensors  # once: a checkpointed region unpacks each tensor a single time
         operator, structure = ctx.operator, ctx.structure
-        if torch._C._are_functorch_transforms_active():
+        if transformed() and operator.operands is not None:
             structure = operator.structure.traced(structure)
 
         def gradients(*cotangents):

@@ -173,6 +173,6 @@ def _traced_index(name: str, index) -> Tensor:
     if not isinstance(index, Tensor) or index.dtype not in (torch.int32, torch.int64) or index.dim() != 1:
         what = f"{index.dtype} of shape {tuple(index.shape)}" if isinstance(index, Tensor) else type(index).__name__
         raise TypeError(f"{name} must be a 1-D int32 or int64 torch tensor where a program is traced, got {what}")
-    if not torch.compiler.is_compiling():
+    if is_plain(index):
         check_array_written_out(name, index)
     return index.long()

@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from ...structures.derived import fact
 from ...structures.masks import Mask
+from ..core.transforms import pulled_back
 from .dropout import kept_blocks
 from .executables_cpu import wide
 
@@ -28,6 +30,12 @@ def allowed_pairs(mask: Mask) -> Tensor:
     """(num_blocks, block, block) bool, padding not counted."""
     every = mask.tiles.new_ones(1, mask.block, mask.block)
     return torch.cat([every, mask.tiles])[mask.tile.long() + 1].bool()
+
+
+def know(mask: Mask) -> None:
+    """Have the mask know what is kept of it: arrays of its own, no matter what is transformed then."""
+    block_lines(mask)
+    allowed_pairs(mask)
 
 
 def _allowed(mask: Mask) -> Tensor:
@@ -50,7 +58,7 @@ def composed(
     scores = torch.where(allowed, scores, -torch.inf)
     count = mask.heads * mask.block_rows
     shape = (*scores.shape[:2], count, mask.block)
-    with torch.no_grad():
+    with torch.no_grad(), forward_ad._set_fwd_grad_enabled(False):
         most = scores.new_full(shape, -torch.inf)
         own = scores.amax(4)
         place = lines.long()[:, None].expand_as(own)  # PyTorch 2.4 takes no others
@@ -71,14 +79,10 @@ def composed_gradients(
     seed: Tensor | None,
     attributes: tuple[float, float],
     grad: Tensor,
-    needed: Sequence[bool],
-) -> list[Tensor | None]:
-    """The gradients of the operands that are ``needed``, which can be differentiated again."""
-    # names of their own: the operands may be one tensor
-    own = [x.view_as(x) for x in operands]
-    own = [x if x.requires_grad else x.detach().requires_grad_(need) for x, need in zip(own, needed)]
-    wanted = [x for x, need in zip(own, needed) if need]
-    found = iter(
-        torch.autograd.grad(composed(dots, sums, mask, own, seed, *attributes), wanted, grad, create_graph=True)
-    )
-    return [next(found) if need else None for need in needed]
+) -> list[Tensor]:
+    """The gradients of the operands, which can be differentiated again."""
+
+    def function(operands: list[Tensor]) -> Tensor:
+        return composed(dots, sums, mask, operands, seed, *attributes)
+
+    return pulled_back(function, operands, (True, True, True), grad)

@@ -5,8 +5,8 @@
     gsb::masked_sddmm                dot products at the pairs of a mask    grad: masked_spmm, of each side
     gsb::masked_spmm                 sums over the pairs of each query      grad: masked_sddmm, and masked_spmm
 
-The backward pass of attention computes the scores again; where it is to be differentiated again, it is that of the
-products and the softmax that attention is composed of.
+The backward pass of attention computes the scores again. The derivatives of that are those of the products and the
+softmax that attention is composed of.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from ...structures.masks import Mask
 from ..core.library import register
 from ..core.operator import Operator
 from ..core.traced import Traced
+from ..core.transforms import apart, pulled_back
 from . import executables_cuda as on_gpu
-from .composed import composed_gradients
+from .composed import composed_gradients, know
 from .executables_cpu import Dropout, attend, attend_backward, dots, sums, wide
 from .traced import MASK
 
@@ -50,9 +51,21 @@ def _record(mask: Mask, operands, attributes, needed):
 
 def _gradients(structure, attributes, saved, memo, needed, grad: Tensor, *of_lse: Any) -> list[Tensor | None]:
     q, k, v, seed, out, lse = saved
-    if torch.is_grad_enabled() and not isinstance(structure, Traced):  # to be differentiated again
-        return [*composed_gradients(DOTS, SUMS, structure, (q, k, v), seed, attributes, grad, needed[:3]), None]
     return [*BACKWARD(structure, (q, k, v, seed, out, lse, grad), attributes), None]
+
+
+def _gradients_of_backward(structure, attributes, saved, memo, needed, *cotangents: Tensor) -> list[Tensor | None]:
+    """``out`` and ``lse`` are what the others make them, so that all of the derivative is by these."""
+    q, k, v, seed, _, _, grad = saved
+    mask = MASK.live(structure.arguments, ()) if isinstance(structure, Traced) else structure
+    with apart():
+        know(mask)
+
+    def function(operands: list[Tensor]) -> list[Tensor]:
+        return composed_gradients(DOTS, SUMS, mask, operands[:3], seed, attributes, operands[3])
+
+    to_q, to_k, to_v, to_grad = pulled_back(function, (q, k, v, grad), (*needed[:3], needed[6]), cotangents)
+    return [to_q, to_k, to_v, None, None, None, to_grad]
 
 
 def _run_backward(mask: Mask, operands, attributes) -> tuple[Tensor, ...]:
@@ -174,6 +187,7 @@ BACKWARD = register(
     Operator(
         "masked_attention_backward",
         _run_backward,
+        _gradients_of_backward,
         structure=MASK,
         operands="Tensor q, Tensor k, Tensor v, Tensor? seed, Tensor out, Tensor lse, Tensor grad",
         attributes="float scale, float dropout",

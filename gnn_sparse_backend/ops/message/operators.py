@@ -176,7 +176,7 @@ _kept_plan = kept(gradient_plan)
 
 
 def _encode_aggregate(attributes, transposed: bool):
-    (of,) = attributes
+    of = attributes[0]
     return str(of.message), ",".join(of.places), of.reduce, of.ties or "", transposed
 
 

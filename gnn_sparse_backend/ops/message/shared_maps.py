@@ -46,6 +46,12 @@ def _sum_of_products(count: int) -> MessageOp:
     return message_op(message, ("edge", "all") * count)
 
 
-SHARED_MAPS = Operator("shared_maps", _run, _gradients, _record)
+SHARED_MAPS = Operator(
+    "shared_maps",
+    _run,
+    _gradients,
+    _record,
+    saved=lambda attributes, operands, results: (operands, memo_of(attributes[0], operands[:2])),
+)
 """Operands: rows, and vectors of one shape. Attributes: (the product of a row at an edge and what all edges share, for
 each feature dimension whether to sum over it)."""

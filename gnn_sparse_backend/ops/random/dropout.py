@@ -60,7 +60,13 @@ def _native_gradients(structure, attributes, saved, memo, needed, cotangent) -> 
     return [masked(structure, (cotangent, mask), (scale, False)), None]
 
 
-_native = Operator("native_dropout", run=_native_run, record=_native_record, gradients=_native_gradients)
+_native = Operator(
+    "native_dropout",
+    run=_native_run,
+    record=_native_record,
+    gradients=_native_gradients,
+    saved=lambda attributes, operands, results: (operands[1:], None),
+)
 
 
 def dropout_by_noise(x: Tensor, p: float, alpha: bool, feature: bool, inplace: bool) -> Tensor:

@@ -7,7 +7,6 @@ import pickle
 
 import pytest
 import torch
-from torch.autograd import forward_ad
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.codegen import host_target
@@ -164,24 +163,6 @@ def test_the_same_bits_for_any_number_of_threads(formats, tokens, dtype):
     torch.set_num_threads(before)
     for other in found[1:]:
         assert all(map(torch.equal, found[0], other))
-
-
-@pytest.mark.parametrize("kind", ["jvp", "dual"])
-def test_forward_mode_is_refused_in_words(kind):
-    """It would be dropped in silence."""
-    parts = decompose(matrix(9, 7), ["bsr(4)", "csr"])
-    values, x, u = parts.values_of(matrix(9, 7)), randn(7, 3), randn(9, 3)
-    for product, given in (
-        (functools.partial(gsb.composed_spmm, parts, values), x),
-        (functools.partial(gsb.composed_linear, parts, values), x.t()),
-        (functools.partial(gsb.composed_sddmm, parts, u), x),
-    ):
-        with pytest.raises(RuntimeError, match=r"composed_\w+: forward-mode derivatives .* not supported"):
-            if kind == "jvp":
-                torch.func.jvp(product, (given,), (given,))
-            else:
-                with forward_ad.dual_level():
-                    product(forward_ad.make_dual(given, given))
 
 
 @pytest.mark.parametrize("formats", [["bsr(32)"], ["bsr(16)", "csr"], ["csr"], ["dbsr(4)"], ["hyb(1, 2)"]])

@@ -7,6 +7,8 @@ import torch
 from torch.autograd.functional import jacobian
 
 import gnn_sparse_backend as gsb
+from gnn_sparse_backend.ops.message.message_op import message_op
+from gnn_sparse_backend.ops.message.operators import aggregate
 
 ROWS, COLS, EDGES = 5, 6, 17
 
@@ -62,3 +64,56 @@ def test_vmap(name):
     call, shape = CALLS[name]
     x = draw(3, *shape, seed=5)
     torch.testing.assert_close(torch.vmap(call)(x), torch.stack([call(each) for each in x]))
+
+
+def test_a_batch_of_nothing():
+    x = draw(0, COLS, 4)
+    for call in (CALLS["spmm"][0], CALLS["attention"][0], CALLS["rgms"][0]):
+        assert torch.vmap(call)(x).shape == (0, *call(draw(COLS, 4)).shape)
+
+
+class Gather(torch.autograd.Function):
+    """Somebody else's function, in whose backward an operator of ours runs."""
+
+    @staticmethod
+    def forward(x):
+        return x[GRAPH.indices.long()]
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, grad):
+        return aggregate(message_op("x0", ("edge",), "sum"), OUT, grad)
+
+
+OUT = gsb.Graph.from_coo(GRAPH.indices.long(), torch.arange(EDGES), (COLS, EDGES))
+
+
+def test_an_operator_in_the_backward_pass_of_others():
+    x, cotangents = draw(COLS, 4).requires_grad_(), draw(3, EDGES, 4, seed=6)
+    plain, ours = x[GRAPH.indices.long()], Gather.apply(x)
+
+    def found(y, cotangent, **how):
+        return torch.autograd.grad(y, x, cotangent, retain_graph=True, **how)[0]
+
+    expected = torch.stack([found(plain, each) for each in cotangents])
+    torch.testing.assert_close(found(ours, cotangents, is_grads_batched=True), expected)
+    torch.testing.assert_close(torch.vmap(lambda each: found(ours, each))(cotangents), expected)
+    tangent = torch.func.jvp(lambda each: found(ours, each), (cotangents[0],), (cotangents[1],))[1]
+    torch.testing.assert_close(tangent, expected[1])
+    for transform in (torch.func.jacrev, torch.func.grad):
+        of = transform(lambda x: Gather.apply(x).square().sum())
+        torch.testing.assert_close(of(x.detach()), transform(lambda x: x[GRAPH.indices.long()].square().sum())(x))
+
+
+def test_batches_of_batches():
+    """A Jacobian by batches within one by batches."""
+    call, shape = CALLS["spmm"]
+    x = draw(*shape)
+
+    def inner(x):
+        return jacobian(lambda x: call(x).sin(), x, vectorize=True, create_graph=True).square().sum((0, 1))
+
+    torch.testing.assert_close(jacobian(inner, x, vectorize=True), jacobian(inner, x))

@@ -348,22 +348,6 @@ def test_what_is_no_graph_is_refused():
             operator(torch.eye(29), *arguments)
 
 
-def test_function_transforms_work_or_are_refused(zoo):
-    graph = graph_of(zoo["random"])
-    u, x = random(33, 3), random(29, 3)
-    for transformed in (
-        lambda: torch.func.jvp(lambda x: gsb.spmm(graph, x), (x,), (x,)),
-        lambda: torch.func.jvp(lambda x: gsb.sddmm(graph, u, x), (x,), (x,)),
-    ):
-        with pytest.raises(RuntimeError, match="forward-mode derivatives .* are not supported"):
-            transformed()
-    with pytest.raises(RuntimeError):
-        torch.func.grad(lambda x: gsb.spmm(graph, x).sum())(x)
-    batch = random(2, 29, 3)
-    expected = torch.stack([gsb.spmm(graph, one) for one in batch])
-    torch.testing.assert_close(torch.vmap(lambda x: gsb.spmm(graph, x))(batch), expected)
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
 def test_cuda_graphs_are_moved_and_operands_are_not(zoo):
     graph = graph_of(zoo["random"])
