@@ -140,7 +140,15 @@ REUSE_MEMORY = Variable(
     "when a framework is enabled or disabled (runtime.allocator)",
 )
 
-VARIABLES: tuple[Variable[Any], ...] = (CACHE_DIR, CUDA_COMPILER, DEFERRED, LOG, POOL_BYTES, PYG_CACHE_BYTES, REUSE_MEMORY)
+VARIABLES: tuple[Variable[Any], ...] = (
+    CACHE_DIR,
+    CUDA_COMPILER,
+    DEFERRED,
+    LOG,
+    POOL_BYTES,
+    PYG_CACHE_BYTES,
+    REUSE_MEMORY,
+)
 """What the package reads."""
 
 CHECKOUT: Mapping[str, str] = {

@@ -17,6 +17,7 @@ NAME = re.compile(r"\bGSB_(?:[A-Z0-9_]*[A-Z0-9])\b")
 READ = {
     config.CACHE_DIR: "compiler/cache/disk.py",
     config.CUDA_COMPILER: "compiler/codegen/cuda/machine_code.py",
+    config.DEFERRED: "integrations/core/registry.py",
     config.LOG: "log.py",
     config.POOL_BYTES: "runtime/pool.py",
     config.PYG_CACHE_BYTES: "integrations/core/graphs.py",

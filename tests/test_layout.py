@@ -86,9 +86,11 @@ RECORDED = {
     "ops.core.operator": "autograd.Function of every Operator",
     "tensor.gradients": "expressions, whose gradients are expressions of the same operands",
     "distributed.halo": "rows that processes send to each other, whose gradients go the way back",
-    "integrations.lazy.tensor": "the history of tensors that nobody has computed",
+    "ops.core.transforms": "every Operator where a function of it is transformed",
+    "integrations.lazy.history": "the history of tensors that nobody has computed",
+    "integrations.dgl.spmm": "sums whose gradients depend on both operands in DGL's formulas",
     "integrations.torch.rectified": "a rectified unit whose gradient is one pass with that of its dropout",
-    "integrations.lazy.recipes": "a gather of a framework, whose gradient is an aggregation",
+    "integrations.lazy.gathers": "a gather of a framework, whose gradient is an aggregation",
     "nn.kept": "dense weights of which pruned ones have no gradient, whose bits are cleared where it lies",
 }
 

@@ -9,6 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
+import torch
+
 from ..compiler.cache.bounded import make_room
 
 T = TypeVar("T")
@@ -16,6 +18,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 MOST_FACTS = 512
 """Facts that a structure keeps: with more widths than that the older half is derived again."""
+
+
+def untransformed(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """The result of a function that no transform of ``torch.func`` sees: of what outlives the transform."""
+    if not torch._C._are_functorch_transforms_active():
+        return function(*args, **kwargs)
+    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+
+    with temporarily_clear_interpreter_stack():
+        return function(*args, **kwargs)
 
 
 class Derived(ABC, Generic[T]):
@@ -63,7 +75,7 @@ def fact(function: F) -> F:
         key = kind(*fields, **named) if only is None else only
         value = structure.facts.get(key)
         if value is None:
-            value = function(structure, *fields, **named)
+            value = untransformed(function, structure, *fields, **named)
             make_room(structure.facts, MOST_FACTS)
             value = structure.facts.setdefault(key, value)
         return value
@@ -82,7 +94,7 @@ class Keeps:
         """The same of a class."""
         value = self.facts.get(fact)
         if value is None:
-            value = fact.compute(self)
+            value = untransformed(fact.compute, self)
             make_room(self.facts, MOST_FACTS)
             value = self.facts.setdefault(fact, value)
         return value

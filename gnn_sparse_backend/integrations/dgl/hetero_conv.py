@@ -23,7 +23,7 @@ from ...structures.derived import Derived
 from ...structures.relational.graph import RelGraph
 from ..core.modules import is_untouched
 from ..core.refusal import PASS, Refusal
-from ..lazy import transformed
+from ..scopes import transformed
 from .operands import refuse
 from .relations import edges_of_types
 

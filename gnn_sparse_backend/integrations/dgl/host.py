@@ -7,7 +7,8 @@ import torch
 from ...ops.message.calls import run_edge_map
 from ...ops.message.message_op import message_op
 from ...structures.graph import Graph
-from ..lazy import DEFERRED, End, Host, materialise, transformed
+from ..lazy import DEFERRED, End, Host, materialise
+from ..scopes import transformed
 
 _COPIES = (message_op("x0", ("row",)), message_op("x0", ("column",)))
 _COUNTED = {"gather": "gsddmm", "edge_map": "gsddmm", "softmax": "edge_softmax_forward"}

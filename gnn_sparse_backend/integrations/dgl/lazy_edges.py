@@ -27,24 +27,13 @@ from ...ops.message.programs.message import parse
 from ...structures.graph import Graph
 from ..core.handles import Handles
 from ..core.refusal import Refusal
-from ..lazy import (
-    LEAST,
-    LazyTensor,
-    arithmetic,
-    current,
-    has_hooks,
-    is_forgotten,
-    lazy_tensor,
-    materialise,
-    reduced,
-    transformed,
-    watched,
-)
+from ..lazy import LEAST, LazyTensor, arithmetic, lazy_tensor, materialise, reduced, watched
 from ..lazy.handlers import given
 from ..lazy.recipes import EDGE, Pointwise, Recipe, gathered
 from ..lazy.stages import Score
 from ..lazy.terms import term
-from ..lazy.torch_state import saving_hooks
+from ..scopes import current, has_hooks, is_forgotten, kind_of, transformed
+from ..scopes.torch_state import saving_hooks
 from .host import HOST, GraphEnd
 
 KEPT = Handles()
@@ -96,7 +85,8 @@ def scoped(forward: Callable) -> Callable:
         if not HOST.deferring:
             return forward(self, *args, **kwargs)
         worth_it = any(map(_is_large, (*args, *kwargs.values()))) and not has_hooks(self)
-        with watched(HOST.name, (args, kwargs), trusted=True, worth_it=worth_it):
+        kind = kind_of(self, args, kwargs) if torch.is_grad_enabled() else None
+        with watched(HOST.name, (args, kwargs), trusted=True, worth_it=worth_it, kind=kind):
             return forward(self, *args, **kwargs)
 
     return run

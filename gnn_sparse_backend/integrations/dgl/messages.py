@@ -16,11 +16,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
+from dgl import ops
 from dgl.base import is_all
 from dgl.core import is_builtin
 from dgl.frame import Column
 
-from ..lazy import current, gather, transformed
+from ..lazy import gather
+from ..scopes import current, transformed
 from . import relational
 from .host import HOST, GraphEnd
 from .lazy_edges import OfThread, computed, is_temporary, region, temporary_features
@@ -44,6 +46,8 @@ def make_messages(original: Callable) -> Callable:
     def message_passing(g, mfunc, rfunc, afunc):
         if not is_builtin(mfunc):
             return of_functions(g, mfunc, rfunc, afunc)
+        if is_builtin(rfunc) and hasattr(ops, f"{mfunc.name}_{rfunc.name}"):
+            return original(g, mfunc, rfunc, afunc)  # DGL has one operator for both
         _passing.graph = g if is_builtin(rfunc) else None
         try:
             with region():

@@ -26,6 +26,7 @@ from ...ops.message.reductions.argmax_scatter import copied_gradient, kept_choic
 from ...runtime import devices
 from ..core.refusal import Refusal
 from ..lazy import LazyTensor, of_rows, scaled_at
+from ..scopes import transformed
 from .host import HOST, GraphEnd
 from .lazy_edges import belongs, combined, computed, reduce
 from .operands import graph_of_operands, refuse
@@ -87,7 +88,7 @@ def above_autograd(g, op, reduce_op, lhs_data, rhs_data):
     graph, operands = checked
     if copied:
         # on the CPU, and with edges, since without them DGL's maxima are zero
-        if not graph.num_edges or not devices.on_cpu(graph.device):
+        if not graph.num_edges or not devices.on_cpu(graph.device) or transformed() is not None:
             return _BELOW
         return _COPIED(graph, operands, (EXTREMES[op, reduce_op, ties(operands)],)), "gspmm"
     if op in ("add", "sub") and torch.is_grad_enabled() and all(x.requires_grad for x in operands):

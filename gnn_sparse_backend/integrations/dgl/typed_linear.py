@@ -14,7 +14,7 @@ from ...structures.checks import check_range
 from ...structures.segments import Segments
 from ..core.handles import Handles
 from ..core.refusal import PASS, Refusal
-from ..lazy import transformed
+from ..scopes import transformed
 from .lazy_edges import computed
 from .operands import is_index, refuse
 

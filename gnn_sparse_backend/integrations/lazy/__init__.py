@@ -16,8 +16,8 @@ With a graph object instead of index tensors an end is the graph and a side of i
 replaced through ``host.admit``, which is what counts (``integrations/core/refusal.py``); ``reduced`` therefore gives
 what the result is counted as beside it, or a ``Refusal``.
 
-All of it within a scope (``scopes.py``), at whose end what is lazy and still held is computed. Whether a gradient is
-asked for of a tensor in between is seen when it flows (``history.py``).
+All of it within a scope (``integrations/scopes``), at whose end what is lazy and still held is computed. Whether a
+gradient is asked for of a tensor in between is seen when it flows (``history.py``).
 
 Ordinary tensors (E, ...) that a lazy one is combined with are in the order of ``Graph``'s edges, the user's. What is
 gathered must be a dense floating tensor of a type with kernels, on a device with kernels, with features, and nothing
@@ -25,16 +25,13 @@ may be tracing or transforming the operations: ``refuse`` says.
 """
 
 from .ends import End, Host
-from .frames import has_hooks, is_forgotten
+from .gathers import gather as gather_now
 from .handlers import keep
-from .modes import transformed
 from .orders import deferred, waiting
 from .products import LINEAR, known_size
-from .recipes import gather as gather_now
 from .recipes import gathered
 from .reductions import INTO_ZEROS, OF_SEGMENTS, of_edges, reduced, refuse, refuse_features, softmaxed
 from .rows import LEAST, mapped, of_rows, scaled_at, watched
-from .scopes import current
 from .tensor import DEFERRED, LazyTensor, lazy_tensor, materialise, name_of, value
 
 __all__ = [
@@ -46,12 +43,9 @@ __all__ = [
     "End",
     "Host",
     "LazyTensor",
-    "current",
     "deferred",
     "gather",
     "gather_now",
-    "has_hooks",
-    "is_forgotten",
     "keep",
     "known_size",
     "mapped",
@@ -64,7 +58,6 @@ __all__ = [
     "refuse_features",
     "scaled_at",
     "softmaxed",
-    "transformed",
     "value",
     "waiting",
     "watched",

@@ -13,7 +13,7 @@ from torch import Tensor
 from ...compiler.cache.bounded import keeping
 from ...structures.graph import Graph
 from ..core.refusal import Boundary, Refusal
-from .modes import transformed
+from ..scopes.modes import transformed
 
 
 class End:

@@ -21,9 +21,10 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.graph import saved_tensors_hooks
 
-from . import scopes
-from .modes import COMPUTING, computing, transformed
-from .recipes import PLAIN, Pointwise, Recipe, alias, computed, gradient_of_gather
+from ..scopes import scope as scopes
+from ..scopes.modes import COMPUTING, computing, transformed
+from .gathers import alias, gradient_of_gather
+from .recipes import PLAIN, Pointwise, Recipe, computed
 
 _BELOW = "the gradient of a message that was used below autograd"
 _LOOK = "the gradient of a message that somebody looks at"
@@ -37,12 +38,14 @@ class Way:
         held: the recipes of the lazy tensors on the way that somebody held when it was made.
         leaves: the tensors that the way ends at, each once: what the steps on it were given beside lazy tensors.
         values: of the leaves, to be read from there.
+        lazily: ``(recipe) -> tensor``, the lazy tensor of a recipe.
     """
 
-    __slots__ = ("arguments", "function", "held", "leaves", "values")
+    __slots__ = ("arguments", "function", "held", "lazily", "leaves", "values")
 
     def __init__(self, function: Callable, arguments: tuple):
         self.function = function
+        self.lazily = next(x.of for x in arguments if _is_lazy(x))
         self.arguments = tuple([x if type(x) in PLAIN else getattr(x, "_recipe", x) for x in arguments])
         leaves, passed = {}, {}
         for x in self.arguments:
@@ -93,15 +96,13 @@ class Way:
     def _again(self, leaves: dict[int, Tensor], known: dict[Recipe, Tensor]) -> Tensor:
         """The step of other leaves. known: the tensors that recipes stand for, to which those found here are added."""
 
-        from .tensor import lazy_tensor
-
         def of(x):
             if not isinstance(x, Recipe):
                 return leaves.get(id(x), x)
             if x not in known:
                 if x.way is None:
                     recipe = x.on(tuple([leaves.get(id(each), each) for each in x.operands]))
-                    known[x] = recipe.value(_LOOK) if transformed() else lazy_tensor(recipe)
+                    known[x] = recipe.value(_LOOK) if transformed() else self.lazily(recipe)
                 else:
                     known[x] = x.way._again(leaves, known)
             return known[x]
@@ -154,7 +155,7 @@ def recorded(make: Callable[[Recipe], Tensor], recipe: Recipe, function: Callabl
 
     function: ``(*arguments) -> tensor``, the step that it stands for; None where the recipe is all there is.
     """
-    if function is None:
+    if function is None or not any(map(_is_lazy, arguments)):  # what was lazy may have been computed for the step
         return _node(make, recipe, *recipe.operands)
     way = recipe.way = Way(function, arguments)
     for each in way.held:
@@ -162,12 +163,20 @@ def recorded(make: Callable[[Recipe], Tensor], recipe: Recipe, function: Callabl
     return _node(make, recipe, *recipe.operands, *way.edges)
 
 
+def is_recorded(out: Tensor) -> bool:
+    """Whether anybody may ask for gradients behind a tensor that was computed now, but those that autograd knows."""
+    if not out.requires_grad:
+        return False
+    scope = scopes.current()
+    return scope is None or not scope.plain
+
+
 def joined(out: Tensor, function: Callable, *arguments) -> Tensor:
     """What an operator computed of lazy tensors, with the long way where somebody may look at one.
 
     function: ``(*arguments) -> tensor`` that the operator stands for, of tensors that may be lazy or not.
     """
-    if not out.requires_grad:
+    if not is_recorded(out) or not any(map(_is_lazy, arguments)):
         return out
     return _with_way(out, Way(function, arguments))
 
@@ -230,6 +239,10 @@ class _Kept(Function):
 
 
 _kept = super(Function, _Kept).apply
+
+
+def _is_lazy(x) -> bool:
+    return isinstance(x, Tensor) and type(x) not in PLAIN
 
 
 def _lasting(x: Tensor) -> Tensor:

@@ -15,10 +15,10 @@ from torch import Tensor, is_autocast_enabled
 from torch.nn import functional
 
 from ...ops.message.linear_order import maps_first
+from ..scopes.modes import computing
 from .ends import End
 from .handlers import keep
 from .history import joined
-from .modes import computing
 from .products import LINEAR, known_size, needed_by
 from .recipes import PLAIN, Pointwise, Recipe
 from .reductions import total

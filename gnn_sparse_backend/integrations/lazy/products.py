@@ -21,8 +21,8 @@ from torch.nn import Parameter, functional
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ...ops.message.linear_order import Needed, needed_gradients, sums_first
+from ..scopes.modes import computing, mode
 from .ends import End, Host
-from .modes import computing, mode
 from .recipes import PLAIN, Pointwise, Recipe
 
 LINEAR = torch._C._nn.linear  # what ``F.linear`` is where nobody has replaced it

@@ -7,19 +7,18 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 from torch.nn import Parameter
 
 from ...compiler.cache.bounded import kept
-from ...ops.message.message_op import MessageOp, message_op
-from ...ops.message.operators import aggregate, edge_map
+from ...ops.message.message_op import MessageOp
+from ...ops.message.operators import edge_map
 from ...runtime import devices
 from ...structures.checks import FLOATING
-from ...structures.graph import Graph
 from ..core.refusal import Refusal
-from . import scopes
+from ..scopes import scope as scopes
+from ..scopes.modes import computing, mode, restored
 from .ends import End, Host, loops
-from .modes import computing, mode, restored
+from .gathers import alias, gather
 from .terms import BARE, Term
 
 EDGE, ALL, SCALAR = "edge", "all", "scalar"
@@ -28,8 +27,6 @@ EDGE, ALL, SCALAR = "edge", "all", "scalar"
 PLAIN: set[type] = {Tensor, Parameter}
 """Types of operands: tensors, and what stands for one in the place of it. Beside these, a message of rows that were
 mapped has a lazy tensor for operand (``products.py``)."""
-
-_SUM_OF_EDGES = message_op("x0", ("edge",), "sum")
 
 
 def _nobody() -> None:
@@ -331,60 +328,6 @@ def bare_rows(host: Host, x: Tensor) -> Pointwise:
     """The recipe of ``x`` at its own rows."""
     features = tuple(x.shape[1:])
     return Pointwise(host, x.shape, x.dtype, (x,), BARE, (EDGE,), (features,), features)
-
-
-def gather(host: Host, end: End, x: Tensor, dim: int = 0) -> Tensor:
-    """The framework's gather, of nodes that are dimension ``dim``, whose gradient is a sum on our kernel."""
-    if torch.is_grad_enabled() and x.requires_grad:
-        return _Gather.apply(x, host, end, dim)
-    return end.gather(x)
-
-
-class _Alias(Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.detach()
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad
-
-
-def alias(x: Tensor) -> Tensor:
-    """A tensor with a place of its own in the graph of gradients, behind another: what that was made of is not behind
-    it. It is no view, whose place changes as its base is written to."""
-    return _Alias.apply(x) if x.requires_grad else x
-
-
-class _Gather(Function):
-    @staticmethod
-    def forward(ctx, x, host, end, dim):
-        ctx.host, ctx.end, ctx.dim = host, end, dim
-        return end.gather(x)
-
-    @staticmethod
-    def backward(ctx, grad):
-        dim = ctx.dim
-        if dim == 0:
-            return gradient_of_gather(ctx.host, ctx.end, grad), None, None, None
-        return gradient_of_gather(ctx.host, ctx.end, grad.movedim(dim, 0)).movedim(0, dim), None, None, None
-
-
-def gradient_of_gather(host: Host, end: End, grad: Tensor) -> Tensor:
-    """The gradient (end.size, ...) of what was gathered at an end of the edges, from that of each edge."""
-    return aggregate(_SUM_OF_EDGES, graph_of(host, end), grad)
-
-
-def graph_of(host: Host, end: End) -> Graph:
-    """A graph with the edges into an end, for a gradient."""
-    with torch._C._DisableFuncTorch():  # an index is what it is, whatever becomes of features
-        graph = host.graph(end, None)
-    if type(graph) is Refusal or end.modified():
-        raise RuntimeError(
-            "one of the variables needed for gradient computation has been modified by an inplace operation: the edge "
-            "index that node features were gathered by"
-        )
-    return graph
 
 
 def computed(x: Tensor) -> Tensor:

@@ -16,11 +16,12 @@ from ...ops.message.operators import aggregate
 from ...runtime import devices
 from ...structures.checks import FLOATING
 from ..core.refusal import PASS, Refusal, refusal_of
+from ..scopes.modes import transformed
 from .ends import End
-from .history import joined
-from .modes import transformed
+from .gathers import graph_of
+from .history import is_recorded, joined
 from .products import mapped_last
-from .recipes import Pointwise, Recipe, graph_of
+from .recipes import Pointwise, Recipe
 from .stages import Score, Softmax, Weighted
 from .tensor import LazyTensor, lazy_tensor, value
 
@@ -56,6 +57,8 @@ def reduced(lazy: LazyTensor, rows: End, reduce: str, ties: str = INTO_ZEROS) ->
     if type(found) is not tuple:
         return found
     out, counted = found
+    if not is_recorded(out):
+        return found
 
     def step(message: Tensor) -> Tensor:
         if type(message) is LazyTensor:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from math import prod
 from typing import Any
 
@@ -29,17 +29,18 @@ from ...ops.message.message_op import message_op
 from ...ops.message.shared_maps import SHARED_MAPS
 from ...structures.checks import FLOATING
 from ..core.counters import ours
+from ..scopes import Scope, current
+from ..scopes.frames import module_with_hooks
+from ..scopes.modes import COMPUTING, computing, transformed
+from ..scopes.torch_state import frame_callback
 from . import arithmetic
 from .ends import End, Host, loops
-from .frames import module_with_hooks
+from .gathers import gather
 from .handlers import OPERATIONS
-from .modes import COMPUTING, computing, transformed
 from .products import PRODUCTS, Product, product
-from .recipes import ALL, EDGE, PLAIN, Pointwise, Recipe, bare_rows, gather, gathered
-from .scopes import Scope, current
+from .recipes import ALL, EDGE, PLAIN, Pointwise, Recipe, bare_rows, gathered
 from .stages import Score
 from .tensor import LazyTensor, lazy_tensor, unseen, value
-from .torch_state import frame_callback
 
 LEAST = 1 << 20
 """Numbers from which a pass over them is long beside what following it costs."""
@@ -155,13 +156,13 @@ class Watching(TorchFunctionMode):
         return None
 
 
-def watched(name: str, given: Any, *, trusted: bool, worth_it: bool) -> Scope:
+def watched(name: str, given: Any, *, trusted: bool, worth_it: bool, kind: Hashable | None = None) -> Scope:
     """The scope of a layer of framework ``name``, to be entered.
 
     given: what the layer was called with. trusted: `Scope.trusted`. worth_it: whether features are large enough for
     their arithmetic to be lazy, too.
     """
-    scope = Scope(trusted, given)
+    scope = Scope(trusted, given, kind)
     if worth_it and transformed() is None and frame_callback() is None:  # a compiled program may be inside
         scope.rows = Rows(name, scope)
     if scope.rows is not None or not trusted:

@@ -9,7 +9,7 @@ from ...ops.attention.attention import attend
 from ...ops.attention.operators import softmax_edges
 from ...structures.graph import Graph
 from ..core.refusal import Refusal
-from . import scopes
+from ..scopes import scope as scopes
 from .ends import End
 from .recipes import EDGE, Pointwise, Recipe
 from .shapes import reshaped

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from . import scopes
+from ..scopes import scope as scopes
+from ..scopes.modes import mode, restored
 from .history import at_edge_of, at_place_of, computed_on, hooks_of, recorded
-from .modes import mode, restored
 from .recipes import Recipe
 
 _make_wrapper = Tensor._make_wrapper_subclass
@@ -29,6 +29,11 @@ class LazyTensor(Tensor):
     """
 
     _recipe: Recipe
+
+    @staticmethod
+    def of(recipe: Recipe) -> LazyTensor:
+        """The tensor of a recipe that was made of no lazy one."""
+        return lazy_tensor(recipe)
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
@@ -109,6 +114,11 @@ def lazy_tensor(recipe: Recipe, function: Callable | None = None, *arguments) ->
     if recipe.mode[0]:
         for x in recipe.operands:
             if x.requires_grad:
+                scope = scopes.current()
+                if scope is not None:
+                    scope.recorded = True
+                    if scope.plain:
+                        function = None
                 return recorded(_wrap, recipe, function, arguments)
     return _wrap(recipe)
 

@@ -18,7 +18,7 @@ from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remo
 
 from ...runtime import devices
 from ..core.graphs import GRAPHS
-from ..lazy import transformed
+from ..scopes import transformed
 from .matmul import is_sparse
 from .tracing import between_programs
 

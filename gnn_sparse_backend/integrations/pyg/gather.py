@@ -13,7 +13,8 @@ from torch import Tensor
 from torch_geometric.index import Index
 
 from ..core.refusal import Refusal
-from ..lazy import LazyTensor, current, gather, gather_now, materialise, of_rows, refuse, scaled_at
+from ..lazy import LazyTensor, gather, gather_now, materialise, of_rows, refuse, scaled_at
+from ..scopes import current
 from .host import HOST, PROPAGATE, IndexEnd
 from .layers import has_hooks
 
@@ -36,12 +37,13 @@ def lazy_gather(original):
             return Refusal("there is no such dimension of nodes")
         dim %= src.dim()
         end = IndexEnd(plain, src.shape[dim], lambda x: original(self, x, index))
-        lazily = current() is not None and HOST.deferring and not self._explain
-        if lazily and dim == 0 and not has_hooks(self) and not _is_watched(self.aggr_module):
+        scope, looked_at = current(), self._explain or has_hooks(self) or _is_watched(self.aggr_module)
+        if scope is not None and dim == 0 and not looked_at:
             found = scaled_at(src, HOST, end) if waits else None
             lazy = gather(HOST, end, materialise(src, PROPAGATE)) if found is None else found
-            # PyG collects what a message is made of for the time of a propagation, and nobody else sees that
-            lazy._recipe.unlooked = int("CollectArgs" in sys._getframe(3).f_globals)
+            if not scope.plain:
+                # PyG collects what a message is made of for the time of a propagation, and nobody else sees that
+                lazy._recipe.unlooked = int("CollectArgs" in sys._getframe(3).f_globals)
             return lazy, None
         return gather_now(HOST, end, materialise(src, PROPAGATE), dim), "gather"
 

@@ -34,7 +34,7 @@ from ..core.graphs import GRAPHS
 from ..core.handles import Handles
 from ..core.modules import is_untouched
 from ..core.refusal import PASS, Refusal, refusal_of
-from ..lazy import transformed
+from ..scopes import transformed
 from .layers import has_hooks, is_rerouted
 
 _REDUCES = {MeanAggregation: "mean", SumAggregation: "sum"}

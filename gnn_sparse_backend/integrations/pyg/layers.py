@@ -14,7 +14,8 @@ from torch_geometric.nn.conv import MessagePassing
 
 from ...compiler.cache.bounded import kept
 from ..lazy import LEAST, watched
-from ..lazy import has_hooks as module_has_hooks
+from ..scopes import has_hooks as module_has_hooks
+from ..scopes import kind_of
 from .host import HOST
 from .matmul import is_untraceable
 from .tracing import traces_unknown_sizes
@@ -53,7 +54,9 @@ def _watched(self, *args, **kwargs):
     if torch.compiler.is_compiling() or not HOST.deferring:
         return call(self, *args, **kwargs)
     worth_it = any(map(_is_large, (*args, *kwargs.values()))) and not _is_looked_at(self)
-    with watched(HOST.name, (args, kwargs), trusted=_is_trusted(type(self), type(self.aggr_module)), worth_it=worth_it):
+    trusted = _is_trusted(type(self), type(self.aggr_module))
+    kind = kind_of(self, args, kwargs) if trusted and torch.is_grad_enabled() else None
+    with watched(HOST.name, (args, kwargs), trusted=trusted, worth_it=worth_it, kind=kind):
         return call(self, *args, **kwargs)
 
 

@@ -25,7 +25,7 @@ from ...structures.graph import Graph
 from ...structures.relational.graph import RelGraph
 from ..core.graphs import GRAPHS
 from ..core.refusal import PASS, Refusal, refusal_of
-from ..lazy import transformed
+from ..scopes import transformed
 from .host import OUT_OF_RANGE
 from .layers import has_hooks, is_rerouted
 

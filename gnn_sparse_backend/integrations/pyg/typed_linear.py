@@ -16,7 +16,7 @@ from ...structures.checks import FLOATING
 from ...structures.segments import Segments
 from ..core.handles import Handles
 from ..core.refusal import PASS, Refusal, refusal_of
-from ..lazy import transformed
+from ..scopes import transformed
 
 KEPT = Handles()
 """The rows of each type, by the tensor that says which type a row has."""

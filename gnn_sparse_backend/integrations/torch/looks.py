@@ -9,7 +9,8 @@ from collections.abc import Callable
 import torch
 
 from ..core.patch import Patches
-from ..lazy import current, materialise
+from ..lazy import materialise
+from ..scopes import current
 
 
 def install(patches: Patches) -> None:

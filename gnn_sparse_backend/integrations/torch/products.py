@@ -9,7 +9,8 @@ from torch.compiler import is_dynamo_compiling
 from ...compiler.cache.bounded import kept
 from ...ops.grouped.half_products import half_product
 from ..core.refusal import PASS, Refusal
-from ..lazy import LINEAR, mapped, transformed
+from ..lazy import LINEAR, mapped
+from ..scopes import transformed
 from .random import PLAIN
 
 LEAST = 1 << 14

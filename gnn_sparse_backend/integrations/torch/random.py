@@ -14,7 +14,7 @@ from ...ops.random import dropout
 from ...ops.random.draws import torch_draws_so
 from ...structures.checks import FLOATING
 from ..core.refusal import PASS, Boundary, Refusal
-from ..lazy import transformed
+from ..scopes import transformed
 from .rectified import dropout_of_unit, follows_unit
 
 LEAST = 4096

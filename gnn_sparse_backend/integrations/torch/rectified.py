@@ -19,8 +19,8 @@ from ...ops.random.dropout import drawn_like, scale_of
 from ...ops.random.masked import OF_RESULT, masked, rectified
 from ...structures.checks import FLOATING
 from ..core.refusal import PASS
-from ..lazy import transformed
 from ..lazy.history import hooks_of, place_of
+from ..scopes import transformed
 
 aten = torch.ops.aten
 LEAST = 1 << 20

@@ -26,7 +26,9 @@ except ImportError:  # before PyTorch 2.6 any function is a pass
 NAME = "torch.compile"
 """What calls are counted under that belong to no framework."""
 
-_SOURCES = sorted(path for room in (".", "../lazy") for path in (Path(__file__).parent / room).glob("*.py"))
+_ROOMS = ".", "../lazy", "../scopes"
+_SOURCES = sorted(path for room in _ROOMS for path in (Path(__file__).parent / room).glob("*.py"))
+
 _PASSES: dict[str, Callable[[Graph, str], Any]] = {
     "pre_grad_custom_pass": put_operators,
     "post_grad_custom_pre_pass": lambda graph, name: keep_row_sums(graph),

@@ -109,8 +109,11 @@ class Recorded(Function):
     def backward(ctx, *cotangents):
         saved = ctx.saved_tensors  # once: a checkpointed region unpacks each tensor a single time
         operator, structure = ctx.operator, ctx.structure
-        if transformed() and operator.operands is not None:
-            structure = operator.structure.traced(structure)
+        if transformed():
+            if operator.operands is not None:
+                structure = operator.structure.traced(structure)
+            if not torch.is_grad_enabled():  # a function that is transformed records whatever it is given
+                saved = tuple([x if x is None else x.detach() for x in saved])
 
         def gradients(*cotangents):
             return operator.gradients(structure, ctx.attributes, saved, ctx.memo, ctx.needs_input_grad[3:], *cotangents)

@@ -9,8 +9,7 @@ gradients are J^T v for cotangents v, linear in these; what they send back of ta
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -116,18 +115,6 @@ def _run_alone(*functions: Any) -> None:
 
 # what PyTorch cannot trace, it calls as it is, and then compiles what that calls
 _run_alone(*(getattr(Transformed, rule) for rule in ("forward", "setup_context", "backward", "jvp", "vmap")))
-
-
-@contextlib.contextmanager
-def apart() -> Iterator[None]:
-    """No function is transformed within: for what outlives the transforms."""
-    if not torch._C._are_functorch_transforms_active():
-        yield
-        return
-    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
-
-    with temporarily_clear_interpreter_stack():
-        yield
 
 
 def _as_it_was(x: Any) -> Any:

@@ -17,11 +17,12 @@ import torch
 from torch import Tensor
 
 from ...runtime import devices
+from ...structures.derived import untransformed
 from ...structures.masks import Mask
 from ..core.library import register
 from ..core.operator import Operator
 from ..core.traced import Traced
-from ..core.transforms import apart, pulled_back
+from ..core.transforms import pulled_back
 from . import executables_cuda as on_gpu
 from .composed import composed_gradients, know
 from .executables_cpu import Dropout, attend, attend_backward, dots, sums, wide
@@ -58,8 +59,7 @@ def _gradients_of_backward(structure, attributes, saved, memo, needed, *cotangen
     """``out`` and ``lse`` are what the others make them, so that all of the derivative is by these."""
     q, k, v, seed, _, _, grad = saved
     mask = MASK.live(structure.arguments, ()) if isinstance(structure, Traced) else structure
-    with apart():
-        know(mask)
+    untransformed(know, mask)
 
     def function(operands: list[Tensor]) -> list[Tensor]:
         return composed_gradients(DOTS, SUMS, mask, operands[:3], seed, attributes, operands[3])

@@ -59,8 +59,8 @@ QUIET: dict[str, Callable[[Tensor], object]] = {
     "dlpack": lambda t: torch.from_dlpack(t.detach()).add_(1),
     "storage": _free_storage,
 }
-"""Writes that PyTorch's versions do not tell all of: its gradients are then those of whatever it had saved by reference,
-which nobody can mean, so values alone are looked at."""
+"""Writes that PyTorch's versions do not tell all of: its gradients are then those of whatever it had saved by
+reference, which nobody can mean, so values alone are looked at."""
 
 WRITES: dict[str, Callable[[Tensor], object]] = {
     "add_": lambda t: t.add_(1),

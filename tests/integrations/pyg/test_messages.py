@@ -10,8 +10,8 @@ from torch_geometric.utils import scatter
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.integrations.lazy import gather
-from gnn_sparse_backend.integrations.lazy.scopes import Scope
 from gnn_sparse_backend.integrations.pyg.host import HOST, IndexEnd
+from gnn_sparse_backend.integrations.scopes import Scope
 from tests.integrations.pyg.pair import NODES, calls, check_pair, edges, features
 
 

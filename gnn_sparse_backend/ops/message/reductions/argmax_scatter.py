@@ -20,6 +20,7 @@ from ...core.operands import check_dense
 from ...core.operator import Operator
 from ...core.ran import note
 from ...core.traced import Traced
+from ...core.transforms import differentiated_again
 from ..message_op import MessageOp
 from ..programs.aggregate import SEVERAL
 from ..programs.message import arg
@@ -163,5 +164,5 @@ def _with_shares(
     # an edge may be there many times: equal shares are rounded alike, so they are added up before they are rounded
     place, which = torch.unique(column * x.shape[1] + feature_of, return_inverse=True)
     sums = share.new_zeros(place.numel()).index_add(0, which, share).to(out.dtype)
-    put = torch.index_put if torch.is_grad_enabled() else torch.index_put_
+    put = torch.index_put if differentiated_again() else torch.index_put_
     return put(out.view(-1), (place,), sums, accumulate=True).view(out.shape)

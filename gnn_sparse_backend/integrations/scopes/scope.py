@@ -2,7 +2,7 @@
 
 What is lazy and outlives its scope is computed when that ends, in the place of whoever holds it. So nobody finds a lazy
 tensor who could tell it from another, and nobody can write to what it is made of before it is computed. Within a scope
-only code of a framework runs (``trusted``), or somebody watches for writes (``watching.py``), or what is lazy is made
+only code of a framework runs (``trusted``), or somebody watches for writes (`rows.Watching`), or what is lazy is made
 of copies.
 """
 
@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
+
+from . import layers
 
 
 class Scope:
@@ -24,21 +25,36 @@ class Scope:
     Attributes:
         trusted: whether all code that runs inside is known not to write to what it is given.
         given: what the layer was called with.
-        alive: the lazy tensors that were made inside.
+        kind: the kind of the call (`layers.kind_of`), if any. plain: whether calls of it hand out nothing.
+        alive: the lazy tensors that were made inside. recorded: whether any has a gradient.
         ways: long ways of gradients (`history.Way`) that were made inside.
         ended: whether it has ended.
         rows: arithmetic on features of nodes inside (`rows.Rows`), where that is worth it.
         mode: what sees the functions of PyTorch that are called inside, where somebody has to.
     """
 
-    __slots__ = ("alive", "ended", "given", "mode", "outer", "rows", "trusted", "ways")
+    __slots__ = (
+        "alive",
+        "ended",
+        "given",
+        "kind",
+        "mode",
+        "outer",
+        "plain",
+        "recorded",
+        "rows",
+        "shown",
+        "trusted",
+        "ways",
+    )
 
-    def __init__(self, trusted: bool, given: Any = ()):
-        self.trusted, self.given = trusted, given
+    def __init__(self, trusted: bool, given: Any = (), kind: Hashable | None = None):
+        self.trusted, self.given, self.kind = trusted, given, kind
+        self.plain, self.recorded = layers.keeps_all(kind), False
         self.alive: list[weakref.ref] = []
         self.ways: list[Any] = []
         self.ended = False
-        self.mode = self.rows = None
+        self.mode = self.rows = self.shown = None
         self.outer: Scope | None = None
 
     def __enter__(self) -> Scope:
@@ -52,10 +68,18 @@ class Scope:
             self.mode.__exit__(kind, error, trace)
         try:
             if kind is None:
-                self.settle("it outlives its layer")
+                self._leave()
         finally:
             _now.scope = self.outer
             self._end()
+
+    def _leave(self) -> None:
+        held = [lazy for each in self.alive if (lazy := each()) is not None]
+        if self.recorded and self.kind is not None and not (self.plain and not held):
+            layers.note(self.kind, bool(held))
+        for lazy in reversed(held):
+            if type(lazy) is not Tensor:
+                lazy._settle("it outlives its layer")
 
     def _end(self) -> None:
         self.ended = True
@@ -73,12 +97,12 @@ class Scope:
         while alive:
             each = alive.pop()
             lazy = each()
-            if lazy is None or type(lazy) is Tensor:
+            if lazy is None:
                 continue
-            if memories is not None and memories.isdisjoint(map(_memory, lazy._recipe.read)):
-                self.alive.append(each)
-            else:
-                lazy._settle(reason)
+            self.alive.append(each)
+            if type(lazy) is Tensor or (memories is not None and memories.isdisjoint(map(_memory, lazy._recipe.read))):
+                continue
+            lazy._settle(reason)
 
     def lazy(self) -> Iterator[Any]:
         """The tensors that were made inside and are still lazy."""
@@ -91,9 +115,9 @@ class Scope:
         """A tensor, or a copy of one that somebody may write to before a gradient reads it."""
         if not self.trusted:
             return x.clone()
-        memory = _memory(x)
-        given = (each for each in tree_leaves(self.given) if isinstance(each, Tensor) and each.layout is torch.strided)
-        return x.clone() if any(_memory(each) == memory for each in given) else x
+        if self.shown is None:
+            self.shown = {_memory(each) for each in tree_leaves(self.given) if isinstance(each, Tensor)}
+        return x.clone() if _memory(x) in self.shown else x
 
 
 class _OfThread(threading.local):
@@ -121,8 +145,8 @@ def current() -> Scope | None:
 
 
 def _memory(x: Tensor) -> int | None:
-    """What tells the memory of a tensor; None of one that stands for others, which a transformation has made."""
+    """What tells the memory of a tensor; None of one that has none, or stands for others as transformations do."""
     try:
         return x.untyped_storage()._cdata
-    except NotImplementedError:
+    except (NotImplementedError, RuntimeError):
         return None

@@ -1,0 +1,21 @@
+"""Where tensors may be lazy: the call of a layer, or a block of a user's program; and what is known of such a place.
+
+==============  ====================================================================================
+module          what it holds
+==============  ====================================================================================
+``scope``       `Scope`: at whose end what is lazy and still held is computed
+``layers``      which calls of layers are known to hand out nothing of what they have in between
+``frames``      what the frames of a running program tell: who still reads a variable, hooks of modules
+``modes``       the state of PyTorch that an operation runs in: gradients, transforms, checkpoints
+``torch_state`` how PyTorch is asked for that, by version
+==============  ====================================================================================
+
+Nothing in here knows what a lazy tensor is made of.
+"""
+
+from .frames import has_hooks, is_forgotten
+from .layers import kind_of
+from .modes import transformed
+from .scope import Scope, current, lasting
+
+__all__ = ["Scope", "current", "has_hooks", "is_forgotten", "kind_of", "lasting", "transformed"]

@@ -1,0 +1,55 @@
+"""Layers of frameworks that are known to hand out nothing of what they have in between.
+
+Most layers of PyG and DGL keep nothing of what they compute for every edge, so nobody can ask for its gradient, and
+what autograd would have to know for that is left out. Whether a layer does is seen at its first call of a kind with
+gradients, in which everything is recorded. A layer in which code of a user runs, or a hook, is recorded each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from torch.nn import Module
+from torch.utils.hooks import RemovableHandle
+
+from ...compiler.cache.bounded import shared
+from .frames import has_hooks
+
+_KNOWN = ("torch.", "torch_geometric.", "dgl.")
+_hands_out = shared("layers that hand out messages", 4096)
+_whole: WeakKeyDictionary = WeakKeyDictionary()
+"""By layer: what was there when its modules were looked through, and whether all of them are known, without hooks."""
+
+
+def kind_of(layer: Module, args: tuple, kwargs: dict[str, Any]) -> Hashable | None:
+    """What tells the calls of a layer in which the same becomes of what is in between; None of one that may do anything
+    at each call.
+    """
+    parts = layer._modules.values()
+    found = _whole.get(layer)
+    if found is None or found[0] != RemovableHandle.next_id or any(x is not y for x, y in zip(found[1], parts)):
+        found = RemovableHandle.next_id, tuple(parts), all(map(_is_known, layer.modules()))
+        _whole[layer] = found
+    if not found[2]:
+        return None
+    given = ()
+    if kwargs:
+        given = tuple([(name, x if x is None or type(x) is bool else type(x)) for name, x in kwargs.items()])
+    return type(layer), layer.training, given, *map(type, args)
+
+
+def keeps_all(kind: Hashable | None) -> bool:
+    """Whether calls of this kind hand out nothing, as far as was seen."""
+    return kind is not None and _hands_out.get(kind) is False
+
+
+def note(kind: Hashable, handed_out: bool) -> None:
+    """A call of this kind was seen."""
+    if handed_out or _hands_out.get(kind) is None:
+        _hands_out.keep(kind, handed_out)
+
+
+def _is_known(module: Module) -> bool:
+    return type(module).__module__.startswith(_KNOWN) and not has_hooks(module)
