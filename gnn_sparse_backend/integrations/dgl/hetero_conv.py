@@ -137,6 +137,10 @@ def _refuse_operands(relations: list[_Relation], g, sources, destinations) -> Re
 def _sums(conv, g, relations: list[_Relation], rel: RelGraph, sources) -> dict[str, Tensor]:
     """The results by destination type, in DGL's order: users draw dropouts for one after the other."""
     x = {kind: sources[kind] for kind in rel.source_types}
+    if torch.is_grad_enabled():
+        # somebody may write to them before the gradient of a matrix reads them: DGL, which sums first, has kept sums
+        narrow = {relation.name[0] for relation in relations if relation.weight.shape[0] <= relation.weight.shape[1]}
+        x = {kind: each.clone() if kind in narrow else each for kind, each in x.items()}
     like = next(iter(x.values()))
     norms = tuple(relation.layer._norm for relation in relations)
     mean = set(norms) == {"right"}

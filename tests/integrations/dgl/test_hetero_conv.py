@@ -217,6 +217,25 @@ def test_results_may_be_written_to():
     assert calls() == OURS and all(y.grad is not None for y in x.values())
 
 
+def test_features_may_be_written_to_before_the_gradient():
+    """DGL sums first where that is narrower, and reads the sums again."""
+    conv = convs(lambda name: dglnn.GraphConv(6, 7))
+
+    def run():
+        x = {kind: y * 1.0 for kind, y in zip(COUNTS, features())}
+        out = conv(hetero(), x)
+        for each in x.values():
+            each.add_(1.0)
+        return torch.autograd.grad(sum(each.square().sum() for each in out.values()), list(conv.parameters()))
+
+    expected = run()
+    with gsb.enabled("dgl"):
+        found = run()
+    assert calls() == OURS
+    for one, other in zip(found, expected):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
 class Own(dglnn.GraphConv):
     def forward(self, graph, feat, weight=None, edge_weight=None):
         return 2 * super().forward(graph, feat, weight, edge_weight)
