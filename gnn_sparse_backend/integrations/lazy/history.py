@@ -72,10 +72,13 @@ class Way:
         """Those on the way that somebody may ask for the gradient of."""
         return {each for each in self.held if _is_looked_at(each)}
 
-    def pin(self) -> None:
-        """Keep what the way reads, if somebody may still look: the scope ends, and it may be written to from here."""
+    def pin(self, lasting: Callable[[Tensor], Tensor]) -> None:
+        """Keep what the way reads, if somebody may still look: the scope ends, and it may be written to from here.
+
+        lasting: the tensor, or a copy of one that somebody may write to.
+        """
         if any(type(each.tensor()) in PLAIN or each.hooks for each in self.held):
-            self.values = tuple(map(_lasting, self.leaves))
+            self.values = tuple([_in_place(x, lasting(x)) for x in self.leaves])
 
     def gradients(self, looked_at: set[Recipe], grad: Tensor) -> list[Tensor | None]:
         """The gradients of ``edges``, of those that are held only for those that are looked at."""
@@ -245,9 +248,8 @@ def _is_lazy(x) -> bool:
     return isinstance(x, Tensor) and type(x) not in PLAIN
 
 
-def _lasting(x: Tensor) -> Tensor:
-    """A leaf as it is now, in its place."""
-    kept = scopes.lasting(x)
+def _in_place(x: Tensor, kept: Tensor) -> Tensor:
+    """What was kept of a tensor, in its place in the graph of gradients."""
     return x if kept is x else at_place_of(x, kept.detach()) if x.requires_grad else kept
 
 

@@ -85,7 +85,8 @@ class Scope:
         self.ended = True
         ways, self.ways = self.ways, []
         for each in ways:
-            each.pin()
+            each.pin(self.lasting)
+        self.given, self.mode, self.rows, self.shown = (), None, None, None  # they refer to this, and to large tensors
 
     def settle(self, reason: str, written: list[Tensor] | None = None) -> None:
         """Compute what is lazy and still held, the later ones first, with which those go that only they held.
