@@ -86,8 +86,9 @@ def scoped(forward: Callable) -> Callable:
             return forward(self, *args, **kwargs)
         worth_it = any(map(_is_large, (*args, *kwargs.values()))) and not has_hooks(self)
         kind = kind_of(self, args, kwargs) if torch.is_grad_enabled() else None
-        with watched(HOST.name, (args, kwargs), trusted=True, worth_it=worth_it, kind=kind):
-            return forward(self, *args, **kwargs)
+        with watched(HOST.name, (args, kwargs), trusted=True, worth_it=worth_it, kind=kind) as scope:
+            scope.result = forward(self, *args, **kwargs)
+            return scope.result
 
     return run
 

@@ -49,8 +49,8 @@ class Recipe:
         version: of the tensor when it was computed; None where nobody knows.
         unlooked: how many of those who hold it are known not to look at it.
         way: what a program did to get it (`history.Way`); None where the recipe is all there is.
-        natural: its values with the history that computing them has, where the tensor has another place in the graph
-            of gradients, or is a part of several others; aliases: of the operands, which these were made of.
+        natural: stands for its values in the graph of gradients of computing them, where the tensor has another place;
+            aliases: of the operands, at which that graph ends.
         hooks: of the tensor, once it was computed, which outlive it.
         scope: in which the tensor may be lazy.
     """
@@ -125,10 +125,10 @@ class Recipe:
         seen = self.settled()
         if seen is not None:
             return seen
-        if self.natural is not None:
-            return self.natural
         if self.computed is not None:
-            found, self.computed = self.computed, None
+            found = self.computed
+            if isinstance(found, Tensor):  # else what stands for one in a program that is compiled
+                self.computed = None
             return found
         if self.mode == mode():
             return self._compute(reason)
@@ -142,15 +142,10 @@ class Recipe:
             return self.value(reason)
         return held._settle(reason)
 
-    def shared(self, reason: str) -> Tensor:
-        """The tensor as a part of several others, which is computed once."""
-        if self.natural is None:
-            if not (self.mode[0] and any(x.requires_grad for x in self.operands)):
-                self.natural = self.value(reason)
-            else:
-                self.aliases = tuple([alias(computed(x)) for x in self.operands])
-                self.natural = self.on(self.aliases).value(reason)
-        return self.natural
+    def apart(self, reason: str) -> Tensor:
+        """The tensor with a history of its own, which ends at `aliases` of the operands."""
+        self.aliases = tuple([alias(computed(x)) for x in self.operands])
+        return self.on(self.aliases).value(reason)
 
     def value_below_autograd(self, reason: str) -> Tensor:
         """The tensor without its history, for code that PyTorch calls below autograd."""
@@ -334,7 +329,7 @@ def computed(x: Tensor) -> Tensor:
     """An operand with its values: a product of rows that has waited with the message is made now, once for all."""
     if type(x) in PLAIN:
         return x
-    return x._recipe.settle("")
+    return scopes.keep(x._recipe.settle(""))
 
 
 @kept

@@ -60,6 +60,8 @@ def reduced(lazy: LazyTensor, rows: End, reduce: str, ties: str = INTO_ZEROS) ->
     if not is_recorded(out):
         return found
 
+    shape = out.shape
+
     def step(message: Tensor) -> Tensor:
         if type(message) is LazyTensor:
             found = _reduced(message._recipe, rows, reduce, ties)
@@ -67,7 +69,7 @@ def reduced(lazy: LazyTensor, rows: End, reduce: str, ties: str = INTO_ZEROS) ->
                 return found[0]
             message = value(message, "its reduction")
         whole = aggregate(of_edges(reduce, ties), graph_of(recipe.host, rows), message)
-        return whole if whole.shape == out.shape else whole.view(out.shape)
+        return whole if whole.shape == shape else whole.view(shape)
 
     return joined(out, step, lazy), counted
 

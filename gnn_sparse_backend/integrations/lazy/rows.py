@@ -162,8 +162,9 @@ def watched(name: str, given: Any, *, trusted: bool, worth_it: bool, kind: Hasha
     given: what the layer was called with. trusted: `Scope.trusted`. worth_it: whether features are large enough for
     their arithmetic to be lazy, too.
     """
-    scope = Scope(trusted, given, kind)
-    if worth_it and transformed() is None and frame_callback() is None:  # a compiled program may be inside
+    worth_it = worth_it and transformed() is None and frame_callback() is None  # a compiled program may be inside
+    scope = Scope(trusted, given, None if kind is None else (kind, worth_it))
+    if worth_it:
         scope.rows = Rows(name, scope)
     if scope.rows is not None or not trusted:
         scope.mode = Watching(scope)

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..scopes import scope as scopes
 from ..scopes.modes import mode, restored
-from .history import at_edge_of, at_place_of, computed_on, hooks_of, recorded
+from .history import at_edge_of, at_place_of, computed_on, hooks_of, place_of, recorded
 from .recipes import Recipe
 
 _make_wrapper = Tensor._make_wrapper_subclass
@@ -94,11 +94,13 @@ class LazyTensor(Tensor):
             with restored(recipe.mode):
                 tensor = _computed(self, reason)
         if not isinstance(tensor, Tensor):
-            recipe.natural = tensor
+            recipe.computed = tensor
             return tensor
         _become(self, tensor)
         if recipe.used and self.requires_grad:
             recipe.hooks = hooks_of(self)
+            if recipe.scope is not None:
+                recipe.scope.passed.append(recipe.tensor)
         return self
 
 
@@ -184,14 +186,17 @@ def _computed(lazy: LazyTensor, reason: str) -> Tensor:
         has_history = lazy.requires_grad
     if not has_history:
         tensor = recipe.value(reason)
-        own = recipe.natural is None and not tensor.requires_grad
-        return tensor if own or not isinstance(tensor, Tensor) else tensor.detach()
+        return tensor.detach() if isinstance(tensor, Tensor) and tensor.requires_grad else tensor
     if not recipe.mode[0]:  # the result of an autograd function, which gave it a history of its own
         return at_edge_of(lazy, recipe.value_below_autograd(reason))
     if not recipe.used:
         return computed_on(recipe.value(reason), recipe.way)
     seen = recipe.settled()  # what it is a view of may have been computed
-    return at_edge_of(lazy, (recipe.shared(reason) if seen is None else seen).detach())
+    if seen is not None:
+        return at_edge_of(lazy, seen.detach())
+    tensor = recipe.apart(reason)
+    recipe.natural = place_of(tensor)
+    return at_edge_of(lazy, tensor.detach())
 
 
 def _become(lazy: LazyTensor, tensor: Tensor) -> None:

@@ -56,8 +56,9 @@ def _watched(self, *args, **kwargs):
     worth_it = any(map(_is_large, (*args, *kwargs.values()))) and not _is_looked_at(self)
     trusted = _is_trusted(type(self), type(self.aggr_module))
     kind = kind_of(self, args, kwargs) if trusted and torch.is_grad_enabled() else None
-    with watched(HOST.name, (args, kwargs), trusted=trusted, worth_it=worth_it, kind=kind):
-        return call(self, *args, **kwargs)
+    with watched(HOST.name, (args, kwargs), trusted=trusted, worth_it=worth_it, kind=kind) as scope:
+        scope.result = call(self, *args, **kwargs)
+        return scope.result
 
 
 @kept

@@ -41,13 +41,13 @@ def kind_of(layer: Module, args: tuple, kwargs: dict[str, Any]) -> Hashable | No
 
 
 def keeps_all(kind: Hashable | None) -> bool:
-    """Whether calls of this kind hand out nothing, as far as was seen."""
+    """Whether calls of this kind hand out nothing of what they have in between, as far as was seen."""
     return kind is not None and _hands_out.get(kind) is False
 
 
 def note(kind: Hashable, handed_out: bool) -> None:
-    """A call of this kind was seen."""
-    if handed_out or _hands_out.get(kind) is None:
+    """A call of this kind has ended. handed_out: whether somebody holds what something else was made of."""
+    if handed_out or kind not in _hands_out:
         _hands_out.keep(kind, handed_out)
 
 

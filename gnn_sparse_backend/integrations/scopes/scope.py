@@ -24,9 +24,10 @@ class Scope:
 
     Attributes:
         trusted: whether all code that runs inside is known not to write to what it is given.
-        given: what the layer was called with.
+        given: what the layer was called with. result: what it returned.
         kind: the kind of the call (`layers.kind_of`), if any. plain: whether calls of it hand out nothing.
-        alive: the lazy tensors that were made inside. recorded: whether any has a gradient.
+        alive: the lazy tensors that were made inside. recorded: whether any has a gradient. passed: those that were
+            computed after something else was made of them. kept: what was computed for several others.
         ways: long ways of gradients (`history.Way`) that were made inside.
         ended: whether it has ended.
         rows: arithmetic on features of nodes inside (`rows.Rows`), where that is worth it.
@@ -37,11 +38,14 @@ class Scope:
         "alive",
         "ended",
         "given",
+        "kept",
         "kind",
         "mode",
         "outer",
+        "passed",
         "plain",
         "recorded",
+        "result",
         "rows",
         "shown",
         "trusted",
@@ -53,8 +57,10 @@ class Scope:
         self.plain, self.recorded = layers.keeps_all(kind), False
         self.alive: list[weakref.ref] = []
         self.ways: list[Any] = []
+        self.passed: list[weakref.ref] = []
+        self.kept: list[Tensor] = []
         self.ended = False
-        self.mode = self.rows = self.shown = None
+        self.mode = self.result = self.rows = self.shown = None
         self.outer: Scope | None = None
 
     def __enter__(self) -> Scope:
@@ -74,19 +80,28 @@ class Scope:
             self._end()
 
     def _leave(self) -> None:
+        handed_out = self._settle_held()
+        self.kept.clear()
+        if self.recorded and self.kind is not None:
+            layers.note(self.kind, handed_out or any(each() is not None for each in self.passed))
+
+    def _settle_held(self) -> bool:
+        """Compute what is still held; whether that is more than results, where nothing else is recorded."""
         held = [lazy for each in self.alive if (lazy := each()) is not None]
-        if self.recorded and self.kind is not None and not (self.plain and not held):
-            layers.note(self.kind, bool(held))
         for lazy in reversed(held):
             if type(lazy) is not Tensor:
                 lazy._settle("it outlives its layer")
+        results = tree_leaves(self.result) if self.plain and held else ()
+        return self.plain and not all(any(lazy is each for each in (*results, *self.kept)) for lazy in held)
 
     def _end(self) -> None:
         self.ended = True
+        self.kept.clear()
         ways, self.ways = self.ways, []
         for each in ways:
             each.pin(self.lasting)
-        self.given, self.mode, self.rows, self.shown = (), None, None, None  # they refer to this, and to large tensors
+        self.given = ()  # it lives as long as what is lazy
+        self.mode = self.result = self.rows = self.shown = None
 
     def settle(self, reason: str, written: list[Tensor] | None = None) -> None:
         """Compute what is lazy and still held, the later ones first, with which those go that only they held.
@@ -132,6 +147,13 @@ def note(way: Any) -> None:
     """A long way of gradients was made."""
     if _now.scope is not None:
         _now.scope.ways.append(way)
+
+
+def keep(x: Tensor) -> Tensor:
+    """What others will ask for again before the scope ends."""
+    if _now.scope is not None:
+        _now.scope.kept.append(x)
+    return x
 
 
 def lasting(x: Tensor) -> Tensor:
