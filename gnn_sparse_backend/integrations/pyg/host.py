@@ -36,6 +36,7 @@ class IndexEnd(End):
 
 
 OUT_OF_RANGE = "an index is out of range"
+TOO_LARGE = "the graph does not fit into memory"
 
 
 class PygHost(Host):
@@ -47,14 +48,14 @@ class PygHost(Host):
             if columns is None:
                 return GRAPHS.find_end(rows.index, rows.size)
             return GRAPHS.find("coo", rows.index, columns.index, (rows.size, columns.size))
-        except ValueError:
-            return Refusal(OUT_OF_RANGE)
+        except (ValueError, MemoryError) as error:
+            return Refusal(OUT_OF_RANGE if isinstance(error, ValueError) else TOO_LARGE)
 
     def either(self, first, second):
         try:
             return GRAPHS.find_either(first.index, second.index, (first.size, second.size))
-        except ValueError:
-            return Refusal(OUT_OF_RANGE)
+        except (ValueError, MemoryError) as error:
+            return Refusal(OUT_OF_RANGE if isinstance(error, ValueError) else TOO_LARGE)
 
 
 HOST = PygHost()
@@ -64,5 +65,5 @@ def segments(ptr: Tensor, count: int, reason: str) -> Graph | Refusal:
     """A graph whose rows are the segments of ``count`` edges that pointers give; reason: where they give none."""
     try:
         return GRAPHS.find("segments", ptr, ptr, (max(ptr.numel() - 1, 0), count))
-    except ValueError:
-        return Refusal(reason)
+    except (ValueError, MemoryError) as error:
+        return Refusal(reason if isinstance(error, ValueError) else TOO_LARGE)
