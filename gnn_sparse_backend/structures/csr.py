@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..compiler.cache.bounded import KernelCache
 from .build import counts_up, transpose_csr
+from .derived import untransformed
 
 MOST_CALLS = 256
 """Signatures of calls that a structure remembers."""
@@ -84,7 +85,7 @@ class Pair:
             with self.lock:
                 csr = self.sides[index]
                 if csr is None:
-                    csr = self.sides[1 - index].transposed()
+                    csr = untransformed(self.sides[1 - index].transposed)
                     self.sides[index] = csr
                     _live[_key(csr)] = self
         return csr

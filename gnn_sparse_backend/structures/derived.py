@@ -20,9 +20,12 @@ MOST_FACTS = 512
 """Facts that a structure keeps: with more widths than that the older half is derived again."""
 
 
+_transformed = torch._C._are_functorch_transforms_active
+
+
 def untransformed(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     """The result of a function that no transform of ``torch.func`` sees: of what outlives the transform."""
-    if not torch._C._are_functorch_transforms_active():
+    if not _transformed():
         return function(*args, **kwargs)
     from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
@@ -75,7 +78,10 @@ def fact(function: F) -> F:
         key = kind(*fields, **named) if only is None else only
         value = structure.facts.get(key)
         if value is None:
-            value = untransformed(function, structure, *fields, **named)
+            if _transformed():
+                value = untransformed(function, structure, *fields, **named)
+            else:
+                value = function(structure, *fields, **named)
             make_room(structure.facts, MOST_FACTS)
             value = structure.facts.setdefault(key, value)
         return value
@@ -94,7 +100,7 @@ class Keeps:
         """The same of a class."""
         value = self.facts.get(fact)
         if value is None:
-            value = untransformed(fact.compute, self)
+            value = untransformed(fact.compute, self) if _transformed() else fact.compute(self)
             make_room(self.facts, MOST_FACTS)
             value = self.facts.setdefault(fact, value)
         return value

@@ -118,7 +118,7 @@ def lazy_tensor(recipe: Recipe, function: Callable | None = None, *arguments) ->
             if x.requires_grad:
                 scope = scopes.current()
                 if scope is not None:
-                    scope.recorded = True
+                    scope.consumed |= scope.plain or function is not None
                     if scope.plain:
                         function = None
                 return recorded(_wrap, recipe, function, arguments)

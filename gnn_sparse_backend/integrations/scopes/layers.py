@@ -11,6 +11,7 @@ from collections.abc import Hashable
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch
 from torch.nn import Module
 from torch.utils.hooks import RemovableHandle
 
@@ -34,10 +35,10 @@ def kind_of(layer: Module, args: tuple, kwargs: dict[str, Any]) -> Hashable | No
         _whole[layer] = found
     if not found[2]:
         return None
-    given = ()
-    if kwargs:
-        given = tuple([(name, x if x is None or type(x) is bool else type(x)) for name, x in kwargs.items()])
-    return type(layer), layer.training, given, *map(type, args)
+    given = *map(type, args), *kwargs, *map(type, kwargs.values())
+    if bool in given:  # layers are asked for their attention weights by one
+        return None
+    return type(layer), layer.training, torch.is_autocast_enabled("cpu"), *given
 
 
 def keeps_all(kind: Hashable | None) -> bool:

@@ -26,8 +26,8 @@ class Scope:
         trusted: whether all code that runs inside is known not to write to what it is given.
         given: what the layer was called with. result: what it returned.
         kind: the kind of the call (`layers.kind_of`), if any. plain: whether calls of it hand out nothing.
-        alive: the lazy tensors that were made inside. recorded: whether any has a gradient. passed: those that were
-            computed after something else was made of them. kept: what was computed for several others.
+        alive: the lazy tensors that were made inside. consumed: whether something else was made of any that has a
+            gradient. passed: those that were computed after that. kept: what was computed for several others.
         ways: long ways of gradients (`history.Way`) that were made inside.
         ended: whether it has ended.
         rows: arithmetic on features of nodes inside (`rows.Rows`), where that is worth it.
@@ -36,6 +36,7 @@ class Scope:
 
     __slots__ = (
         "alive",
+        "consumed",
         "ended",
         "given",
         "kept",
@@ -44,7 +45,6 @@ class Scope:
         "outer",
         "passed",
         "plain",
-        "recorded",
         "result",
         "rows",
         "shown",
@@ -54,7 +54,7 @@ class Scope:
 
     def __init__(self, trusted: bool, given: Any = (), kind: Hashable | None = None):
         self.trusted, self.given, self.kind = trusted, given, kind
-        self.plain, self.recorded = layers.keeps_all(kind), False
+        self.plain, self.consumed = layers.keeps_all(kind), False
         self.alive: list[weakref.ref] = []
         self.ways: list[Any] = []
         self.passed: list[weakref.ref] = []
@@ -82,7 +82,7 @@ class Scope:
     def _leave(self) -> None:
         handed_out = self._settle_held()
         self.kept.clear()
-        if self.recorded and self.kind is not None:
+        if self.consumed and self.kind is not None:
             layers.note(self.kind, handed_out or any(each() is not None for each in self.passed))
 
     def _settle_held(self) -> bool:
@@ -146,6 +146,7 @@ _now = _OfThread()
 def note(way: Any) -> None:
     """A long way of gradients was made."""
     if _now.scope is not None:
+        _now.scope.consumed = True
         _now.scope.ways.append(way)
 
 

@@ -192,7 +192,7 @@ def activated(layer):
 
 @look("steps of an optimiser")
 def steps(layer):
-    optimiser = torch.optim.Adam(list(layer.leaves.values()), 0.01)
+    optimiser = torch.optim.SGD(list(layer.leaves.values()), 0.01)
     losses = []
     for _ in range(3):
         optimiser.zero_grad()

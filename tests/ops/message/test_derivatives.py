@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 import gnn_sparse_backend as gsb
 from tests.ops.message_oracle import from_coo, messages, reduced
@@ -101,6 +102,8 @@ def derivatives(function, tensors, needed, square: bool, order: int):
 def assert_same_derivatives(program, square: bool):
     _, tensors, needed, ours, plain = program
     found, expected = (derivatives(f, tensors, needed, square, 3) for f in (ours, plain))
+    # a quotient of two zeros: NaN in one of both, where they group the terms otherwise
+    assume(all(x is None or x.isfinite().all() for x in tree_leaves(expected)))
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
