@@ -86,8 +86,12 @@ class LazyTensor(Tensor):
     def _settle(self, reason: str) -> Tensor:
         """Become an ordinary tensor, and return it; what stands for one in a program that is compiled is its own."""
         recipe = self._recipe
-        if recipe.base is not None and type(whole := recipe.base[0].tensor()) is LazyTensor:
-            whole._settle(reason)  # whoever holds it shares memory with this one
+        whole = recipe
+        while whole.base is not None:
+            whole, _ = whole.base
+            if type(held := whole.tensor()) is LazyTensor:
+                held._settle(reason)  # whoever holds it shares memory with this one
+                break
         if recipe.mode == mode():
             tensor = _computed(self, reason)
         else:

@@ -10,22 +10,23 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from ..lazy import LazyTensor, materialise
+from ..scopes import current
 
 
 def errors_of_gathers(original: Callable) -> Callable:
-    """``Aggregation.__call__``, which itself is ``original``: where it fails on a message that waits, that is computed,
-    and an error of it is the one that is raised."""
+    """``Aggregation.__call__``, which itself is ``original``: where it fails in a layer, what waits is computed, and an
+    error of that is the one that is raised."""
 
     @functools.wraps(original)
     def __call__(self, x, *args, **kwargs):
-        if type(x) is not LazyTensor:
+        scope = current()
+        if scope is None:
             return original(self, x, *args, **kwargs)
         try:
             return original(self, x, *args, **kwargs)
         except (IndexError, RuntimeError, ValueError) as error:
             failed = error
-        materialise(x, "its reduction")
+        scope.settle("its reduction")
         raise failed
 
     return __call__

@@ -108,7 +108,8 @@ def compiled_within(fullgraph: bool, backend: str = "eager"):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         out = layer(x, EDGE_INDEX)
-    return [out, torch.autograd.grad((out**2).sum(), x), len(told)]
+    # Inductor itself warns, when it is first imported
+    return [out, torch.autograd.grad((out**2).sum(), x), len(told) if backend == "eager" else None]
 
 
 def kept_after_step() -> list:
