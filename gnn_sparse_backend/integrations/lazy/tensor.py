@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..scopes import scope as scopes
 from ..scopes.modes import mode, restored
-from .history import at_edge_of, at_place_of, computed_on, hooks_of, place_of, recorded
+from .history import at_edge_of, computed_on, hooks_of, place_of, recorded
 from .recipes import Recipe
 
 _make_wrapper = Tensor._make_wrapper_subclass
@@ -158,7 +158,7 @@ def unseen(lazy: LazyTensor) -> LazyTensor:
     with torch._C.DisableTorchFunctionSubclass():
         has_history = lazy.requires_grad
     if has_history:
-        again = at_place_of(lazy, torch.empty(1, dtype=recipe.dtype, device=recipe.device).expand(recipe.shape))
+        again = place_of(lazy)
         again.__class__ = LazyTensor
     else:
         again = _make_wrapper(LazyTensor, recipe.shape, dtype=recipe.dtype, device=recipe.device)

@@ -54,7 +54,7 @@ def _element(x: Tensor, dim: int, at: int) -> Tensor:
 
 
 def _level(x: Tensor) -> int:
-    """Of the innermost vmap that ``x`` is a batch of, counted from 1; 0 where it is none."""
+    """Level of the innermost vmap that ``x`` is a batch of, counted from 1; 0 where it is none."""
     level = 0
     while _is_batch(x):
         level += 1

@@ -46,7 +46,7 @@ def call_library(operator: Operator, structure: Traced, operands: Operands, attr
 
 
 def call_transformed(operator: Operator, structure: Any, operands: Operands, attributes: Attributes) -> Any:
-    """The same on a structure itself, for a function that is transformed."""
+    """Call the operator on a structure itself, for a function that is transformed."""
     if operator.operands is not None:
         return call_library(operator, operator.structure.traced(structure), operands, attributes)
     if operator.record is not None and operator.saved is operands_alone:
@@ -183,7 +183,7 @@ class Library:
     def gradients(
         self, ctx: Any, given: tuple, saved: Operands, needed: Sequence[bool], cotangents: Operands
     ) -> Operands:
-        """Of the tensors of the schema. given: the arguments of the structure."""
+        """Return the gradients of the tensors of the schema. given: the arguments of the structure."""
         of = self.operator
         structure = Traced(self.kind.sizes(given, saved), ctx.transposed, self.kind)
         structure = self.kind.live(given, saved) if self.kind is _OPAQUE else structure

@@ -24,7 +24,7 @@ def outcome(function):
 
 
 def agree(function):
-    """The same with the backend and without; returns it."""
+    """Compare a program with the backend and without; return what it gives."""
     expected = outcome(function)
     with gsb.enabled("pyg"):
         found = outcome(function)

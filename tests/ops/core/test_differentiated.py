@@ -88,7 +88,7 @@ def test_hessians(case):
 
 @pytest.mark.parametrize("again", [False, True], ids=["once", "again"])
 def test_cotangents_with_tangents_and_in_batches(case, again):
-    """Of results that were recorded before anything is transformed."""
+    """Results that were recorded before anything is transformed have right tangents."""
     call, operands, _ = case
     operands = recorded(operands)
     out = call(*operands)

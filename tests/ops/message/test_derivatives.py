@@ -32,7 +32,7 @@ ROWS = {"u": 3, "v": 4, "e": 7}
 
 @st.composite
 def expressions(draw, count: int):
-    """(text, function of so many operands), in which each of them occurs."""
+    """Draw (text, function of the operands), in which each operand occurs."""
     parts = [(f"x{n}", lambda *x, n=n: x[n]) for n in draw(st.permutations(range(count)))]
     for name in draw(st.lists(st.sampled_from(sorted(UNARY)), max_size=2)):
         at = draw(st.integers(0, count - 1))
@@ -108,7 +108,7 @@ def assert_same_derivatives(program, square: bool):
 
 
 def assert_same_tangents(program):
-    """Of the message and of its gradient."""
+    """Compare the tangents of the message and of its gradient."""
     _, tensors, _, ours, plain = program
 
     def tangents(function):
