@@ -12,6 +12,7 @@ from torch import Tensor
 from ..compiler.cache.bounded import KernelCache
 from .build import counts_up, transpose_csr
 from .derived import untransformed
+from .edge_list import EdgeList
 
 MOST_CALLS = 256
 """Signatures of calls that a structure remembers."""
@@ -27,6 +28,7 @@ class Csr:
         ready to run, by the signature of a call.
     uses: calls so far of which some order of the rows would pay (`ops.message.executables.one_pass`).
     unsynchronised: None; or for arrays on a GPU that are never read, non-zeros of a row at most, as far as sizes tell.
+    listed: the edges as they were given, while the arrays have not been made of them (`of_list`).
     """
 
     __slots__ = (
@@ -36,6 +38,7 @@ class Csr:
         "facts",
         "indices",
         "indptr",
+        "listed",
         "opposite",
         "plans",
         "shape",
@@ -52,6 +55,14 @@ class Csr:
         self.calls: KernelCache[Any, Any] = KernelCache("calls of a graph", MOST_CALLS)
         self.uses = 0
         self.unsynchronised: int | None = None
+        self.listed: EdgeList | None = None
+
+    @classmethod
+    def of_list(cls, edges: EdgeList) -> Csr:
+        """What stands for the arrays of edges that nobody has converted."""
+        csr = cls(None, None, None, edges.shape)
+        csr.listed = edges
+        return csr
 
     def transposed(self) -> Csr:
         arrays = None if self.opposite is None else self.opposite()
@@ -77,7 +88,8 @@ class Pair:
         self.sides: list[Csr | None] = [csr, None]
         self.views: list[weakref.ref | None] = [None, None]
         self.lock = threading.RLock()
-        _live[_key(csr)] = self
+        if csr.listed is None:
+            _live[_key(csr)] = self
 
     def side(self, index: int) -> Csr:
         csr = self.sides[index]
@@ -85,9 +97,31 @@ class Pair:
             with self.lock:
                 csr = self.sides[index]
                 if csr is None:
-                    csr = untransformed(self.sides[1 - index].transposed)
-                    self.sides[index] = csr
-                    _live[_key(csr)] = self
+                    other = self.sides[1 - index]
+                    if other.listed is not None:
+                        csr = self.sides[index] = Csr.of_list(other.listed.reversed())
+                    else:
+                        csr = self.sides[index] = untransformed(other.transposed)
+                        _live[_key(csr)] = self
+        return csr
+
+    def convert(self, index: int) -> Csr:
+        """A side with its arrays, made of the list of edges if they are not there yet. Raises ValueError that quotes
+        an edge that is out of range.
+        """
+        csr, other = self.side(index), self.sides[1 - index]
+        with self.lock:
+            edges = csr.listed
+            if edges is not None:
+                if other is None or other.listed is not None:
+                    arrays = untransformed(edges.to_csr)
+                else:
+                    arrays = untransformed(transpose_csr, other.indptr, other.indices, other.edge_ids, edges.shape[0])
+                csr.indptr, csr.indices, csr.edge_ids = stored(*arrays, arrays[1].dtype)
+                csr.listed = None
+                csr.calls.clear()  # which were of the list, as its degrees were
+                csr.facts.clear()
+                _live[_key(csr)] = self
         return csr
 
     def spare(self, index: int) -> bool:
@@ -131,7 +165,8 @@ def find_pair(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, num_cols
     pair = _live.get(key)
     if pair is None:
         return None
-    return pair, 0 if _key(pair.sides[0]) == key else 1
+    first = pair.sides[0]
+    return pair, 0 if first.listed is None and _key(first) == key else 1
 
 
 _live: weakref.WeakValueDictionary[tuple, Pair] = weakref.WeakValueDictionary()

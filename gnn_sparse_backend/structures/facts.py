@@ -35,6 +35,8 @@ def rows_looked_at(structure) -> np.ndarray:
 @fact
 def in_degrees(structure) -> Tensor:
     """(rows,) number of non-zeros of each, in the index type."""
+    if getattr(structure, "listed", None) is not None:
+        return torch.bincount(structure.listed.read()[0], minlength=structure.shape[0])
     if not devices.on_cpu(structure.indptr.device):
         return structure.indptr.diff()
     offsets = row_offsets(structure)
@@ -48,7 +50,7 @@ class InverseInDegrees(Derived[Tensor]):
     dtype: torch.dtype
 
     def compute(self, structure) -> Tensor:
-        return structure.indptr.diff().clamp(min=1).to(self.dtype).reciprocal()
+        return in_degrees(structure).clamp(min=1).to(self.dtype).reciprocal()
 
 
 @fact

@@ -26,11 +26,13 @@ from .checks import (
 )
 from .csr import Csr, Pair, find_pair, stored
 from .derived import Keeper, Keeps
+from .edge_list import EdgeList
 from .immutable import Immutable
 from .statistics import GraphStatistics
 from .unsynchronised import csr_in_range
 
 _set = object.__setattr__
+_ARRAYS = ("indptr", "indices", "edge_ids")
 
 Opposite: TypeAlias = Callable[[], tuple[Tensor, Tensor, Tensor | None] | None]
 """What has (indptr, indices, edge_ids) of the transpose, or None."""
@@ -55,6 +57,7 @@ class Graph(Immutable, Keeps):
         device: where the arrays are.
         plans: of the operators that ran on it, by what the planner was asked; they live as long as the structure.
         facts: what was derived from it (`derived`), shared like the plans by all that show this structure.
+        listed: the edges as they were given, of a graph that is not converted yet (``_of_list``); else None.
     """
 
     __slots__ = (
@@ -67,6 +70,7 @@ class Graph(Immutable, Keeps):
         "facts",
         "indices",
         "indptr",
+        "listed",
         "num_edges",
         "plans",
         "shape",
@@ -77,6 +81,7 @@ class Graph(Immutable, Keeps):
     indptr: Tensor
     indices: Tensor
     edge_ids: Tensor | None
+    listed: EdgeList | None
     device: torch.device
     facts: dict[Any, Any]
     calls: KernelCache[Any, Any]
@@ -195,6 +200,21 @@ class Graph(Immutable, Keeps):
         return graph
 
     @classmethod
+    def _of_list(cls, edges: EdgeList) -> Graph:
+        """The graph of a list of edges, which is checked and converted once somebody asks for its arrays."""
+        return _view(Pair(Csr.of_list(edges)), 0)
+
+    def __getattr__(self, name: str) -> Any:
+        """The arrays, at the first time that somebody asks for one of them."""
+        if name not in _ARRAYS or self.listed is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        csr = self._pair.convert(self._side)
+        for each in _ARRAYS:
+            _set(self, each, getattr(csr, each))
+        _set(self, "listed", None)
+        return getattr(self, name)
+
+    @classmethod
     def _of_one_row(cls, edges: int, like: Tensor) -> Graph:
         """One node with so many loops, in the index type and on the device of ``like``, whatever type its size asks
         for.
@@ -247,6 +267,11 @@ class Graph(Immutable, Keeps):
         if self.edge_ids is not None:
             return self.edge_ids
         return facts.edge_numbers(self)
+
+    @property
+    def some_index(self) -> Tensor:
+        """One of its index arrays, for whoever asks for its type and device alone: nothing is converted for it."""
+        return self.indices if self.listed is None else self.listed.row
 
     @property
     def inverse_in_degrees(self) -> Tensor:
@@ -318,11 +343,13 @@ def _view(pair: Pair, side: int) -> Graph:
                 _set(graph, "_pair", pair)
                 _set(graph, "_side", side)
                 _set(graph, "shape", csr.shape)
-                _set(graph, "num_edges", csr.indices.numel())
-                _set(graph, "indptr", csr.indptr)
-                _set(graph, "indices", csr.indices)
-                _set(graph, "edge_ids", csr.edge_ids)
-                _set(graph, "device", csr.indices.device)
+                _set(graph, "listed", csr.listed)
+                indices = csr.indices if csr.listed is None else csr.listed.col
+                _set(graph, "num_edges", indices.shape[0])
+                _set(graph, "device", indices.device)
+                if csr.listed is None:
+                    for name in _ARRAYS:
+                        _set(graph, name, getattr(csr, name))
                 for name in ("plans", "facts", "calls"):
                     _set(graph, name, getattr(csr, name))
                 pair.views[side] = weakref.ref(graph)

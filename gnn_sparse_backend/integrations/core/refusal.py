@@ -79,12 +79,21 @@ class Boundary:
         """An ``x`` of a type in ``deferred`` as ``run`` takes it."""
         return x
 
-    def admit(self, original: Callable, operator: str | None, run: Callable, *, entering: bool = True) -> Callable:
+    def admit(
+        self,
+        original: Callable,
+        operator: str | None,
+        run: Callable,
+        *,
+        entering: bool = True,
+        passes: Callable[..., bool] | None = None,
+    ) -> Callable:
         """``original``, but ``run`` where that does not refuse.
 
         operator: what refusals are counted as, maybe with a parameter of ``run`` in it, ``"scatter.{reduce}"``; None
         where ``original`` comes by here again, further down, and is refused there. entering: whether ``run`` is given
-        arguments as ``self.entering`` has them.
+        arguments as ``self.entering`` has them. passes: of the arguments, whether a call is none of ours for certain:
+        asked first, where most calls are of the kind.
         """
         parameters = inspect.signature(run).parameters.values()
         bare = [each.replace(default=Parameter.empty, annotation=Parameter.empty) for each in parameters]
@@ -95,6 +104,7 @@ class Boundary:
             framework=self.name,
             part="" if self.traced else _PART.format(given),
             apart="" if self.traced else _APART,
+            passes="" if passes is None else _PASSES.format(given),
             count="pass" if operator is None else f"_fallback({self.name!r}, f{operator!r}, _found.reason)",
             enter="; ".join(_ENTERING.format(each.name) for each in parameters if each.kind in _ALONE)
             if entering and self.deferred
@@ -106,7 +116,9 @@ class Boundary:
         names: dict[str, Any] = known | {"__name__": __name__}
         exec(source, names)
         # a tuple, since PyTorch 2.8 cannot trace what asks a frozenset; they are few
-        asking = names["bind"](run, original, ours, fallback, tuple(self.deferred), self.computed, self.entering)
+        asking = names["bind"](
+            run, original, ours, fallback, tuple(self.deferred), self.computed, self.entering, passes
+        )
         asking.__defaults__, asking.__kwdefaults__ = run.__defaults__, run.__kwdefaults__
         return functools.wraps(original)(asking)
 
@@ -114,8 +126,8 @@ class Boundary:
 # Written out for the parameters of each function, as the methods of a data class are: to pass on ``*args`` and
 # ``**kwargs`` costs more than all else that is done here.
 _SOURCE = """
-def bind(_run, _original, _ours, _fallback, _deferred, _computed, _entering):
-    def asking{parameters}:{part}
+def bind(_run, _original, _ours, _fallback, _deferred, _computed, _entering, _passes):
+    def asking{parameters}:{passes}{part}
         {enter}
         _found = _run({given})
         if type(_found) is not Refusal:
@@ -130,6 +142,9 @@ def bind(_run, _original, _ours, _fallback, _deferred, _computed, _entering):
     {apart}
     return asking
 """
+_PASSES = """
+        if _passes({0}):
+            return _original({0})"""
 _PART = """
         if is_compiling():
             return _apart({})"""

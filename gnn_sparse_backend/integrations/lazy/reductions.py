@@ -17,6 +17,7 @@ from ...runtime import devices
 from ...structures.checks import FLOATING
 from ..core.refusal import PASS, Refusal, refusal_of
 from ..scopes.modes import transformed
+from . import learnt
 from .ends import End
 from .gathers import graph_of
 from .history import is_recorded, joined
@@ -57,6 +58,7 @@ def reduced(lazy: LazyTensor, rows: End, reduce: str, ties: str = INTO_ZEROS) ->
     if type(found) is not tuple:
         return found
     out, counted = found
+    learnt.note(recipe, rows, reduce, ties if REDUCTIONS[reduce].chooses else None, *found)
     if not is_recorded(out):
         return found
 

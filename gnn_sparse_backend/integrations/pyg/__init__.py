@@ -22,9 +22,10 @@ from torch_geometric.nn.aggr import Aggregation
 from torch_geometric.nn.conv import FastRGCNConv, HeteroConv, MessagePassing, RGCNConv
 
 from ..core.graphs import GRAPHS
+from ..core.listed import SEEN
 from ..core.patch import Patches
 from ..traced import install, uninstall
-from . import hetero_conv, inplace, layers, matmul, relational, sampling, scatter, typed_linear  # noqa: F401  (``inplace``: lazy tensors)
+from . import direct, hetero_conv, inplace, layers, matmul, relational, sampling, scatter, typed_linear  # noqa: F401  (``inplace``: lazy tensors)
 from .derived import FUNCTIONS, LAYERS, kept
 from .errors import errors_of_gathers
 from .gather import lazy_gather
@@ -45,6 +46,9 @@ def activate() -> None:
     patches.set(MessagePassing, "_index_select_safe", lazy_gather(MessagePassing._index_select_safe))
     patches.set(Aggregation, "__call__", errors_of_gathers(Aggregation.__call__))
     patches.set(MessagePassing, "__call__", layers.watched_call)
+    patches.set(MessagePassing, "_set_jittable_templates", direct.generated(patches, MessagePassing))
+    for layer in direct.made():
+        direct.put_before(patches, layer)
     patches.set(EdgeIndex, "matmul", _ours(EdgeIndex.matmul, "matmul.{reduce}", matmul.matmul, always))
     patches.set(HeteroConv, "forward", _ours(HeteroConv.forward, "rgms", hetero_conv.forward))
     for layer, operator, run, breaks in (
@@ -99,6 +103,7 @@ def deactivate() -> None:
 def forget() -> None:
     """Forget all graphs. Needed only after writes to an edge index that PyTorch cannot see (see ``graphs``)."""
     GRAPHS.clear()
+    SEEN.clear()
     hetero_conv.KEPT.clear()
     typed_linear.KEPT.clear()
 

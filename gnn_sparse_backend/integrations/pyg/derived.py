@@ -16,8 +16,10 @@ from torch.nn import Parameter
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remove_self_loops
 
+from ...planner.cpu.listed import FEW_EDGES
 from ...runtime import devices
 from ..core.graphs import GRAPHS
+from ..core.listed import derived, is_list
 from ..scopes import transformed
 from .matmul import is_sparse
 from .tracing import between_programs
@@ -39,7 +41,7 @@ def kept(original: Callable) -> Callable:
     """The function, computed once for each content of the edge index and each choice of plain arguments. Of given edge
     values the result is computed each time, but for its edge index."""
 
-    def derived(edge_index, *args, **kwargs):
+    def of_index(edge_index, *args, **kwargs):
         if (
             type(edge_index) is not Tensor
             or edge_index.dtype is not torch.int64
@@ -56,14 +58,15 @@ def kept(original: Callable) -> Callable:
         if any(type(x) not in _PLAIN for x in known if x is not _VALUES):
             return original(edge_index, *args, **kwargs)
         key = (original, known, tuple(kwargs))
+        derived_of = derived if edges[0] <= FEW_EDGES and is_list(edge_index, 2) else GRAPHS.derived
         if _VALUES not in known:
-            return GRAPHS.derived(edge_index, key, lambda: original(edge_index, *args, **kwargs))
+            return derived_of(edge_index, key, lambda: original(edge_index, *args, **kwargs))
         result = original(edge_index, *args, **kwargs)
         if type(result) is not tuple or type(result[0]) is not Tensor or result[0].is_inference():
             return result
-        return *GRAPHS.derived(edge_index, key, lambda: result[:1]), *result[1:]
+        return *derived_of(edge_index, key, lambda: result[:1]), *result[1:]
 
-    return between_programs(derived, original, lambda *args, **kwargs: _breaks(original, *args, **kwargs))
+    return between_programs(of_index, original, lambda *args, **kwargs: _breaks(original, *args, **kwargs))
 
 
 def _breaks(function: Callable, edge_index, *args, **kwargs) -> bool:

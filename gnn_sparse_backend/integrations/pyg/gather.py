@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch_geometric.index import Index
 
+from ...planner.cpu.listed import FEW
 from ..core.refusal import Refusal
 from ..lazy import LazyTensor, gather, gather_now, materialise, of_rows, refuse, scaled_at
 from ..scopes import current
@@ -47,7 +48,17 @@ def lazy_gather(original):
             return lazy, None
         return gather_now(HOST, end, materialise(src, PROPAGATE), dim), "gather"
 
-    return HOST.admit(original, PROPAGATE, _index_select_safe, entering=False)
+    def passes(self, src, index) -> bool:
+        """Whether the edges are few, and nobody follows what is made of them."""
+        return (
+            type(src) is Tensor
+            and type(index) is Tensor
+            and current() is None
+            and index.shape[:1].numel() * src.shape[1:].numel() <= FEW
+            and src.is_cpu
+        )
+
+    return HOST.admit(original, PROPAGATE, _index_select_safe, entering=False, passes=passes)
 
 
 def plain_index(index) -> Tensor | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from operator import attrgetter
 from types import NoneType
+from typing import Any
 
 import torch
 from torch.nn import Module
@@ -13,9 +14,11 @@ from torch.nn.modules import module
 from torch_geometric.nn.conv import MessagePassing
 
 from ...compiler.cache.bounded import kept
+from ...planner.cpu.listed import FEW
 from ..lazy import LEAST, watched
 from ..scopes import has_hooks as module_has_hooks
 from ..scopes import kind_of
+from ..scopes.given import enter, leave
 from .host import HOST
 from .matmul import is_untraceable
 from .tracing import traces_unknown_sizes
@@ -43,6 +46,12 @@ def watched_call(self, *args, **kwargs):
     """In the place of ``MessagePassing.__call__``: arithmetic of layers on large features goes in fewer passes, and
     layers on an adjacency that PyTorch cannot trace, or does with errors, run between two programs.
     """
+    if not torch.compiler.is_compiling() and _are_few(args, kwargs) and HOST.deferring:
+        before = enter(args, kwargs)
+        try:
+            return Module.__call__(self, *args, **kwargs)
+        finally:
+            leave(before)
     if any(map(is_untraceable, (*args, *kwargs.values()))):
         if not (torch.compiler.is_compiling() and traces_unknown_sizes()):
             return _apart(self, *args, **kwargs)
@@ -59,6 +68,22 @@ def _watched(self, *args, **kwargs):
     with watched(HOST.name, (args, kwargs), trusted=trusted, worth_it=worth_it, kind=kind) as scope:
         scope.result = call(self, *args, **kwargs)
         return scope.result
+
+
+def _are_few(args: tuple, kwargs: dict[str, Any]) -> bool:
+    """Whether messages of so many features on so many edges are made faster than it is found out what for."""
+    edges, features = None, 1
+    for x in (*args, *kwargs.values()) if kwargs else args:
+        if type(x) is tuple and x:
+            x = x[0]
+        if type(x) is not torch.Tensor:
+            continue
+        if x.dtype is torch.int64:
+            if x.dim() == 2 and x.is_cpu:
+                edges = x.shape[1]
+        elif x.dim() > 1:
+            features = max(features, x.shape[-1])
+    return edges is not None and edges * features <= FEW
 
 
 @kept

@@ -9,7 +9,12 @@ import torch_geometric.typing
 from torch import Tensor
 
 from ...ops.attention.operators import softmax_edges, softmax_segments
+from ...ops.core.listed import OutOfRange
 from ...ops.message.operators import aggregate
+from ...planner.cpu.listed import FEW
+from ...structures.graph import Graph
+from ..core import few
+from ..core.listed import graph_of_end, is_list
 from ..core.refusal import PASS, Refusal
 from ..lazy import OF_SEGMENTS, LazyTensor, deferred, materialise, of_edges, reduced, refuse, softmaxed, value
 from .gather import plain_index
@@ -17,6 +22,8 @@ from .host import HOST, OUT_OF_RANGE, IndexEnd, segments
 
 _REDUCES = {"sum": "sum", "mean": "mean", "mul": "prod", "max": "max", "min": "min"}
 _REDUCES |= {"add": "sum", "amax": "max", "amin": "min"}
+_FEW = {name: kind for name, kind in _REDUCES.items() if kind != "prod"}
+_NAMES = {kind: f"scatter.{kind}" for kind in _FEW.values()}
 _NUMBERS = Refusal("a sum of one number per edge is no faster on a kernel")
 
 
@@ -26,6 +33,10 @@ def scatter_beside(original):
     def scatter(src: Tensor, index: Tensor, dim: int = 0, dim_size: int | None = None, reduce: str = "sum"):
         if torch.compiler.is_compiling():
             return PASS
+        if type(dim_size) is int and dim in (0, -src.dim()) and (kind := _FEW.get(reduce)) is not None:
+            found = few.reduced(src, index, dim_size, kind)
+            if found is not None:
+                return found, _NAMES[kind]
         if (refusal := _refuse_reduce(src, reduce) or _refuse(src, index, dim, dim_size)) is not None:
             return refusal
         rows, dim, reduce = _rows(index, dim_size), dim % src.dim(), _REDUCES[reduce]
@@ -36,10 +47,13 @@ def scatter_beside(original):
                 if found is not None:
                     return found
             src = value(src, "its reduction")
-        graph = HOST.graph(rows, None)
+        graph = _graph_into(rows, src)
         if type(graph) is Refusal:
             return graph
-        return _along(dim, src, lambda x: aggregate(of_edges(reduce), graph, x)), f"scatter.{reduce}"
+        try:
+            return _along(dim, src, lambda x: aggregate(of_edges(reduce), graph, x)), f"scatter.{reduce}"
+        except OutOfRange:
+            return Refusal(OUT_OF_RANGE)
 
     return scatter
 
@@ -67,6 +81,10 @@ def softmax_beside(original):
     ):
         if torch.compiler.is_compiling():
             return PASS
+        if type(num_nodes) is int and index is not None and dim in (0, -src.dim()):
+            found = few.softmaxed(src, index, num_nodes)
+            if found is not None:  # somebody may write to it, and the operator reads what it gave again
+                return found.clone() if found.requires_grad else found, "softmax"
         by_pointers = index is None and ptr is not None
         if by_pointers:
             refusal = _refuse_values(src, dim) or _refuse_pointers(src, ptr)
@@ -83,15 +101,25 @@ def softmax_beside(original):
                 if found is not None:
                     return found, None
             src = value(src, "its softmax")
-        graph = segments(ptr, src.shape[dim], OUT_OF_RANGE) if rows is None else HOST.graph(rows, None)
+        graph = segments(ptr, src.shape[dim], OUT_OF_RANGE) if rows is None else _graph_into(rows, src)
         if type(graph) is Refusal:
             return graph
         function = softmax_edges if rows is not None else softmax_segments
-        weights = _along(dim, src, lambda x: function(graph, x))
+        try:
+            weights = _along(dim, src, lambda x: function(graph, x))
+        except OutOfRange:
+            return Refusal(OUT_OF_RANGE)
         # somebody may write to them, and the operator reads what it gave again
         return weights.clone() if weights.requires_grad else weights, "softmax"
 
     return softmax
+
+
+def _graph_into(rows: IndexEnd, src: Tensor) -> Graph | Refusal:
+    """The graph of the edges into rows, listed as long as they are few."""
+    if rows.size and src.numel() <= FEW and is_list(rows.index, 1):
+        return graph_of_end(rows.index, rows.size)
+    return HOST.graph(rows, None)
 
 
 def _along(dim: int, src: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:

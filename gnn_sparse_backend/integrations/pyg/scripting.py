@@ -43,4 +43,5 @@ def scriptable_method(function: FunctionType, original: Callable) -> FunctionTyp
     """``function`` in the place of a layer's ``original``, whose source TorchScript then compiles, names and all."""
     names = {**original.__globals__, **function.__globals__}
     made = FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
+    made.__kwdefaults__ = function.__kwdefaults__
     return functools.wraps(original)(made)

@@ -28,7 +28,7 @@ from ..traced import install, uninstall
 from ..traced.apart import look_up_again, run_alone
 from . import looks, products
 from .random import HOST, bernoulli, bernoulli_, dropout_run, native_dropout
-from .rectified import relu
+from .rectified import is_small, relu
 
 _patches = Patches()
 _DROPOUTS = {
@@ -50,8 +50,14 @@ _DRAWN = (
 _UNITS = ((torch, "relu", relu),)  # not that of Tensor: subclasses would be told of another function
 
 
+_PASSES = {"linear": products.linear_passes, "relu": is_small}
+
+
 def _asking(replaced):
-    return [(owner, name, HOST.admit(getattr(owner, name), name, run)) for owner, name, run in replaced]
+    return [
+        (owner, name, HOST.admit(getattr(owner, name), name, run, passes=_PASSES.get(name)))
+        for owner, name, run in replaced
+    ]
 
 
 # made once, and kept: TorchScript knows them by where they lie in memory

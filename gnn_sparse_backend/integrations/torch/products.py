@@ -10,7 +10,7 @@ from ...compiler.cache.bounded import kept
 from ...ops.grouped.half_products import half_product
 from ..core.refusal import PASS, Refusal
 from ..lazy import LINEAR, mapped
-from ..scopes import transformed
+from ..scopes import current, transformed
 from .random import PLAIN
 
 LEAST = 1 << 14
@@ -23,6 +23,17 @@ def torch_has_products(dtype: torch.dtype) -> bool:
     """Whether PyTorch's library multiplies a half type by instructions for it; otherwise it is a loop of PyTorch's."""
     asked = {torch.bfloat16: "_is_mkldnn_bf16_supported", torch.float16: "_is_mkldnn_fp16_supported"}[dtype]
     return not torch.backends.mkldnn.is_available() or bool(getattr(torch.ops.mkldnn, asked)())
+
+
+def linear_passes(input, weight, bias) -> bool:
+    """Whether a product is not in half types, and nobody follows what a layer does."""
+    return (
+        type(input) is Tensor
+        and input.dtype is torch.float32
+        and not is_autocast_enabled("cpu")
+        and current() is None
+        and not is_dynamo_compiling()
+    )
 
 
 def linear(input, weight, bias=None):

@@ -28,6 +28,11 @@ LEAST = 1 << 20
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
+def is_small(input) -> bool:
+    """Whether a node in Python is as long as a pass over it."""
+    return type(input) is Tensor and not is_dynamo_compiling() and input.numel() < LEAST
+
+
 def relu(input):
     """In the place of ``torch.relu``, which ``F.relu`` and ``nn.ReLU`` call."""
     if is_dynamo_compiling() or type(input) not in _PLAIN or input.numel() < LEAST or not input.requires_grad:

@@ -19,6 +19,7 @@ from ..message.programs.operands import ACCUMULATOR, Operand
 from .programs.attention import AttentionSpec, attention
 from .programs.attention_gradient import attention_gradient, attention_gradient_of_columns
 from .programs.edge_softmax import EdgeSoftmaxSpec, edge_softmax, edge_softmax_gradient
+from .programs.listed_softmax import listed_softmax, listed_softmax_gradient
 from .programs.sums import Output, SumsSpec, sums
 
 _BYTES = {"float64": 8, "float32": 4}
@@ -157,3 +158,10 @@ def edge_softmax_kernel(spec: EdgeSoftmaxSpec, gradient: bool, parallel: bool) -
     program = edge_softmax_gradient(spec) if gradient else edge_softmax(spec)
     tiles = register_tiles(spec.width, _BYTES[ACCUMULATOR[spec.dtype]], target)
     return compile_program(tile_axis(program, "K", tiles), CpuSchedule(parallel=parallel), target)
+
+
+@kept
+def listed_softmax_kernel(spec: EdgeSoftmaxSpec, gradient: bool) -> Kernel:
+    """The kernel of a softmax over listed edges, or of its gradient."""
+    program = listed_softmax_gradient(spec) if gradient else listed_softmax(spec)
+    return compile_program(program, CpuSchedule(parallel=False), host_target())

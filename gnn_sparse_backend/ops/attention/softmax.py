@@ -23,6 +23,7 @@ from ...runtime.layout import compact, kernel_ready
 from ...runtime.memory import empty
 from ...runtime.type_names import type_name
 from ..core.arguments import edge_arguments
+from ..core.listed import OnList, settle_list
 from ..core.plans_cuda import longest_of
 from ..core.ran import note
 from ..message.calls import flat
@@ -60,6 +61,10 @@ def run_softmax(graph, operands: tuple[Tensor, ...], gradient: bool, product: bo
     edges, width = x.shape[0], prod(x.shape[1:])
     if edges == 0 or width == 0:
         return x.new_empty(x.shape)
+    if graph.listed is not None and edges == graph.num_edges and not finite:
+        settle_list(graph, operands)
+        if graph.listed is not None:
+            return _on_list(graph, operands, width, gradient, product)
     arch = devices.arch_of(graph.device)
     # edges that the graph has not got, if it is a part of a larger one, stay zero
     out = empty(x, *x.shape) if edges == graph.num_edges else x.new_zeros(x.shape)
@@ -82,6 +87,22 @@ def run_softmax(graph, operands: tuple[Tensor, ...], gradient: bool, product: bo
             kernel = schedules_cpu.edge_softmax_kernel(spec, gradient, groups > 1)
             executable = _executables.keep(key, SoftmaxOnRows(the_one(Plan(groups)), kernel))
     executable(graph, given, [flat(out, edges, width)])
+    return out
+
+
+def _on_list(graph, operands: tuple[Tensor, ...], width: int, gradient: bool, product: bool) -> Tensor:
+    x = operands[0]
+    key = x.dtype, graph.some_index.dtype, None, width, gradient, product
+    executable = _executables.get(key)
+    if executable is None:
+        spec = EdgeSoftmaxSpec(width, *map(type_name, key[:2]), False, product)
+        executable = _executables.keep(key, OnList(schedules_cpu.listed_softmax_kernel(spec, gradient)))
+    wide = torch.float64 if x.dtype is torch.float64 else torch.float32
+    given = [kernel_ready(a).reshape(x.shape[0], width).contiguous() for a in operands]
+    # of the maximum and the sum of each row, or of the gradient the sum alone
+    given += [empty(x, graph.shape[0], width, dtype=wide) for _ in range(1 if gradient else 2)]
+    out = empty(x, *x.shape)
+    executable(graph, given, [flat(out, x.shape[0], width)])
     return out
 
 

@@ -20,8 +20,10 @@ from ...planner.plan import Plan
 from ...runtime.memory import check_memory, empty
 from ...runtime.type_names import type_name
 from ..core.executable import Executable, build, kept_by_plan
+from ..core.listed import settle_list
 from ..core.plans import plan_of
 from .executables import final_plan, way_of
+from .executables.listed import MessagesOnList
 from .message_op import MessageOp
 from .programs.aggregate import AggregateSpec
 from .programs.edge_map import EdgeMapSpec
@@ -44,7 +46,7 @@ class Call:
     features: int
     spec: AggregateSpec | EdgeMapSpec
     in_order: bool
-    executables: KernelCache[Plan, Executable] = field(default_factory=kept_by_plan)
+    executables: KernelCache[Plan | None, Executable] = field(default_factory=kept_by_plan)
 
     def executable(self, plan: Plan) -> Executable:
         """What runs by a plan of the planner's."""
@@ -52,6 +54,12 @@ class Call:
         if found is None:
             found = self.executables.keep(plan, build(self.spec, final_plan(plan, self.spec)))
         return found
+
+    @property
+    def on_list(self) -> Executable:
+        """What runs on a graph that is not converted."""
+        found = self.executables.get(None)
+        return self.executables.keep(None, MessagesOnList(self.spec)) if found is None else found
 
 
 _calls: KernelCache[tuple, Call] = shared("calls of messages", MOST_CALLS)
@@ -63,12 +71,16 @@ def run_aggregate(of: MessageOp, graph, operands: Sequence[Tensor | None], keep:
     keep: with max and min, also ``number``, ``column`` or ``unique`` of the chosen edges, in the index type; then a
     list. fill: what stands there where no message was chosen.
     """
+    if graph.listed is not None:
+        settle_list(graph, operands)
     return run_call(aggregation_of(of, graph, operands, keep, fill), graph, operands)
 
 
 def aggregation_of(of: MessageOp, graph, operands: Sequence[Tensor | None], keep: tuple[str, ...], fill: int) -> Call:
     """What is known of `run_aggregate` of such operands."""
-    numbered = "number" in keep or "number" in of.places or (of.reads_edges and graph.edge_ids is not None)
+    numbered = graph.listed is None and (
+        "number" in keep or "number" in of.places or (of.reads_edges and graph.edge_ids is not None)
+    )
     key = call_key(of, operands, graph, numbered, (keep, fill))
     call = _calls.get(key)
     return _calls.keep(key, _aggregation(of, graph, operands, numbered, keep, fill)) if call is None else call
@@ -81,17 +93,20 @@ def run_call(call: Call, graph, operands: Sequence[Tensor | None]):
     if graph.num_edges == 0 or features == 0:
         value = 0.0 if of.shares else REDUCTIONS[of.reduce].identity
         out = empty(first, rows, *call.dims).fill_(value)
-        return [out, *(graph.indices.new_full(out.shape, fill) for _ in keep)] if keep else out
-    plan = plan_of(graph, of.kind, features, first.dtype, call.in_order)
-    executable = call.executables.get(plan)
-    if executable is None:
-        check_memory("a result", (rows, *call.dims), first.itemsize)
-        executable = call.executable(plan)
+        return [out, *(graph.some_index.new_full(out.shape, fill) for _ in keep)] if keep else out
+    if graph.listed is not None:
+        executable = call.on_list
+    else:
+        plan = plan_of(graph, of.kind, features, first.dtype, call.in_order)
+        executable = call.executables.get(plan)
+        if executable is None:
+            check_memory("a result", (rows, *call.dims), first.itemsize)
+            executable = call.executable(plan)
     out = empty(first, rows, *call.dims)
     if not keep:
         executable(graph, operands, [flat(out, rows, features)])
         return out
-    results = [out, *(empty(graph.indices, rows, *call.dims) for _ in keep)]
+    results = [out, *(empty(graph.some_index, rows, *call.dims) for _ in keep)]
     executable(graph, operands, [flat(x, rows, features) for x in results])
     return results
 
@@ -117,7 +132,9 @@ def run_edge_map(of: MessageOp, graph, operands: list[Tensor | None], reduced: t
     reduced: for each feature dimension of the broadcast operands, whether to sum over it, which leaves extent 1;
     () for none.
     """
-    numbered = graph.edge_ids is not None or "number" in of.places
+    if graph.listed is not None:
+        settle_list(graph, operands)
+    numbered = graph.listed is None and (graph.edge_ids is not None or "number" in of.places)
     key = call_key(of, operands, graph, numbered, reduced)
     call = _calls.get(key)
     if call is None:
@@ -125,11 +142,14 @@ def run_edge_map(of: MessageOp, graph, operands: list[Tensor | None], reduced: t
     edges, first, terms = graph.num_edges, operands[0], call.spec.terms
     if edges == 0 or call.features == 0 or terms == 0:
         return empty(first, edges, *call.dims).zero_()
-    plan = plan_of(graph, of.kind, call.features * terms, first.dtype)
-    executable = call.executables.get(plan)
-    if executable is None:
-        check_memory("a result", (edges, *call.dims), first.itemsize)
-        executable = call.executable(plan)
+    if graph.listed is not None:
+        executable = call.on_list
+    else:
+        plan = plan_of(graph, of.kind, call.features * terms, first.dtype)
+        executable = call.executables.get(plan)
+        if executable is None:
+            check_memory("a result", (edges, *call.dims), first.itemsize)
+            executable = call.executable(plan)
     out = empty(first, edges, *call.dims)
     executable(graph, operands, [flat(out, edges, call.features)])
     return out
@@ -142,7 +162,7 @@ def flat(out: Tensor, count: int, features: int) -> Tensor:
 
 def call_key(of: Any, operands, graph, numbered: bool, extra) -> tuple:
     """What a kernel depends on: the message or attention, and the shapes, types and strides of its operands."""
-    parts: list = [of, numbered, extra, graph.indices.dtype]
+    parts: list = [of, numbered, extra, graph.some_index.dtype]
     for x, place in zip(operands, of.places):
         if x is not None:
             parts.append(x.shape if place == "all" else x.shape[1:])
@@ -188,18 +208,35 @@ def _collapsed(of: MessageOp, operands, reduced=()):
 
 
 def _aggregation(of: MessageOp, graph, operands, numbered: bool, keep, fill: int) -> Call:
-    dims, _, merged, _, described = _collapsed(of, operands)
-    choice = REDUCTIONS[of.reduce].chooses
-    types = described[0].dtype, type_name(graph.indices.dtype)
-    ties = choice and of.shares, choice and of.shares, choice and of.ties == "first"
-    spec = AggregateSpec(of.message, described, merged, *types, numbered, of.reduce, keep, fill, *ties)
+    spec, dims = _spec_of_aggregate(of, operands, type_name(graph.some_index.dtype), numbered, keep, fill)
     # "the last" and "the first" are in the order of the non-zeros
     return Call(of, dims, prod(dims), spec, bool(keep) and "unique" not in keep)
 
 
+def _spec_of_aggregate(of: MessageOp, operands, index_dtype: str, numbered: bool, keep, fill: int) -> tuple:
+    dims, _, merged, _, described = _collapsed(of, operands)
+    choice = REDUCTIONS[of.reduce].chooses
+    ties = choice and of.shares, choice and of.shares, choice and of.ties == "first"
+    types = described[0].dtype, index_dtype
+    return AggregateSpec(of.message, described, merged, *types, numbered, of.reduce, keep, fill, *ties), dims
+
+
+def spec_of_aggregate(of: MessageOp, operands, index_dtype: str) -> AggregateSpec:
+    """What is static in an aggregation of such operands over listed edges."""
+    return _spec_of_aggregate(of, operands, index_dtype, False, (), 0)[0]
+
+
 def _edge_map(of: MessageOp, graph, operands, numbered: bool, reduced) -> Call:
+    spec, kept = _spec_of_edge_map(of, operands, type_name(graph.some_index.dtype), numbered, reduced)
+    return Call(of, kept, prod(kept), spec, False)
+
+
+def _spec_of_edge_map(of: MessageOp, operands, index_dtype: str, numbered: bool, reduced) -> tuple:
     _, kept, merged, kept_merged, described = _collapsed(of, operands, reduced)
     gone = tuple(k == 1 and e != 1 for e, k in zip(merged, kept_merged))
-    types = described[0].dtype, type_name(graph.indices.dtype)
-    spec = EdgeMapSpec(of.message, described, merged, gone, *types, numbered)
-    return Call(of, kept, prod(kept), spec, False)
+    return EdgeMapSpec(of.message, described, merged, gone, described[0].dtype, index_dtype, numbered), kept
+
+
+def spec_of_edge_map(of: MessageOp, operands, index_dtype: str, reduced: tuple[bool, ...]) -> EdgeMapSpec:
+    """What is static in an edge map of such operands over listed edges."""
+    return _spec_of_edge_map(of, operands, index_dtype, False, reduced)[0]

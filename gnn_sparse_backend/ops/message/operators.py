@@ -42,7 +42,7 @@ _SWAPPED = {"row": "column", "column": "row"}
 
 
 @dataclass(slots=True)
-class _Memo:
+class Memo:
     """What of a call its gradient wants beside tensors.
 
     shapes: feature shapes of the operands. likes: shape and type of each. choice: what was kept of the chosen edges, as
@@ -54,10 +54,10 @@ class _Memo:
     choice: str | None = None
 
 
-def memo_of(of: MessageOp, operands, choice: str | None = None) -> _Memo:
+def memo_of(of: MessageOp, operands, choice: str | None = None) -> Memo:
     """What gradients know of the operands without holding them."""
     likes = [None if x is None else (x.shape, x.dtype) for x in operands]
-    return _Memo(tuple(feature_shapes(of, operands)), likes, choice)
+    return Memo(tuple(feature_shapes(of, operands)), likes, choice)
 
 
 def _read_again(of: MessageOp, operands, needed) -> list[Tensor | None]:
@@ -98,7 +98,7 @@ def _saved_of_library(attributes, operands, results):
     return saved, memo_of(of, operands, "number" if choosing else None)
 
 
-def _gradients_of_aggregate(structure, attributes, saved, memo: _Memo, needed, grad: Tensor, *_):
+def _gradients_of_aggregate(structure, attributes, saved, memo: Memo, needed, grad: Tensor, *_):
     of, (kept, result, *operands) = attributes[0], saved
     if memo.choice == "column":
         return [copied_gradient(kept, grad, memo.likes[0][0][0])]
@@ -125,7 +125,7 @@ def _without_edges(structure, count: Tensor, result: Tensor) -> Tensor:
     return (structure.in_degrees == 0).view(-1, *(1,) * (count.dim() - 1))
 
 
-def _gradients(structure, of: MessageOp, operands, memo: _Memo, extra: dict, needed) -> list[Tensor | None]:
+def _gradients(structure, of: MessageOp, operands, memo: Memo, extra: dict, needed) -> list[Tensor | None]:
     """The gradient of each operand that needs one; ``operands`` holds what was saved of them."""
     found: list[Tensor | None] = []
     for number, wanted in enumerate(needed):
@@ -158,7 +158,7 @@ def _gradients(structure, of: MessageOp, operands, memo: _Memo, extra: dict, nee
 @fact
 def edges_in_one_row(graph) -> Graph:
     """All edges of a graph, in the user's order, as those into one node: for sums that no row takes part in."""
-    return Graph._of_one_row(graph.num_edges, graph.indices)
+    return Graph._of_one_row(graph.num_edges, graph.some_index)
 
 
 def _messages(structure, of: MessageOp, operands) -> Tensor:

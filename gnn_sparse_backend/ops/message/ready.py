@@ -12,6 +12,7 @@ from ...planner.plan import Plan
 from ...runtime.memory import empty
 from ..core.arguments import operand_arguments
 from ..core.executable import Executable
+from ..core.listed import settle_list
 from ..core.plans import plan_key
 from ..core.ran import note
 from .calls import Call, aggregation_of, flat, run_call
@@ -48,9 +49,13 @@ class ReadyAggregate:
         self._bound: _Bound | None = None
 
     def __call__(self, graph, operands: Sequence[Tensor | None]):
+        if graph.listed is not None:
+            settle_list(graph, operands)
         bound, call = self._bound, self.call
         if call is None:  # the first call, which may be the only one: a batch has a graph of its own
             call = self.call = aggregation_of(self.of, graph, operands, self.keep, self.fill)
+            return run_call(call, graph, operands)
+        if graph.listed is not None:
             return run_call(call, graph, operands)
         if bound is None or bound[0] != torch.get_num_threads() or graph.plans.get(bound[1]) is not bound[2]:
             bound = self._bound = _bind(call, graph, operands)
@@ -64,7 +69,7 @@ class ReadyAggregate:
         if not self.keep:
             entry(*arguments, *given, flat(out, rows, call.features))
             return out
-        results = [out, *(empty(graph.indices, rows, *dims) for _ in self.keep)]
+        results = [out, *(empty(graph.some_index, rows, *dims) for _ in self.keep)]
         entry(*arguments, *given, *(flat(x, rows, call.features) for x in results))
         return results
 

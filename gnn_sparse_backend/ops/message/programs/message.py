@@ -172,6 +172,12 @@ def operands_of(message: Message) -> tuple[int, ...]:
     return tuple(sorted({i for p in message.parts if isinstance(p, Message) for i in operands_of(p)}))
 
 
+def operators_of(message: Message) -> frozenset[str]:
+    """The operators in a message."""
+    inner = (operators_of(part) for part in message.parts if isinstance(part, Message))
+    return frozenset((message.op,)).union(*inner)
+
+
 def lower(message: Message, operands: list[Expr], dtype: str, accumulator: str) -> Expr:
     """The message as an expression of coordinate space.
 

@@ -41,6 +41,8 @@ def kept_choice(form: MessageOp, graph, operands) -> str | None:
     pays = copies and devices.on_cpu(graph.device) and graph.num_edges >= _least(operands[0]) * graph.shape[0]
     if not form.shares:
         return "column" if pays else "number"
+    if graph.listed is not None:  # where ties are, rows tell
+        return None
     # among numbers of eight bits or eleven some are nearly always equal; `even_gradient` knows shares that add up
     known = form.ties != "even_if_positive" and operands[0].dtype in (torch.float32, torch.float64)
     return "unique" if pays and known else None

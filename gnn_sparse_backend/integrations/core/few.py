@@ -1,0 +1,70 @@
+"""Reductions and softmaxes of what there is for each of a few edges, straight from the framework's tensors to kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from ...compiler.cache.bounded import shared
+from ...ops.attention.flat import FlatSoftmax
+from ...ops.core.listed import OutOfRange
+from ...ops.message.flat import FLOATS, Flat, FlatAggregate
+from ...ops.message.message_op import message_op
+from ...planner.cpu.listed import FLAT
+from ...structures.edge_list import EdgeList
+from ..scopes import current
+from ..scopes.modes import transformed
+from .listed import is_list
+
+_flats = shared("operators over few edges", 1024)
+_PLAIN = (Tensor, Parameter)
+TIES = {"max": "even_with_zero", "min": "even_with_zero"}
+"""Who gets the gradient of equal messages, where a framework scatters into zeros by PyTorch."""
+
+
+def reduced(x: Tensor, index: Tensor, size: int, reduce: str) -> Tensor | None:
+    """The reduction of x (edges, ...) into ``size`` rows; None where it is not one of few edges, or an index is out of
+    range. reduce: the name of a `Reduction`.
+    """
+    return _run((reduce, x.dtype, x.shape[1:]), _aggregate, x, index, size) if _is_flat(x, index, size) else None
+
+
+def softmaxed(x: Tensor, index: Tensor, size: int) -> Tensor | None:
+    """The softmax of x (edges, ...) over each row; None as above."""
+    if not _is_flat(x, index, size):
+        return None
+    return _run(("softmax", x.dtype, x.shape[1:]), lambda like, _: FlatSoftmax(like), x, index, size)
+
+
+def _is_flat(x: Tensor, index: Tensor, size: int) -> bool:
+    return (
+        type(x) in _PLAIN
+        and x.dtype in FLOATS
+        and x.is_cpu
+        and x.layout is torch.strided
+        and x.dim() > 0
+        and 0 < x.numel() <= FLAT
+        and size > 0
+        and is_list(index, 1)
+        and index.shape[0] == x.shape[0]
+        and current() is None
+        and transformed() is None
+    )
+
+
+def _run(key: tuple, make: Callable[[Tensor, str], Flat], x: Tensor, index: Tensor, size: int) -> Tensor | None:
+    flat = _flats.get(key)
+    if flat is None:
+        flat = _flats.keep(key, make(x.detach()[:1], key[0]))
+    end = index.detach()
+    try:
+        return flat(EdgeList(end, end, (size, size)), (x,))
+    except OutOfRange:
+        return None
+
+
+def _aggregate(like: Tensor, reduce: str) -> Flat:
+    return FlatAggregate(message_op("x0", ("edge",), reduce, TIES.get(reduce)), [like])

@@ -1,0 +1,52 @@
+"""The softmax over a few listed edges (`ops.message.flat`)."""
+
+from __future__ import annotations
+
+from math import prod
+
+from torch import Tensor
+
+from ...runtime.layout import kernel_ready
+from ...runtime.type_names import type_name
+from ..core.listed import OnList
+from ..message.flat import Flat, launch
+from . import schedules_cpu
+from .operators import EDGE_SOFTMAX
+from .programs.edge_softmax import EdgeSoftmaxSpec
+
+
+class FlatSoftmax(Flat):
+    """The softmax of scores (edges, ...) over the edges of each row, for scores of one kind."""
+
+    operator, reads_result = EDGE_SOFTMAX, True
+
+    def __init__(self, like: Tensor):
+        self.width = prod(like.shape[1:])
+        spec = EdgeSoftmaxSpec(self.width, type_name(like.dtype), "int64")
+        self.kernel, self.backward = (
+            OnList(schedules_cpu.listed_softmax_kernel(spec, gradient)) for gradient in (False, True)
+        )
+
+    def run(self, edges, operands):
+        (x,), width, rows = operands, self.width, edges.shape[0]
+        out = x.new_empty(x.shape)
+        given = _rows(x, width), x.new_empty(rows, width), x.new_empty(rows, width)
+        launch(self.kernel, edges, False, given, out if out.dim() == 2 else out.view(-1, width))
+        return out, None
+
+    def read_again(self, needed):
+        return frozenset()
+
+    def gradients(self, edges, saved, extra, needed, grad, shapes):
+        width = self.width
+        found = grad.new_empty(grad.shape)
+        given = _rows(saved[0], width), _rows(grad, width), grad.new_empty(edges.shape[0], width)
+        launch(self.backward, edges, False, given, found if found.dim() == 2 else found.view(-1, width))
+        return [found]
+
+    def by_operator(self, structure, saved, extra, needed, grad, shapes):
+        return EDGE_SOFTMAX.gradients(structure, (), saved[:1], None, needed, grad)
+
+
+def _rows(x: Tensor, width: int) -> Tensor:
+    return kernel_ready(x).reshape(-1, width).contiguous()

@@ -1,0 +1,275 @@
+"""Operators over a few listed edges, with all that a call looks up found beforehand.
+
+On a batch of molecules a kernel takes some microseconds, and what is around it decides. Here a call is one autograd
+function, which goes from the tensors to the kernel: no structure is made, and nothing is looked up by shape. On the way
+back the same is done where that is one more kernel for each operand; everything else (a gradient of the gradient, a
+batch of gradients) goes to the operator on a graph of the list.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from math import prod
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from ...compiler.language.reduction import REDUCTIONS
+from ...structures.edge_list import EdgeList
+from ...structures.graph import Graph
+from ..core.batched import for_each, in_batch
+from ..core.listed import OnList, OutOfRange, wrong
+from ..core.operator import Operator
+from ..core.ran import note, note_operator
+from ..core.transforms import transformed
+from .calls import broadcast_features, spec_of_aggregate, spec_of_edge_map
+from .executables.listed import MessagesOnList
+from .gradients import GradientPlan, fit_gradient, gradient_plan
+from .message_op import MessageOp, ties_count
+from .operators import AGGREGATE, EDGE_MAP, Memo
+
+_SOURCES = frozenset(("cotangent", "scale", "result"))
+FLOATS = (torch.float32, torch.float64)
+"""Types that results are added up in as they are."""
+
+
+def launch(kernel: OnList, edges: EdgeList, transposed: bool, operands: Sequence[Tensor], *results: Tensor) -> None:
+    """Run a kernel, of the edges reversed where ``transposed``. Raises OutOfRange where an edge is."""
+    row, col = edges.read()
+    rows, columns = edges.shape
+    if transposed:
+        row, col, rows, columns = col, row, columns, rows
+    count = wrong
+    note(kernel, "")
+    kernel.entry(rows, columns, row.shape[0], row, col, *operands, *results, count.count)
+    if count.read[0]:
+        raise OutOfRange(f"{count.read[0]} of {row.shape[0]} edges are out of range of {edges.shape}")
+
+
+class Flat(ABC):
+    """An operator for operands of one kind: shapes behind the first, and types.
+
+    operator: which it is, for what is not done here. reads_result: whether a gradient reads the result again.
+    """
+
+    operator: ClassVar[Operator]
+    reads_result = False
+
+    def __call__(self, edges: EdgeList, operands: Sequence[Tensor]) -> Tensor:
+        """The result. Raises OutOfRange where an edge is."""
+        note_operator(self.operator.name)
+        if torch.is_grad_enabled():
+            for x in operands:
+                if x.requires_grad:
+                    return _apply(self, edges, *operands)
+        return self.run(edges, operands)[0]
+
+    @abstractmethod
+    def run(self, edges: EdgeList, operands: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
+        """The result, and what a gradient reads beside operands."""
+
+    @abstractmethod
+    def read_again(self, needed: tuple[bool, ...]) -> frozenset[int]:
+        """The operands that gradients of those that are ``needed`` read."""
+
+    @abstractmethod
+    def gradients(self, edges: EdgeList, saved, extra: Tensor | None, needed, grad: Tensor, shapes) -> list | None:
+        """The gradients; None where they are left to the operator."""
+
+    @abstractmethod
+    def by_operator(self, structure: Any, saved, extra: Tensor | None, needed, grad: Tensor, shapes) -> Sequence:
+        """The gradients by the operator, on a structure."""
+
+
+class FlatAggregate(Flat):
+    """An aggregation. Of sums and means, and of maxima and minima that put into zeros."""
+
+    operator = AGGREGATE
+
+    def __init__(self, of: MessageOp, operands: Sequence[Tensor]):
+        self.of, self.like = of, operands[0]
+        self.shapes = shapes_of(of, operands)
+        self.dims = broadcast_features(self.shapes)
+        self.kernel = MessagesOnList(spec_of_aggregate(of, operands, "int64"))
+        self.features = prod(self.dims)
+        self.reads_result = of.shares
+        self.backward = [_Back.of(of, number, self.shapes, self.dims, self.like) for number in range(len(operands))]
+        self.count: tuple | None = None
+        if of.shares:
+            counted, sources = ties_count(of)
+            made = [self.like.new_empty(1, *self.dims) if s == "result" else operands[s] for s in sources]
+            self.count = MessagesOnList(spec_of_aggregate(counted, made, "int64")), sources
+
+    @staticmethod
+    def serves(of: MessageOp, operands: Sequence[Tensor]) -> bool:
+        """Whether there is one for such operands."""
+        adds = of.ties is None and REDUCTIONS[of.reduce].adds
+        return (
+            (adds or of.ties in ("even", "even_with_zero"))
+            and "number" not in of.places
+            and all(x.dtype is operands[0].dtype for x in operands)
+            and operands[0].dtype in FLOATS
+        )
+
+    def run(self, edges, operands):
+        rows, kernel, first = edges.shape[0], self.kernel, operands[0]
+        out = first.new_empty(rows, self.features)
+        given = kernel.given(operands)
+        extra = None
+        if kernel.degrees:
+            extra = first.new_empty(rows)
+            given += (edges.row.new_empty(rows), extra)
+        launch(kernel, edges, False, given, out)
+        return out if len(self.dims) == 1 else out.view(rows, *self.dims), extra
+
+    def read_again(self, needed):
+        return self.of.saved(needed)
+
+    def gradients(self, edges, saved, extra, needed, grad, shapes):
+        result, *saved = saved
+        more = {"cotangent": grad, "scale": extra, "result": result}
+        if self.count is not None:
+            kernel, sources = self.count
+            given = kernel.given([result if s == "result" else saved[s] for s in sources])
+            count = grad.new_empty(edges.shape[0], self.features)
+            launch(kernel, edges, False, given, count)
+            count = count.view(grad.shape)
+            more["cotangent"] = grad / (count.add_(result == 0) if self.of.ties == "even_with_zero" else count)
+        return _each(self.backward, edges, saved, more, needed, shapes)
+
+    def by_operator(self, structure, saved, extra, needed, grad, shapes):
+        memo = Memo(tuple(self.shapes), [(shape, grad.dtype) for shape in shapes])
+        return AGGREGATE.gradients(structure, (self.of,), (None, *saved), memo, needed, grad)
+
+
+class FlatMap(Flat):
+    """An edge map. reduced: for each feature dimension, whether to sum over it, which then goes."""
+
+    operator = EDGE_MAP
+
+    def __init__(self, of: MessageOp, operands: Sequence[Tensor], reduced: tuple[bool, ...] = ()):
+        self.of, self.reduced, self.like = of, reduced, operands[0]
+        self.shapes = shapes_of(of, operands)
+        self.dims = broadcast_features(self.shapes)
+        self.kept = tuple(1 if gone else e for e, gone in zip(self.dims, reduced)) if reduced else self.dims
+        self.kernel = MessagesOnList(spec_of_edge_map(of, operands, "int64", reduced))
+        self.features = prod(self.kept)
+        self.backward = [_Back.of(of, number, self.shapes, self.kept, self.like) for number in range(len(operands))]
+
+    def run(self, edges, operands):
+        count, kernel = edges.row.shape[0], self.kernel
+        out = operands[0].new_empty(count, self.features)
+        launch(kernel, edges, False, kernel.given(operands), out)
+        return out if len(self.kept) == 1 else out.view(count, *self.kept), None
+
+    def read_again(self, needed):
+        return self.of.saved(needed)
+
+    def gradients(self, edges, saved, extra, needed, grad, shapes):
+        return _each(self.backward, edges, saved[1:], {"cotangent": grad}, needed, shapes)
+
+    def by_operator(self, structure, saved, extra, needed, grad, shapes):
+        memo = Memo(tuple(self.shapes), [(shape, grad.dtype) for shape in shapes])
+        return EDGE_MAP.gradients(structure, (self.of, self.reduced), saved[1:], memo, needed, grad)
+
+
+def _each(backward, edges: EdgeList, saved, more, needed, shapes) -> list[Tensor | None] | None:
+    """The gradients of those that are ``needed``; None where one is no kernel over the list."""
+    found: list[Tensor | None] = []
+    for number, (wanted, back) in enumerate(zip(needed, backward)):
+        if wanted and back is None:
+            return None
+        found.append(back(edges, saved, more, shapes[number]) if wanted else None)
+    return found
+
+
+class _Back:
+    """The gradient of one operand, as a kernel over the list."""
+
+    __slots__ = ("dims", "edges", "kernel", "place", "plan", "width")
+
+    def __init__(self, plan: GradientPlan, place: str, shapes, cotangent, dims, like: Tensor):
+        self.plan, self.place, self.edges = plan, place, place == "edge"
+        others = {"cotangent": cotangent, "scale": (1,), "result": dims}
+        of = [tuple(shapes[s] if type(s) is int else others[s]) for s in plan.sources]
+        self.dims = broadcast_features(of)
+        if plan.reduced:
+            self.dims = tuple(1 if gone else e for e, gone in zip(self.dims, plan.reduced))
+        operands = [
+            like.new_empty(shape if place == "all" else (1, *shape)) for shape, place in zip(of, plan.form.places)
+        ]
+        if self.edges:
+            spec = spec_of_edge_map(plan.form, operands, "int64", plan.reduced)
+            self.width = spec.width
+        else:
+            spec = spec_of_aggregate(plan.form, operands, "int64")
+            self.width = spec.features
+        self.kernel = MessagesOnList(spec)
+
+    @classmethod
+    def of(cls, of: MessageOp, number: int, shapes, cotangent, like: Tensor) -> _Back | None:
+        """That of operand ``number``; None where it is no kernel over the list. cotangent: its features."""
+        plan = gradient_plan(of, number, tuple(shapes), tuple(cotangent))
+        if plan.form is None or any(type(s) is str and s not in _SOURCES for s in plan.sources):
+            return None
+        return cls(plan, of.places[number], shapes, cotangent, broadcast_features(shapes), like)
+
+    def __call__(self, edges: EdgeList, saved: Sequence, more: dict[str, Tensor | None], shape) -> Tensor:
+        plan, kernel = self.plan, self.kernel
+        given = [saved[s] if type(s) is int else more[s] for s in plan.sources]
+        grad = more["cotangent"]
+        if plan.passes:
+            return grad
+        given = kernel.given(given)
+        rows = edges.row.shape[0] if self.edges else edges.shape[plan.transposed]
+        out = grad.new_empty(rows, self.width)
+        launch(kernel, edges, plan.transposed, given, out)
+        if out.shape == shape:
+            return out
+        return fit_gradient(plan, out.view(rows, *self.dims), self.place, shape).view(shape)
+
+
+def shapes_of(of: MessageOp, operands: Sequence[Tensor]) -> list[tuple[int, ...]]:
+    """The feature shape of each operand."""
+    return [tuple(x.shape if place == "all" else x.shape[1:]) for x, place in zip(operands, of.places)]
+
+
+class _Flat(Function):
+    """saved: the result, where a gradient reads it, and the operands that one reads."""
+
+    @staticmethod
+    def forward(ctx, flat: Flat, edges: EdgeList, *operands):
+        out, extra = flat.run(edges, operands)
+        needed = ctx.needs_input_grad[2:]
+        ctx.flat, ctx.edges, ctx.extra = flat, edges, extra
+        ctx.shapes = [x.shape for x in operands]
+        used = flat.read_again(needed)
+        if used or flat.reads_result:
+            kept = [x if at in used else None for at, x in enumerate(operands)]
+            ctx.save_for_backward(out if flat.reads_result else None, *kept)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        flat, edges, needed = ctx.flat, ctx.edges, ctx.needs_input_grad[2:]
+        saved = ctx.saved_tensors or (None,) * (1 + len(needed))
+        found = None
+        if not (torch.is_grad_enabled() or transformed() or in_batch((grad,))):
+            note_operator(flat.operator.name)
+            found = flat.gradients(edges, saved, ctx.extra, needed, grad, ctx.shapes)
+        if found is None:
+            graph = Graph._of_list(edges)
+            structure = flat.operator.structure.traced(graph) if transformed() else graph
+
+            def gradients(grad: Tensor) -> Sequence[Tensor | None]:
+                return flat.by_operator(structure, saved, ctx.extra, needed, grad, ctx.shapes)
+
+            found = for_each(gradients, (grad,)) if in_batch((grad,)) else gradients(grad)
+        return None, None, *found
+
+
+# without the handling of transforms, under which nothing comes here
+_apply = super(Function, _Flat).apply

@@ -1,0 +1,57 @@
+"""When the edges of a graph are brought into rows, and when each pass goes over them as they are listed.
+
+A graph that is used once need not be converted: a pass over its list costs little more than one over its rows, as long
+as the result stays in the processor's caches. With every pass what rows would have saved is added up; once that is what
+they cost, they are made. So nobody pays more than twice what knowing the future would cost. A graph of which a single
+pass would lose that much is converted at once.
+
+Constants are of one core of a Zen 3 (`benchmarks.small --constants` measures them).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+CONVERSION = 25.0
+"""Nanoseconds for each edge: check, count, sort, and as much again for the transpose."""
+
+FIXED = 60_000.0
+"""Nanoseconds of a conversion, however small."""
+
+RESULT_IN_CACHE, FAR = 0.03, 0.5
+"""Nanoseconds that a feature of an edge costs more on a list: where the result stays in the first two caches, and
+where each edge waits for its row."""
+
+NEAR = 256 * 1024
+"""Bytes of a result that stay near."""
+
+IN_ROWS = 0.25
+"""Nanoseconds of a feature of an edge in rows, which threads share."""
+
+ALONE = 40_000
+"""Features of edges up to which one thread is as fast as several."""
+
+FEW = 1 << 20
+"""Features of edges up to which a layer's steps are not followed, to be fused: that takes longer than it saves."""
+
+FLAT = 1 << 18
+"""Features of edges up to which a graph is read as it is listed at each of its uses, however many."""
+
+FEW_EDGES = 1 << 16
+"""Edges up to which what layers derive of an index is known by the tensor alone, and not by its content."""
+
+
+def loss(rows: int, edges: int, features: int, threads: int) -> float:
+    """Nanoseconds that a pass over listed edges takes longer than one over rows."""
+    work = edges * features
+    lost = work * (RESULT_IN_CACHE if rows * features * 4 <= NEAR else FAR)
+    if threads > 1 and work > ALONE:
+        lost += work * IN_ROWS * (1 - 1 / threads)
+    return lost
+
+
+def pays_to_convert(edges: Any, rows: int, columns: int, features: int, threads: int) -> bool:
+    """Whether rows pay for themselves from this pass on. edges: a list, with its ``lost`` so far, which is added to."""
+    count = edges.row.shape[0]
+    edges.lost += loss(rows, count, features, threads)
+    return edges.lost > FIXED + CONVERSION * count
