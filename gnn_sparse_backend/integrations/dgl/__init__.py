@@ -59,7 +59,8 @@ def activate() -> None:
         (layers.TypedLinear, "forward", "gather_mm", typed_linear.forward),
     ):
         if hasattr(owner, name):  # not every version of DGL has all of them
-            _patches.set(owner, name, HOST.admit(getattr(owner, name), operator, run))
+            passes = segments.is_few if name.endswith("segment_reduce") else None
+            _patches.set(owner, name, HOST.admit(getattr(owner, name), operator, run, passes=passes))
     # The module's global is what the functions made in it call; the package's is what users call.
     for name, operator, run, modules in (
         ("gspmm", None, spmm.above_autograd, ("ops.spmm", "ops")),

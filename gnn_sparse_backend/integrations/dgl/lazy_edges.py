@@ -18,6 +18,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
+from dgl import DGLGraph
 from torch import Tensor
 
 from ...compiler.cache.bounded import kept
@@ -34,6 +35,7 @@ from ..lazy.stages import Score
 from ..lazy.terms import term
 from ..scopes import current, has_hooks, is_forgotten, kind_of, transformed
 from ..scopes.torch_state import saving_hooks
+from . import few
 from .host import HOST, GraphEnd
 
 KEPT = Handles()
@@ -82,7 +84,7 @@ def scoped(forward: Callable) -> Callable:
 
     @functools.wraps(forward)
     def run(self, *args, **kwargs):
-        if not HOST.deferring:
+        if not HOST.deferring or _is_small(args):
             return forward(self, *args, **kwargs)
         worth_it = any(map(_is_large, (*args, *kwargs.values()))) and not has_hooks(self)
         kind = kind_of(self, args, kwargs) if torch.is_grad_enabled() else None
@@ -93,15 +95,20 @@ def scoped(forward: Callable) -> Callable:
     return run
 
 
+def _is_small(args: tuple) -> bool:
+    """Whether a layer is called on a graph on which nothing is worth following."""
+    return bool(args) and isinstance(args[0], DGLGraph) and current() is None and few.is_small(args[0])
+
+
 def _is_large(x) -> bool:
     if type(x) is tuple:
         return any(map(_is_large, x))
     return isinstance(x, Tensor) and x.numel() >= LEAST and x.dtype.is_floating_point
 
 
-def region(function: Callable | None = None) -> AbstractContextManager:
-    """The scope of a step of DGL in which a function of a user may run, or none."""
-    if not HOST.deferring:
+def region(g, function: Callable | None = None) -> AbstractContextManager:
+    """The scope of a step of DGL on a graph in which a function of a user may run, or none."""
+    if not HOST.deferring or (current() is None and few.is_small(g)):
         return nullcontext()
     if function is None or getattr(function, "__module__", None) is None or function.__module__.startswith(_OURS):
         return nullcontext() if current() is not None else watched(HOST.name, (), trusted=True, worth_it=False)
@@ -117,7 +124,7 @@ class _LocalScope:
     def __enter__(self):
         self.inner.__enter__()
         if HOST.deferring:
-            if not sys._getframe(1).f_globals.get("__name__", "").startswith(_OURS):
+            if not _is_of_dgl(sys._getframe(1)):
                 worth_it = self.g.number_of_nodes() * WIDEST >= LEAST
                 self.scope = watched(HOST.name, (), trusted=False, worth_it=worth_it)
                 if not worth_it:
@@ -144,11 +151,18 @@ class _LocalScope:
                 self.scope.alive.append(each)
 
 
+def _is_of_dgl(frame) -> bool:
+    """Whether it runs code of DGL's own."""
+    return frame.f_globals.get("__name__", "").startswith(_OURS)
+
+
 def marking_scope(original: Callable) -> Callable:
     """``DGLGraph.local_scope`` in which edge features are temporary."""
 
     @functools.wraps(original)
     def local_scope(self):
+        if current() is None and (not HOST.deferring or _is_of_dgl(sys._getframe(1)) or few.is_small(self)):
+            return original(self)
         return _LocalScope(self, original)
 
     return local_scope

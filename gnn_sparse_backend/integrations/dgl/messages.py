@@ -37,7 +37,7 @@ def make_messages(original: Callable) -> Callable:
     """``dgl.core.message_passing`` with lazy messages, and those of ``RelGraphConv`` in one operator."""
 
     def lazily(g, mfunc, rfunc, afunc):
-        with region(mfunc):
+        with region(g, mfunc):
             return original(g, _Lazily(mfunc) if callable(mfunc) else mfunc, rfunc, afunc)
 
     of_functions = HOST.admit(lazily, "rgms", relational.message_passing)
@@ -50,7 +50,7 @@ def make_messages(original: Callable) -> Callable:
             return original(g, mfunc, rfunc, afunc)  # DGL has one operator for both
         _passing.graph = g if is_builtin(rfunc) else None
         try:
-            with region():
+            with region(g):
                 return original(g, mfunc, rfunc, afunc)
         finally:
             _passing.graph = None
@@ -79,7 +79,7 @@ def make_features(original: Callable) -> Callable:
     def invoke_edge_udf(graph, eid, etype, func, *, orig_eid=None):
         if type(func) is _Lazily or not is_all(eid):
             return original(graph, eid, etype, func, orig_eid=orig_eid)
-        with region(func):
+        with region(graph, func):
             found = original(graph, eid, etype, _Lazily(func), orig_eid=orig_eid)
             return found if is_temporary(graph) else computed(found, "the features of all edges are stored")
 

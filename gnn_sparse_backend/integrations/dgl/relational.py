@@ -11,9 +11,15 @@ import sys
 from dgl.core import is_builtin
 from torch import Tensor
 
+from ...ops.core.listed import OutOfRange
+from ...ops.core.operands import autocasts
 from ...ops.relational.api import rgms
+from ...ops.relational.few import few_relations
+from ..core.listed import is_list
 from ..core.modules import is_untouched
 from ..core.refusal import PASS, Refusal
+from ..scopes import current, transformed
+from . import few
 from .lazy_edges import computed
 from .operands import is_index, refuse
 from .relations import typed_edges
@@ -55,6 +61,9 @@ def _sums(layer, g, rfunc, afunc) -> tuple[dict[str, Tensor], str] | Refusal:
         return Refusal("the edge types are no vector of integers")
     if g.num_edges() == 0:
         return Refusal("no edges")
+    found = _of_few(g, h, weight, types, norm)
+    if found is not None:
+        return {rfunc.out_field: found}, "rgms"
     try:
         relations = typed_edges(g, types, layer.linear_r.num_types)
     except ValueError:
@@ -62,6 +71,17 @@ def _sums(layer, g, rfunc, afunc) -> tuple[dict[str, Tensor], str] | Refusal:
     if relations is None:
         return Refusal("several edge types")
     return {rfunc.out_field: rgms(relations, h, weight, norm)}, "rgms"
+
+
+def _of_few(g, h: Tensor, weight, types: Tensor, norm: Tensor | None) -> Tensor | None:
+    """The sum on a graph of a few edges; None on others."""
+    edges = few.edges_of(g._graph) if is_list(types, 1) and current() is None and transformed() is None else None
+    if edges is None or autocasts(h) or types.shape != edges.row.shape:
+        return None
+    try:
+        return few_relations(h, weight, *edges.read(), types, edges.shape, "sum", norm)
+    except OutOfRange:
+        return None
 
 
 def _weight(linear, h: Tensor):

@@ -15,6 +15,7 @@ from ...ops.message.message_op import MessageOp, message_op
 from ...ops.message.operators import edge_map
 from ..core.refusal import Refusal
 from ..lazy import LazyTensor
+from . import few
 from .lazy_edges import belongs, combined, computed, is_passing, is_temporary, lazy_values
 from .operands import PLACES, broadcast, graph_of_operands, refuse, rows_at
 from .structure import only_graph_of
@@ -46,6 +47,9 @@ def above_autograd(g, op, lhs_data, rhs_data, lhs_target="u", rhs_target="v"):
             if result is not None:
                 return result, None
             lhs_data, rhs_data = computed(lhs_data, f"gsddmm {op}"), computed(rhs_data, f"gsddmm {op}")
+        found = _of_few(g, op, lhs_data, rhs_data, lhs_target, rhs_target)
+        if found is not None:
+            return found, "gsddmm"
         checked = _checked(g._graph, op, lhs_data, rhs_data, lhs_target, rhs_target)
         if type(checked) is not Refusal:
             of, graph, reduced, operands = checked
@@ -53,6 +57,16 @@ def above_autograd(g, op, lhs_data, rhs_data, lhs_target="u", rhs_target="v"):
                 return lazy_values(graph, op, _MESSAGES.get(op, "x0"), of, operands, is_passing(g)), None
             return edge_map(of, graph, reduced, *operands), "gsddmm"
     return Refusal(f"gsddmm {op}")
+
+
+def _of_few(g, op: str, lhs, rhs, lhs_target: str, rhs_target: str) -> Tensor | None:
+    """The result on a graph of a few edges; None on others, and of what is not ours there."""
+    if op not in _MESSAGES or lhs_target not in PLACES or rhs_target not in PLACES:
+        return None
+    if not isinstance(lhs, Tensor) or not isinstance(rhs, Tensor):
+        return None
+    operands = lhs, rhs
+    return few.mapped(g, form_of(op, lhs_target, rhs_target), op, operands, reduced_dimensions(op, operands))
 
 
 @cache

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ...ops.grouped.api import gather_mm as grouped_mm
 from ...ops.grouped.segment_reduce import run_segment_reduce
+from ...planner.cpu.listed import FLAT
 from ...runtime import devices
 from ...structures.checks import read
 from ...structures.segments import Segments
@@ -33,6 +34,11 @@ def below_autograd(op, feat, offsets):
 def above_autograd(op, x, offsets):
     """``segment_reduce`` of DGL's backend, an autograd function: lazy tensors are computed before it."""
     return _BELOW
+
+
+def is_few(op, feat, offsets) -> bool:
+    """Whether there are so few elements that a kernel of ours is not what takes time."""
+    return type(feat) is Tensor and feat.numel() <= FLAT
 
 
 def segment_mm(A, B, seglen_A):

@@ -17,6 +17,7 @@ from ...ops.attention.operators import softmax_edges
 from ...ops.attention.softmax import run_edge_softmax, run_edge_softmax_backward
 from ..core.refusal import Refusal
 from ..lazy import LazyTensor, softmaxed
+from . import few
 from .host import GraphEnd
 from .lazy_edges import belongs, computed
 from .operands import graph_of_operands
@@ -37,6 +38,9 @@ def above_autograd(original: Callable) -> Callable:
             if weights is not None:
                 return weights, None
             logits = computed(logits, "edge_softmax")
+        found = few.softmaxed(gidx, logits, norm_by)
+        if found is not None:
+            return found, FORWARD
         graph = graph_of_operands(gidx, "softmax", ("edge",), logits)
         if type(graph) is Refusal:
             return _BELOW

@@ -27,6 +27,7 @@ from ...runtime import devices
 from ..core.refusal import Refusal
 from ..lazy import LazyTensor, of_rows, scaled_at
 from ..scopes import transformed
+from . import few
 from .host import HOST, GraphEnd
 from .lazy_edges import belongs, combined, computed, reduce
 from .operands import graph_of_operands, refuse
@@ -77,6 +78,9 @@ def above_autograd(g, op, reduce_op, lhs_data, rhs_data):
         found = _fused(g, op, reduce_op, lhs_data, rhs_data)
         if found is not None:
             return found
+    found = _of_few(g, op, reduce_op, lhs_data, rhs_data)
+    if found is not None:
+        return found, "gspmm_mean" if reduce_op == "mean" else "gspmm"
     total = TOTALS.get((op, reduce_op))
     copied = total is None and op == "copy_lhs" and reduce_op in ("max", "min")
     # under autocast DGL converts operands first
@@ -94,6 +98,18 @@ def above_autograd(g, op, reduce_op, lhs_data, rhs_data):
     if op in ("add", "sub") and torch.is_grad_enabled() and all(x.requires_grad for x in operands):
         operands = [_Tied.apply(x, other) for x, other in zip(operands, reversed(operands))]
     return aggregate(total, graph, *operands), "gspmm" if reduce_op == "sum" else "gspmm_mean"
+
+
+def _of_few(g, op: str, reduce_op: str, u, e) -> Tensor | None:
+    """The result on a graph of a few edges; None on others, and of what is not ours there."""
+    operands = (u,) if op == "copy_lhs" else (e,) if op == "copy_rhs" else (u, e)
+    if (of := TOTALS.get((op, reduce_op))) is None:
+        if len(operands) != 1 or reduce_op not in ("max", "min") or type(operands[0]) is not Tensor:
+            return None
+        of = EXTREMES[op, reduce_op, ties(operands)]
+    elif op in ("add", "sub") and torch.is_grad_enabled() and all(getattr(x, "requires_grad", 1) for x in operands):
+        return None  # `_Tied`
+    return few.aggregated(g, of, op, operands)
 
 
 class _Tied(Function):

@@ -17,6 +17,7 @@ from functools import partial
 import torch
 from dgl import DGLError
 
+from ...structures.edge_list import EdgeList
 from ...structures.graph import Graph
 from ...structures.relational.graph import RelGraph
 from ..core.handles import Handles
@@ -54,15 +55,17 @@ class Structure:
     """The edges of one type.
 
     graphs: by side. Side 0 has as rows what were destinations for the first index seen; side 1 is its transpose.
-    relations: what is known of relations among these edges (``relations.py``).
+    relations: what is known of relations among these edges (``relations.py``). listed: the edges as they are listed,
+    with the rows of side 0; None before somebody asked, False where they are not for that (``few.py``).
     """
 
-    __slots__ = ("graphs", "relations", "source")
+    __slots__ = ("graphs", "listed", "relations", "source")
 
     def __init__(self) -> None:
         self.graphs: list[Graph | None] = [None, None]
         self.relations: dict[tuple, list] = {}
         self.source: _Source | None = None
+        self.listed: EdgeList | bool | None = None
 
     def graph(self, gidx, edge_type: int, side: int) -> Graph:
         """The graph that ``gidx`` shows."""

@@ -11,6 +11,7 @@ import functools
 import torch
 from torch import Tensor
 
+from . import learnt
 from .recipes import ALL, EDGE, PLAIN, SCALAR, Pointwise, Recipe, number
 from .stages import Score, Softmax, Weighted
 from .terms import BARE
@@ -154,7 +155,11 @@ def _message(like: Pointwise, x: Tensor, place: str, dims: tuple[int, ...], dtyp
 
 def _snapshot(x: Tensor) -> Tensor:
     """A parameter as it is now: an optimiser writes to it between the forward pass and a later look at the result."""
-    return x.clone() if x.is_leaf and x.requires_grad and x.numel() <= _SMALL else x
+    if x.is_leaf and x.requires_grad and x.numel() <= _SMALL:
+        copy = x.clone()
+        learnt.note_copy(copy, x)
+        return copy
+    return x
 
 
 def _merged(op: str, first: Pointwise, second: Pointwise, inner: tuple, dtype, flipped: bool) -> Pointwise:

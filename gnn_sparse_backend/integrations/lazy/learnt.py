@@ -112,6 +112,7 @@ class Reduction(NamedTuple):
 
 class _Seen(threading.local):
     reductions: list[Reduction] | None = None
+    copies: dict[int, tuple[Tensor, Tensor]] = {}
 
 
 _seen = _Seen()
@@ -120,17 +121,24 @@ _seen = _Seen()
 @contextlib.contextmanager
 def watching_reductions() -> Iterator[list[Reduction]]:
     """The reductions of lazy tensors that are asked for inside."""
-    before, _seen.reductions = _seen.reductions, []
+    before = _seen.reductions, _seen.copies
+    _seen.reductions, _seen.copies = [], {}
     try:
         yield _seen.reductions
     finally:
-        _seen.reductions = before
+        _seen.reductions, _seen.copies = before
 
 
 def note(*reduction: Any) -> None:
     """A lazy tensor was reduced."""
     if _seen.reductions is not None:
         _seen.reductions.append(Reduction(*reduction))
+
+
+def note_copy(copy: Tensor, x: Tensor) -> None:
+    """An operand of a message is a copy of another tensor."""
+    if _seen.reductions is not None:
+        _seen.copies[id(copy)] = copy, x
 
 
 class _Unknown(Exception):
@@ -210,7 +218,7 @@ class _Learning:
             if type(x) not in PLAIN or x.dtype is not message.dtype or x.dtype not in FLOATS:
                 raise _Unknown
             name = place if type(place) is str else self.place(place)
-            source = self.source(x)
+            source = self.source(_seen.copies.get(id(x), (x, x))[1])
             if name is None or source is None:
                 raise _Unknown
             places.append(name)

@@ -22,6 +22,7 @@ from ..core.graphs import GRAPHS
 from ..core.listed import derived, is_list
 from ..scopes import transformed
 from .matmul import is_sparse
+from .normalised import gcn_norm_of_few
 from .tracing import between_programs
 
 FUNCTIONS = (gcn_norm, add_remaining_self_loops, add_self_loops, remove_self_loops)
@@ -58,15 +59,24 @@ def kept(original: Callable) -> Callable:
         if any(type(x) not in _PLAIN for x in known if x is not _VALUES):
             return original(edge_index, *args, **kwargs)
         key = (original, known, tuple(kwargs))
-        derived_of = derived if edges[0] <= FEW_EDGES and is_list(edge_index, 2) else GRAPHS.derived
+        few = edges[0] <= FEW_EDGES and is_list(edge_index, 2)
+        derived_of = derived if few else GRAPHS.derived
         if _VALUES not in known:
-            return derived_of(edge_index, key, lambda: original(edge_index, *args, **kwargs))
+            run = original
+            if few and original is gcn_norm:
+                run = _few_gcn_norm
+            return derived_of(edge_index, key, lambda: run(edge_index, *args, **kwargs))
         result = original(edge_index, *args, **kwargs)
         if type(result) is not tuple or type(result[0]) is not Tensor or result[0].is_inference():
             return result
         return *derived_of(edge_index, key, lambda: result[:1]), *result[1:]
 
     return between_programs(of_index, original, lambda *args, **kwargs: _breaks(original, *args, **kwargs))
+
+
+def _few_gcn_norm(*args, **kwargs) -> tuple:
+    found = gcn_norm_of_few(*args, **kwargs)
+    return gcn_norm(*args, **kwargs) if found is None else found
 
 
 def _breaks(function: Callable, edge_index, *args, **kwargs) -> bool:

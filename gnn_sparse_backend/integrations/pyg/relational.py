@@ -15,15 +15,18 @@ from torch.nn import Parameter
 from torch_geometric.edge_index import EdgeIndex
 from torch_geometric.nn.conv import FastRGCNConv, RGCNConv
 
+from ...ops.core.listed import OutOfRange
 from ...ops.core.operands import autocasts
 from ...ops.message.api.spmm import spmm
 from ...ops.relational.api import rgms
+from ...ops.relational.few import few_relations
 from ...runtime import devices
 from ...structures.checks import FLOATING, plain_tensor, read
 from ...structures.derived import Derived
 from ...structures.graph import Graph
 from ...structures.relational.graph import RelGraph
 from ..core.graphs import GRAPHS
+from ..core.listed import is_list
 from ..core.refusal import PASS, Refusal, refusal_of
 from ..scopes import transformed
 from .host import OUT_OF_RANGE
@@ -93,12 +96,20 @@ def _sums(layer, kind: type, x, edge_index, edge_type):
     if sources.is_floating_point() is not ends.is_floating_point():
         return Refusal("features at one end, numbers at the other")
     index, edge_type = plain_tensor(edge_index), plain_tensor(edge_type)
+    shape = (ends.shape[0], sources.shape[0])
+    weight = layer.weight if layer.num_bases is None else (layer.comp, layer.weight)
+    reduce = _REDUCES[layer.aggr]
+    if is_list(index, 2) and is_list(edge_type, 1) and sources.is_floating_point() and not autocasts(sources):
+        try:
+            found = few_relations(sources, weight, index[1], index[0], edge_type, shape, reduce)
+        except OutOfRange:
+            return Refusal(OUT_OF_RANGE)
+        if found is not None:
+            return found, ends
     try:
-        shape = (ends.shape[0], sources.shape[0])
         relations = GRAPHS.find_relations(index[0], index[1], edge_type, shape, layer.num_relations)
     except ValueError:
         return Refusal(OUT_OF_RANGE)
-    reduce = _REDUCES[layer.aggr]
     if not sources.is_floating_point():
         # FastRGCNConv takes the number of the node, whatever its feature says
         numbers = None if embedded or kind is FastRGCNConv else sources
@@ -106,7 +117,6 @@ def _sums(layer, kind: type, x, edge_index, edge_type):
             return Refusal(OUT_OF_RANGE)
         out = _embedded(layer, relations, numbers, reduce)
         return out if type(out) is Refusal else (out, ends)
-    weight = layer.weight if layer.num_bases is None else (layer.comp, layer.weight)
     return rgms(relations, sources, weight, reduce=reduce), ends
 
 

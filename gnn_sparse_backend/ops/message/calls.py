@@ -221,9 +221,9 @@ def _spec_of_aggregate(of: MessageOp, operands, index_dtype: str, numbered: bool
     return AggregateSpec(of.message, described, merged, *types, numbered, of.reduce, keep, fill, *ties), dims
 
 
-def spec_of_aggregate(of: MessageOp, operands, index_dtype: str) -> AggregateSpec:
+def spec_of_aggregate(of: MessageOp, operands, index_dtype: str, keep: tuple[str, ...] = ()) -> AggregateSpec:
     """What is static in an aggregation of such operands over listed edges."""
-    return _spec_of_aggregate(of, operands, index_dtype, False, (), 0)[0]
+    return _spec_of_aggregate(of, operands, index_dtype, False, keep, 0)[0]
 
 
 def _edge_map(of: MessageOp, graph, operands, numbered: bool, reduced) -> Call:

@@ -37,6 +37,9 @@ FEW = 1 << 20
 FLAT = 1 << 18
 """Features of edges up to which a graph is read as it is listed at each of its uses, however many."""
 
+ROWS_PER_EDGE = 4
+"""Products of nodes and relations for each edge up to which all of them are made, on a graph that is new."""
+
 FEW_EDGES = 1 << 16
 """Edges up to which what layers derive of an index is known by the tensor alone, and not by its content."""
 
