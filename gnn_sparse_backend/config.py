@@ -52,7 +52,7 @@ class Variable(Generic[T]):
             ) from None
 
 
-def _number_of_bytes(text: str) -> int:
+def _number(text: str) -> int:
     if not text.isdecimal():
         raise ValueError(text)
     return int(text)
@@ -102,6 +102,16 @@ DEFERRED = Variable(
     "before it",
     "when a framework is enabled (integrations.core.registry)",
 )
+FEW_EDGES = Variable(
+    "GSB_FEW_EDGES",
+    _number,
+    "a number of features of edges",
+    "0",
+    "524288",
+    "up to how many features of edges, edges times features, an operation reads a graph as it is listed, and nothing "
+    "of a layer is deferred; 0: no graph is so small",
+    "when a framework is enabled first (integrations.few)",
+)
 LOG = Variable(
     "GSB_LOG",
     _one_of(*LOG_LEVELS),
@@ -114,7 +124,7 @@ LOG = Variable(
 )
 POOL_BYTES = Variable(
     "GSB_POOL_BYTES",
-    _number_of_bytes,
+    _number,
     "a number of bytes",
     "1073741824",
     "a sixteenth of the machine's memory",
@@ -123,7 +133,7 @@ POOL_BYTES = Variable(
 )
 PYG_CACHE_BYTES = Variable(
     "GSB_PYG_CACHE_BYTES",
-    _number_of_bytes,
+    _number,
     "a number of bytes",
     "1073741824",
     "an eighth of the machine's memory",
@@ -144,6 +154,7 @@ VARIABLES: tuple[Variable[Any], ...] = (
     CACHE_DIR,
     CUDA_COMPILER,
     DEFERRED,
+    FEW_EDGES,
     LOG,
     POOL_BYTES,
     PYG_CACHE_BYTES,

@@ -59,11 +59,26 @@ def pytest_runtest_setup(item):
     would wait for each other's threads, for several times as long as it takes. Kernels on several threads are tested in
     tests/ops.
     """
+    _set_few(item)
     if "PYTEST_XDIST_WORKER" in os.environ:
         import torch
 
         item.session.threads = getattr(item.session, "threads", torch.get_num_threads())
         torch.set_num_threads(1 if _FRAMEWORKS & set(item.path.parts) else item.session.threads)
+
+
+# Tests of what users see, on whatever graph.
+_AS_IT_COMES = {"docs", "examples", "models", "benchmarks"}
+
+
+def _set_few(item) -> None:
+    """Tests are of what becomes of a graph of any size, and have small ones: those marked ``few`` are of these as
+    such.
+    """
+    from gnn_sparse_backend.planner.cpu.listed import FEW, USUAL
+
+    as_it_comes = item.get_closest_marker("few") is not None or _AS_IT_COMES & set(item.path.parts)
+    FEW.set(USUAL if as_it_comes else 0)
 
 
 def _random(seed: int, rows: int, cols: int, edges: int):

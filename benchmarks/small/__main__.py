@@ -61,7 +61,8 @@ def measure(pair: Pair, cell: Cell, turns: int) -> dict:
     """One cell, as plain values: seconds of a call alone and with the backend."""
     alone, ours = pair.ask(tuple(cell))
     same = len(alone) == len(ours) and all(
-        np.allclose(a, b, rtol=CLOSE, atol=CLOSE * max(1.0, float(np.abs(a).max(initial=0)))) for a, b in zip(alone, ours)
+        np.allclose(a, b, rtol=CLOSE, atol=CLOSE * max(1.0, float(np.abs(a).max(initial=0))))
+        for a, b in zip(alone, ours)
     )
     times = list(zip(*(pair.ask(None) for _ in range(turns + 2))))
     a, b = (statistics.median(each[2:]) for each in times)
@@ -103,13 +104,16 @@ def show(measured: list[dict], console) -> None:
     wrong = [c for c in measured if c["speedup"] is None]
     low = sum(c["speedup"] < 0.97 for c in measured if c["speedup"])
     console.print(
-        f"all {len(measured)} cells: geometric mean {geometric_mean(measured):.2f}, {low} under 0.97, {len(wrong)} wrong"
+        f"all {len(measured)} cells: geometric mean {geometric_mean(measured):.2f}, {low} under 0.97, "
+        f"{len(wrong)} wrong"
     )
 
 
 def _least(found: list[dict]) -> str:
     least = min((c for c in found if c["speedup"]), key=lambda c: c["speedup"])
-    return f"{least['speedup']:.2f} ({least['framework']} {least['layer']}, {least['size']}, {least['threads']} threads)"
+    return (
+        f"{least['speedup']:.2f} ({least['framework']} {least['layer']}, {least['size']}, {least['threads']} threads)"
+    )
 
 
 def _entry(cell: dict | None) -> str:

@@ -16,7 +16,20 @@ LAYERS = {
         *("GIN", "GINE", "SAGE", "GCN", "GAT", "GATv2", "EdgeConv", "PNA", "Transformer", "RGCN"),
         *("sum pool", "mean pool", "max pool"),
     ),
-    "dgl": ("GIN", "GINE", "SAGE", "GCN", "GAT", "GATv2", "EdgeConv", "PNA", "RGCN", "sum pool", "mean pool", "max pool"),
+    "dgl": (
+        "GIN",
+        "GINE",
+        "SAGE",
+        "GCN",
+        "GAT",
+        "GATv2",
+        "EdgeConv",
+        "PNA",
+        "RGCN",
+        "sum pool",
+        "mean pool",
+        "max pool",
+    ),
 }
 LOOPS = {"pyg": ("GIN", "GINE", "GCN", "GAT", "EdgeConv", "Transformer"), "dgl": ("GIN", "GCN", "GAT")}
 

@@ -109,14 +109,15 @@ class Pair:
         """A side with its arrays, made of the list of edges if they are not there yet. Raises ValueError that quotes
         an edge that is out of range.
         """
-        csr, other = self.side(index), self.sides[1 - index]
+        csr = self.side(index)
         with self.lock:
             edges = csr.listed
             if edges is not None:
-                if other is None or other.listed is not None:
+                if index == 0:
                     arrays = untransformed(edges.to_csr)
-                else:
-                    arrays = untransformed(transpose_csr, other.indptr, other.indices, other.edge_ids, edges.shape[0])
+                else:  # as that of any graph, whichever side is asked for first
+                    first = self.convert(0)
+                    arrays = untransformed(transpose_csr, first.indptr, first.indices, first.edge_ids, edges.shape[0])
                 csr.indptr, csr.indices, csr.edge_ids = stored(*arrays, arrays[1].dtype)
                 csr.listed = None
                 csr.calls.clear()  # which were of the list, as its degrees were

@@ -50,7 +50,9 @@ class InverseInDegrees(Derived[Tensor]):
     dtype: torch.dtype
 
     def compute(self, structure) -> Tensor:
-        return in_degrees(structure).clamp(min=1).to(self.dtype).reciprocal()
+        listed = getattr(structure, "listed", None)
+        degrees = structure.indptr.diff() if listed is None else in_degrees(structure)
+        return degrees.clamp(min=1).to(self.dtype).reciprocal()
 
 
 @fact

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from ..ops.core.plans import forget_plans
-from ..ops.core.prepared import Prepared, Width
+from ..ops.core.prepared import KINDS, Prepared, Width
 from ..ops.message.executables.one_pass import expect_use
+from ..planner.cpu.listed import FEW
 from ..runtime.devices import check_kernels
 from ..structures.graph import Graph
 from .tuning_tasks import Task, random_tensor, tasks_of
@@ -62,4 +63,15 @@ class Step:
             out = self.operator.call(self.structure, *operands)
             if self.backward:
                 torch.autograd.grad(out, operands, torch.ones_like(out))
+            self._prepare_few()
         self.ready = True
+
+    def _prepare_few(self) -> None:
+        """Compile what layers run on a structure of a few edges."""
+        features = self.width if isinstance(self.width, int) else prod(self.width)
+        edges = KINDS[self.operator.on].count(self.structure)
+        if self.operator.few is None or self.device.type != "cpu" or edges * features > FEW.features:
+            return
+        for flat in self.operator.few(self.width, self.dtype):
+            if self.backward:
+                flat.prepare_gradients()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from io import StringIO
 
@@ -37,10 +39,28 @@ _ours: dict[tuple[str, str], _Tally] = {}
 _fallbacks: dict[tuple[str, str, str], _Tally] = {}
 
 
+class _OfThread(threading.local):
+    counting = True
+
+
+_now = _OfThread()
+
+
+@contextlib.contextmanager
+def uncounted() -> Iterator[None]:
+    """Calls inside are nobody's: what is found out by them is done again."""
+    before, _now.counting = _now.counting, False
+    try:
+        yield
+    finally:
+        _now.counting = before
+
+
 def ours(framework: str, operator: str) -> None:
     """Count one call of `operator` that ran on this package's kernels."""
     key = (framework, operator)
-    (_ours.get(key) or _new(_ours, key)).add()
+    if _now.counting:
+        (_ours.get(key) or _new(_ours, key)).add()
 
 
 def _new(tallies: dict, key: tuple) -> _Tally:
@@ -54,6 +74,8 @@ def fallback(framework: str, operator: str, reason: str) -> None:
     `reason` must come from a small fixed set (no sizes or values in it): each distinct one is kept.
     """
     key = (framework, operator, reason)
+    if not _now.counting:
+        return
     (_fallbacks.get(key) or _new(_fallbacks, key)).add()
     if _log.isEnabledFor(logging.INFO):
         remedy = remedy_of(reason)

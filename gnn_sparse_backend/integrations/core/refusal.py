@@ -143,7 +143,7 @@ def bind(_run, _original, _ours, _fallback, _deferred, _computed, _entering, _pa
     return asking
 """
 _PASSES = """
-        if _passes({0}):
+        if not is_compiling() and _passes({0}):
             return _original({0})"""
 _PART = """
         if is_compiling():

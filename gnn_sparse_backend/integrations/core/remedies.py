@@ -84,6 +84,7 @@ REMEDIES = {
     "a pooling layer is submanifold": _TRAINED,
     "the layer is quantised, or adds another tensor": _TRAINED,
     "the product of two sparse matrices": "nothing: kernels multiply a sparse matrix by a dense one",
+    "the edges are so few that the framework takes no longer": "nothing: larger batches gain",
     "a sum of one number per edge is no faster on a kernel": "nothing: a sum that gathers nothing has nothing to save",
     "no edge types": _NOTHING,
     "no edges": _NOTHING,

@@ -35,8 +35,8 @@ from ..lazy.stages import Score
 from ..lazy.terms import term
 from ..scopes import current, has_hooks, is_forgotten, kind_of, transformed
 from ..scopes.torch_state import saving_hooks
-from . import few
 from .host import HOST, GraphEnd
+from .structure import is_small
 
 KEPT = Handles()
 """Frames of edge features that end with their scope."""
@@ -97,7 +97,7 @@ def scoped(forward: Callable) -> Callable:
 
 def _is_small(args: tuple) -> bool:
     """Whether a layer is called on a graph on which nothing is worth following."""
-    return bool(args) and isinstance(args[0], DGLGraph) and current() is None and few.is_small(args[0])
+    return bool(args) and isinstance(args[0], DGLGraph) and current() is None and is_small(args[0])
 
 
 def _is_large(x) -> bool:
@@ -108,7 +108,7 @@ def _is_large(x) -> bool:
 
 def region(g, function: Callable | None = None) -> AbstractContextManager:
     """The scope of a step of DGL on a graph in which a function of a user may run, or none."""
-    if not HOST.deferring or (current() is None and few.is_small(g)):
+    if not HOST.deferring or (current() is None and is_small(g)):
         return nullcontext()
     if function is None or getattr(function, "__module__", None) is None or function.__module__.startswith(_OURS):
         return nullcontext() if current() is not None else watched(HOST.name, (), trusted=True, worth_it=False)
@@ -161,7 +161,7 @@ def marking_scope(original: Callable) -> Callable:
 
     @functools.wraps(original)
     def local_scope(self):
-        if current() is None and (not HOST.deferring or _is_of_dgl(sys._getframe(1)) or few.is_small(self)):
+        if current() is None and (not HOST.deferring or _is_of_dgl(sys._getframe(1)) or is_small(self)):
             return original(self)
         return _LocalScope(self, original)
 

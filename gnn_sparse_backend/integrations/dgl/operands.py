@@ -74,6 +74,11 @@ def rows_at(graph: Graph, place: str) -> int:
     return graph.num_edges if place == "edge" else graph.shape[place == "column"]
 
 
+def broadcast_of(op: str, x: Tensor, y: Tensor) -> bool:
+    """`broadcast` of two operands."""
+    return broadcast(op, x.shape[1:], y.shape[1:])
+
+
 @kept
 def broadcast(op: str, first: Shape, second: Shape) -> bool:
     """Whether DGL applies ``op`` to features of these shapes: as NumPy, but of ``dot`` the last extents agree."""

@@ -11,18 +11,18 @@ import sys
 from dgl.core import is_builtin
 from torch import Tensor
 
-from ...ops.core.listed import OutOfRange
+from ...ops.core.executable import OutOfRange
 from ...ops.core.operands import autocasts
 from ...ops.relational.api import rgms
 from ...ops.relational.few import few_relations
-from ..core.listed import is_list
 from ..core.modules import is_untouched
 from ..core.refusal import PASS, Refusal
+from ..few.listed import is_list
 from ..scopes import current, transformed
-from . import few
 from .lazy_edges import computed
 from .operands import is_index, refuse
 from .relations import typed_edges
+from .structure import edges_of
 
 _LAYER = "dgl.nn.pytorch.conv.relgraphconv"
 
@@ -75,7 +75,7 @@ def _sums(layer, g, rfunc, afunc) -> tuple[dict[str, Tensor], str] | Refusal:
 
 def _of_few(g, h: Tensor, weight, types: Tensor, norm: Tensor | None) -> Tensor | None:
     """The sum on a graph of a few edges; None on others."""
-    edges = few.edges_of(g._graph) if is_list(types, 1) and current() is None and transformed() is None else None
+    edges = edges_of(g._graph) if is_list(types, 1) and current() is None and transformed() is None else None
     if edges is None or autocasts(h) or types.shape != edges.row.shape:
         return None
     try:

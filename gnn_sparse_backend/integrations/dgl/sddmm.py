@@ -14,11 +14,11 @@ from ...ops.message.calls import run_edge_map
 from ...ops.message.message_op import MessageOp, message_op
 from ...ops.message.operators import edge_map
 from ..core.refusal import Refusal
+from ..few import operators
 from ..lazy import LazyTensor
-from . import few
 from .lazy_edges import belongs, combined, computed, is_passing, is_temporary, lazy_values
-from .operands import PLACES, broadcast, graph_of_operands, refuse, rows_at
-from .structure import only_graph_of
+from .operands import PLACES, broadcast, broadcast_of, graph_of_operands, refuse, rows_at
+from .structure import edges_of, only_graph_of
 
 _MESSAGES = {op: f"{op}(x0, x1)" for op in ("add", "sub", "mul", "div")} | {"dot": "mul(x0, x1)"}
 _COPIES = ("copy_lhs", "copy_rhs")
@@ -66,7 +66,10 @@ def _of_few(g, op: str, lhs, rhs, lhs_target: str, rhs_target: str) -> Tensor | 
     if not isinstance(lhs, Tensor) or not isinstance(rhs, Tensor):
         return None
     operands = lhs, rhs
-    return few.mapped(g, form_of(op, lhs_target, rhs_target), op, operands, reduced_dimensions(op, operands))
+    edges = edges_of(g._graph)
+    if edges is None or not broadcast_of(op, *operands):
+        return None
+    return operators.mapped(edges, form_of(op, lhs_target, rhs_target), operands, reduced_dimensions(op, operands))
 
 
 @cache

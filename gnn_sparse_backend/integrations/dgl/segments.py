@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...ops.grouped.api import gather_mm as grouped_mm
 from ...ops.grouped.segment_reduce import run_segment_reduce
-from ...planner.cpu.listed import FLAT
+from ...planner.cpu.listed import FEW
 from ...runtime import devices
 from ...structures.checks import read
 from ...structures.segments import Segments
@@ -38,7 +38,7 @@ def above_autograd(op, x, offsets):
 
 def is_few(op, feat, offsets) -> bool:
     """Whether there are so few elements that a kernel of ours is not what takes time."""
-    return type(feat) is Tensor and feat.numel() <= FLAT
+    return type(feat) is Tensor and feat.numel() <= FEW.features
 
 
 def segment_mm(A, B, seglen_A):

@@ -16,12 +16,12 @@ from dgl.base import is_all
 from ...ops.attention.operators import softmax_edges
 from ...ops.attention.softmax import run_edge_softmax, run_edge_softmax_backward
 from ..core.refusal import Refusal
+from ..few import operators
 from ..lazy import LazyTensor, softmaxed
-from . import few
 from .host import GraphEnd
 from .lazy_edges import belongs, computed
 from .operands import graph_of_operands
-from .structure import only_graph_of
+from .structure import edges_of, only_graph_of
 
 FORWARD, BACKWARD = "edge_softmax_forward", "edge_softmax_backward"
 _BELOW, _BELOW_HETERO = Refusal("edge_softmax"), Refusal("edge_softmax of several edge types")
@@ -38,9 +38,11 @@ def above_autograd(original: Callable) -> Callable:
             if weights is not None:
                 return weights, None
             logits = computed(logits, "edge_softmax")
-        found = few.softmaxed(gidx, logits, norm_by)
-        if found is not None:
-            return found, FORWARD
+        edges = edges_of(gidx)
+        if edges is not None:
+            found = operators.softmaxed(edges.reversed() if norm_by == "src" else edges, logits)
+            if found is not None:
+                return found, FORWARD
         graph = graph_of_operands(gidx, "softmax", ("edge",), logits)
         if type(graph) is Refusal:
             return _BELOW

@@ -25,14 +25,14 @@ from ...ops.message.operators import aggregate
 from ...ops.message.reductions.argmax_scatter import copied_gradient, kept_choice
 from ...runtime import devices
 from ..core.refusal import Refusal
+from ..few import operators
 from ..lazy import LazyTensor, of_rows, scaled_at
 from ..scopes import transformed
-from . import few
 from .host import HOST, GraphEnd
 from .lazy_edges import belongs, combined, computed, reduce
-from .operands import graph_of_operands, refuse
+from .operands import broadcast_of, graph_of_operands, refuse
 from .sddmm import form_of
-from .structure import only_graph_of
+from .structure import edges_of, only_graph_of
 
 _BOTH = ("column", "edge")
 MESSAGES = {
@@ -109,7 +109,10 @@ def _of_few(g, op: str, reduce_op: str, u, e) -> Tensor | None:
         of = EXTREMES[op, reduce_op, ties(operands)]
     elif op in ("add", "sub") and torch.is_grad_enabled() and all(getattr(x, "requires_grad", 1) for x in operands):
         return None  # `_Tied`
-    return few.aggregated(g, of, op, operands)
+    edges = edges_of(g._graph)
+    if edges is None or (len(operands) == 2 and not broadcast_of(op, *operands)):
+        return None
+    return operators.aggregated(edges, of, operands)
 
 
 class _Tied(Function):

@@ -15,8 +15,9 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from dgl import DGLError
+from dgl import DGLError, heterograph_index
 
+from ...planner.cpu.listed import FEW
 from ...structures.edge_list import EdgeList
 from ...structures.graph import Graph
 from ...structures.relational.graph import RelGraph
@@ -183,3 +184,39 @@ def linked_relation(original: Callable) -> Callable:
 
     get_relation_graph.__doc__ = original.__doc__
     return get_relation_graph
+
+
+def edges_of(gidx) -> EdgeList | None:
+    """The edges of an index of one edge type, in DGL's order; None of a large one, or with other integers."""
+    structures, side = structures_of(gidx)
+    if structures.edge_types != 1:
+        return None
+    structure = structures.of(0)
+    if structure.listed is None:
+        structure.listed = _listed(gidx, side)
+    if structure.listed is False:
+        return None
+    return structure.listed.reversed() if side else structure.listed
+
+
+def _listed(gidx, side: int) -> EdgeList | bool:
+    if gidx.dtype != "int64" or not 0 < gidx.num_edges(0) <= FEW.features:
+        return False
+    try:
+        arrays = heterograph_index._CAPI_DGLHeteroEdges(gidx, 0, "eid")
+    except DGLError:  # the user restricted the graph to other formats
+        return False
+    # DGL's own conversion takes four times as long, and is of a third array as well
+    source, destination = (torch.from_dlpack(arrays(end).to_dlpack()) for end in (0, 1))
+    if not source.is_cpu:
+        return False
+    first, second = gidx.metagraph.find_edge(0)
+    edges = EdgeList(destination, source, (gidx.num_nodes(second), gidx.num_nodes(first)))
+    return edges.reversed() if side else edges
+
+
+def is_small(g) -> bool:
+    """Whether nothing that is computed on a graph of one edge type is worth following."""
+    gidx = g._graph
+    structures, _ = structures_of(gidx)
+    return structures.edge_types == 1 and gidx.num_edges(0) <= FEW.edges

@@ -18,7 +18,6 @@ from torch import Tensor
 from ...ops.attention.flat import FlatSoftmax
 from ...ops.message.flat import FLOATS, Flat, FlatAggregate, FlatMap
 from ...structures.edge_list import EdgeList
-from ...structures.graph import Graph
 from .ends import End
 from .recipes import ALL, EDGE, PLAIN, SCALAR, Pointwise, Recipe
 from .stages import Score, Softmax, Weighted
@@ -42,10 +41,9 @@ class Operand(NamedTuple):
 
 
 class Step(NamedTuple):
-    """An operator. attributes: of it in general, where edges are many. features: of the result."""
+    """An operator. features: of the result."""
 
     flat: Flat
-    attributes: tuple
     operands: tuple[Operand, ...]
     features: tuple[int, ...]
 
@@ -64,8 +62,8 @@ class Learnt(NamedTuple):
         """The step whose result the tensor of a recipe is."""
         return self.recipes.get(_identity(recipe))
 
-    def __call__(self, edges: EdgeList, graph: Graph | None, given: Callable[[Any], Tensor], lasting) -> list[Tensor]:
-        """The results of all steps. graph: None where the edges are read as they are listed. Raises OutOfRange.
+    def __call__(self, edges: EdgeList, given: Callable[[Any], Tensor], lasting) -> list[Tensor]:
+        """The results of all steps. Raises OutOfRange.
 
         given: what stands at a source. lasting: a copy of what a gradient reads again and a user may write to.
         """
@@ -78,10 +76,7 @@ class Learnt(NamedTuple):
                     for at in step.flat.read_again(needed):
                         if step.operands[at].source is not None:
                             operands[at] = lasting(operands[at])
-            if graph is None:
-                out = step.flat(edges, operands)
-            else:
-                out = step.flat.operator(graph, operands, step.attributes)
+            out = step.flat(edges, operands)
             results.append(out if out.shape[1:] == step.features else out.view(out.shape[0], *step.features))
         return results
 
@@ -100,7 +95,7 @@ def _operand(each: Operand, given: Callable[[Any], Tensor], results: Sequence[Te
 
 
 class Reduction(NamedTuple):
-    """A reduction that was asked for: of a recipe, into rows, with its result."""
+    """A reduction that was asked for: of a recipe, into rows, and what stands for its result."""
 
     recipe: Recipe
     rows: End
@@ -111,8 +106,9 @@ class Reduction(NamedTuple):
 
 
 class _Seen(threading.local):
-    reductions: list[Reduction] | None = None
-    copies: dict[int, tuple[Tensor, Tensor]] = {}
+    def __init__(self) -> None:
+        self.reductions: list[Reduction] | None = None
+        self.copies: dict[int, tuple[Tensor, Tensor]] = {}
 
 
 _seen = _Seen()
@@ -120,7 +116,7 @@ _seen = _Seen()
 
 @contextlib.contextmanager
 def watching_reductions() -> Iterator[list[Reduction]]:
-    """The reductions of lazy tensors that are asked for inside."""
+    """The reductions of lazy tensors that are asked for inside, of which none is computed."""
     before = _seen.reductions, _seen.copies
     _seen.reductions, _seen.copies = [], {}
     try:
@@ -129,10 +125,19 @@ def watching_reductions() -> Iterator[list[Reduction]]:
         _seen.reductions, _seen.copies = before
 
 
-def note(*reduction: Any) -> None:
-    """A lazy tensor was reduced."""
-    if _seen.reductions is not None:
-        _seen.reductions.append(Reduction(*reduction))
+def learning() -> bool:
+    """Whether it is found out what is asked for, and nothing of it is computed."""
+    return _seen.reductions is not None
+
+
+def noted(recipe: Recipe, rows: End, reduce: str, ties: str | None) -> tuple[Tensor, None] | None:
+    """What stands for the reduction of a recipe, and is not counted; None of one that is no operator."""
+    if type(recipe) not in (Pointwise, Weighted):
+        return None
+    name = "attention" if type(recipe) is Weighted else recipe.term.names[reduce]
+    out = recipe.operands[0].new_empty((rows.size, *recipe.shape[1:]), dtype=recipe.dtype)
+    _seen.reductions.append(Reduction(recipe, rows, reduce, ties, out, recipe.host.counted(name)))
+    return out, None
 
 
 def note_copy(copy: Tensor, x: Tensor) -> None:
@@ -154,8 +159,8 @@ class _Learning:
         self.made: dict[int, int] = {}
         self.work = 0
 
-    def add(self, flat: Flat, attributes: tuple, operands: Sequence[Operand], features: Sequence[int], wide) -> int:
-        self.steps.append(Step(flat, attributes, tuple(operands), tuple(features)))
+    def add(self, flat: Flat, operands: Sequence[Operand], features: Sequence[int], wide) -> int:
+        self.steps.append(Step(flat, tuple(operands), tuple(features)))
         self.work = max(self.work, torch.Size(wide).numel())
         return len(self.steps) - 1
 
@@ -170,9 +175,10 @@ class _Learning:
         if type(recipe) is Softmax:
             if self.place(recipe.rows) != "row":
                 raise _Unknown
-            scores = Operand(None, None, self.edges(recipe.scores), tuple(recipe.shape[1:]))
-            like = _like(recipe.shape, recipe.dtype)
-            return self.add(FlatSoftmax(like), (), [scores], recipe.shape[1:], recipe.shape[1:])
+            # in the shape of the scores, in which a layer may hand it out, whatever view of it comes next
+            shape = recipe.scores.shape
+            scores = Operand(None, None, self.edges(recipe.scores), None)
+            return self.add(FlatSoftmax(_like(shape, recipe.dtype)), [scores], shape[1:], shape[1:])
         if type(recipe) is Score:
             return self._map(recipe.message, recipe.reduced, recipe.shape)
         if type(recipe) is Pointwise:
@@ -182,7 +188,7 @@ class _Learning:
     def _map(self, message: Pointwise, reduced: tuple[bool, ...], shape: torch.Size) -> int:
         places, operands, likes = self._operands(message)
         op = message.term.message_op(places, None, None)
-        return self.add(FlatMap(op, likes, reduced), (op, reduced), operands, shape[1:], message.inner)
+        return self.add(FlatMap(op, likes, reduced), operands, shape[1:], message.inner)
 
     def reduced(self, recipe: Recipe, reduce: str, ties: str | None) -> None:
         """The last step: a reduction into the rows."""
@@ -199,13 +205,13 @@ class _Learning:
             features = tuple(recipe.weights.shape[1:])
             term = term.binary("mul", BARE, (len(operands),), recipe.weights_first)
             places = (*places, EDGE)
-            operands.append(Operand(None, None, weights, None))
+            operands.append(Operand(None, None, weights, features))
             likes.append(_like((1, *features), recipe.dtype))
             inner = torch.broadcast_shapes(inner, features)
         op = term.message_op(places, reduce, ties)
         if not FlatAggregate.serves(op, likes):
             raise _Unknown
-        self.add(FlatAggregate(op, likes), (op,), operands, recipe.shape[1:], inner)
+        self.add(FlatAggregate(op, likes), operands, recipe.shape[1:], inner)
 
     def _operands(self, message: Pointwise) -> tuple[tuple[str, ...], list[Operand], list[Tensor]]:
         places, operands, likes = [], [], []

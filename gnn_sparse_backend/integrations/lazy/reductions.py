@@ -54,11 +54,12 @@ def reduced(lazy: LazyTensor, rows: End, reduce: str, ties: str = INTO_ZEROS) ->
     recipe = lazy._recipe
     if rows.count != recipe.shape[0] or not recipe.pending():
         return None
+    if learnt.learning():
+        return learnt.noted(recipe, rows, reduce, ties if REDUCTIONS[reduce].chooses else None)
     found = _reduced(recipe, rows, reduce, ties)
     if type(found) is not tuple:
         return found
     out, counted = found
-    learnt.note(recipe, rows, reduce, ties if REDUCTIONS[reduce].chooses else None, *found)
     if not is_recorded(out):
         return found
 
@@ -117,7 +118,7 @@ def softmaxed(lazy: LazyTensor, rows: End, framework: Callable[[Tensor], Tensor]
     found = (recipe.message if type(recipe) is Score else recipe).at(rows)
     if found is None:
         return None
-    graph = recipe.host.graph(rows, found[1])
+    graph = None if learnt.learning() else recipe.host.graph(rows, found[1])
     if type(graph) is Refusal:
         return graph
     softmax = Softmax(recipe, graph, rows, framework, recipe.shape)

@@ -22,12 +22,13 @@ from torch_geometric.nn.aggr import Aggregation
 from torch_geometric.nn.conv import FastRGCNConv, HeteroConv, MessagePassing, RGCNConv
 
 from ..core.graphs import GRAPHS
-from ..core.listed import SEEN
 from ..core.patch import Patches
+from ..few.listed import SEEN
 from ..traced import install, uninstall
-from . import direct, hetero_conv, inplace, layers, matmul, relational, sampling, scatter, typed_linear  # noqa: F401  (``inplace``: lazy tensors)
+from . import hetero_conv, inplace, layers, matmul, relational, sampling, scatter, typed_linear  # noqa: F401  (``inplace``: lazy tensors)
 from .derived import FUNCTIONS, LAYERS, kept
 from .errors import errors_of_gathers
+from .few import direct
 from .gather import lazy_gather
 from .host import HOST
 from .scripting import overloads_of_originals, scriptable, scriptable_method

@@ -16,13 +16,13 @@ from torch.nn import Parameter
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remove_self_loops
 
-from ...planner.cpu.listed import FEW_EDGES
+from ...planner.cpu.listed import FEW
 from ...runtime import devices
 from ..core.graphs import GRAPHS
-from ..core.listed import derived, is_list
+from ..few.listed import derived, is_list
 from ..scopes import transformed
+from .few.normalised import gcn_norm_of_few
 from .matmul import is_sparse
-from .normalised import gcn_norm_of_few
 from .tracing import between_programs
 
 FUNCTIONS = (gcn_norm, add_remaining_self_loops, add_self_loops, remove_self_loops)
@@ -59,7 +59,7 @@ def kept(original: Callable) -> Callable:
         if any(type(x) not in _PLAIN for x in known if x is not _VALUES):
             return original(edge_index, *args, **kwargs)
         key = (original, known, tuple(kwargs))
-        few = edges[0] <= FEW_EDGES and is_list(edge_index, 2)
+        few = edges[0] <= FEW.edges and is_list(edge_index, 2)
         derived_of = derived if few else GRAPHS.derived
         if _VALUES not in known:
             run = original

@@ -54,7 +54,7 @@ def lazy_gather(original):
             type(src) is Tensor
             and type(index) is Tensor
             and current() is None
-            and index.shape[:1].numel() * src.shape[1:].numel() <= FEW
+            and 0 < index.shape[:1].numel() * src.shape[1:].numel() <= FEW.features
             and src.is_cpu
         )
 

@@ -35,6 +35,7 @@ class IndexEnd(End):
         return self.version is not None and self.version != self.index._version
 
 
+TINY = Refusal("the edges are so few that the framework takes no longer")
 OUT_OF_RANGE = "an index is out of range"
 TOO_LARGE = "the graph does not fit into memory"
 

@@ -83,7 +83,7 @@ def _are_few(args: tuple, kwargs: dict[str, Any]) -> bool:
                 edges = x.shape[1]
         elif x.dim() > 1:
             features = max(features, x.shape[-1])
-    return edges is not None and edges * features <= FEW
+    return edges is not None and 0 < edges * features <= FEW.features
 
 
 @kept

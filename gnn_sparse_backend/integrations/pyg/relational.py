@@ -15,7 +15,7 @@ from torch.nn import Parameter
 from torch_geometric.edge_index import EdgeIndex
 from torch_geometric.nn.conv import FastRGCNConv, RGCNConv
 
-from ...ops.core.listed import OutOfRange
+from ...ops.core.executable import OutOfRange
 from ...ops.core.operands import autocasts
 from ...ops.message.api.spmm import spmm
 from ...ops.relational.api import rgms
@@ -26,8 +26,8 @@ from ...structures.derived import Derived
 from ...structures.graph import Graph
 from ...structures.relational.graph import RelGraph
 from ..core.graphs import GRAPHS
-from ..core.listed import is_list
 from ..core.refusal import PASS, Refusal, refusal_of
+from ..few.listed import is_list
 from ..scopes import transformed
 from .host import OUT_OF_RANGE
 from .layers import has_hooks, is_rerouted

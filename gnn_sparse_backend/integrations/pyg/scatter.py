@@ -9,16 +9,17 @@ import torch_geometric.typing
 from torch import Tensor
 
 from ...ops.attention.operators import softmax_edges, softmax_segments
-from ...ops.core.listed import OutOfRange
+from ...ops.core.executable import OutOfRange
 from ...ops.message.operators import aggregate
 from ...planner.cpu.listed import FEW
 from ...structures.graph import Graph
-from ..core import few
-from ..core.listed import graph_of_end, is_list
 from ..core.refusal import PASS, Refusal
+from ..few import reductions as few
+from ..few.listed import graph_of_end, is_list
 from ..lazy import OF_SEGMENTS, LazyTensor, deferred, materialise, of_edges, reduced, refuse, softmaxed, value
+from ..scopes import current
 from .gather import plain_index
-from .host import HOST, OUT_OF_RANGE, IndexEnd, segments
+from .host import HOST, OUT_OF_RANGE, TINY, IndexEnd, segments
 
 _REDUCES = {"sum": "sum", "mean": "mean", "mul": "prod", "max": "max", "min": "min"}
 _REDUCES |= {"add": "sum", "amax": "max", "amin": "min"}
@@ -33,6 +34,8 @@ def scatter_beside(original):
     def scatter(src: Tensor, index: Tensor, dim: int = 0, dim_size: int | None = None, reduce: str = "sum"):
         if torch.compiler.is_compiling():
             return PASS
+        if type(src) is Tensor and current() is None and few.is_tiny(src):
+            return TINY
         if type(dim_size) is int and dim in (0, -src.dim()) and (kind := _FEW.get(reduce)) is not None:
             found = few.reduced(src, index, dim_size, kind)
             if found is not None:
@@ -81,6 +84,8 @@ def softmax_beside(original):
     ):
         if torch.compiler.is_compiling():
             return PASS
+        if type(src) is Tensor and current() is None and few.is_tiny(src):
+            return TINY
         if type(num_nodes) is int and index is not None and dim in (0, -src.dim()):
             found = few.softmaxed(src, index, num_nodes)
             if found is not None:  # somebody may write to it, and the operator reads what it gave again
@@ -117,7 +122,7 @@ def softmax_beside(original):
 
 def _graph_into(rows: IndexEnd, src: Tensor) -> Graph | Refusal:
     """The graph of the edges into rows, listed as long as they are few."""
-    if rows.size and src.numel() <= FEW and is_list(rows.index, 1):
+    if rows.size and src.numel() <= FEW.features and is_list(rows.index, 1):
         return graph_of_end(rows.index, rows.size)
     return HOST.graph(rows, None)
 

@@ -28,11 +28,7 @@ def torch_has_products(dtype: torch.dtype) -> bool:
 def linear_passes(input, weight, bias) -> bool:
     """Whether a product is not in half types, and nobody follows what a layer does."""
     return (
-        type(input) is Tensor
-        and input.dtype is torch.float32
-        and not is_autocast_enabled("cpu")
-        and current() is None
-        and not is_dynamo_compiling()
+        type(input) is Tensor and input.dtype is torch.float32 and not is_autocast_enabled("cpu") and current() is None
     )
 
 

@@ -30,7 +30,7 @@ _PLAIN = (Tensor, torch.nn.Parameter)
 
 def is_small(input) -> bool:
     """Whether a node in Python is as long as a pass over it."""
-    return type(input) is Tensor and not is_dynamo_compiling() and input.numel() < LEAST
+    return type(input) is Tensor and input.numel() < LEAST
 
 
 def relu(input):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from math import prod
 
 from torch import Tensor
 
 from ...runtime.layout import kernel_ready
 from ...runtime.type_names import type_name
-from ..core.listed import OnList
+from ..core.executable import OnList
 from ..message.flat import Flat, launch
 from . import schedules_cpu
 from .operators import EDGE_SOFTMAX
@@ -22,10 +23,16 @@ class FlatSoftmax(Flat):
 
     def __init__(self, like: Tensor):
         self.width = prod(like.shape[1:])
-        spec = EdgeSoftmaxSpec(self.width, type_name(like.dtype), "int64")
-        self.kernel, self.backward = (
-            OnList(schedules_cpu.listed_softmax_kernel(spec, gradient)) for gradient in (False, True)
-        )
+        self.spec = EdgeSoftmaxSpec(self.width, type_name(like.dtype), "int64")
+        self.kernel = OnList(schedules_cpu.listed_softmax_kernel(self.spec, False))
+
+    @functools.cached_property
+    def backward(self) -> OnList:
+        """The gradient."""
+        return OnList(schedules_cpu.listed_softmax_kernel(self.spec, True))
+
+    def prepare_gradients(self):
+        return self.backward
 
     def run(self, edges, operands):
         (x,), width, rows = operands, self.width, edges.shape[0]

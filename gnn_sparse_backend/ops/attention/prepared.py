@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 from ...structures.graph import Graph
 from ..core.prepared import Prepared, Width, prepares
 from .api import attention, gat_attention, gatv2_attention
 from .edge_softmax import edge_softmax
+from .few import few_of_attention, few_of_softmax
 from .operators import ATTEND, EDGE_SOFTMAX
 
 
@@ -33,7 +36,7 @@ _CALLS = {
 for _name, (_call, _shapes) in _CALLS.items():
     _width = ("heads", "F"), "F for operands without heads"
     prepares(
-        Prepared(_name, ATTEND, Graph, *_width, _shapes, _call),
+        Prepared(_name, ATTEND, Graph, *_width, _shapes, _call, few=functools.partial(few_of_attention, _name)),
         Prepared(
             f"weighted_{_name}",
             ATTEND,
@@ -53,5 +56,6 @@ prepares(
         lambda g, h: [(g.num_edges, h)],
         edge_softmax,
         transposes=False,
+        few=few_of_softmax,
     )
 )

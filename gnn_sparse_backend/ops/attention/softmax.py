@@ -23,7 +23,7 @@ from ...runtime.layout import compact, kernel_ready
 from ...runtime.memory import empty
 from ...runtime.type_names import type_name
 from ..core.arguments import edge_arguments
-from ..core.listed import OnList, settle_list
+from ..core.executable import OnList, settle_list
 from ..core.plans_cuda import longest_of
 from ..core.ran import note
 from ..message.calls import flat

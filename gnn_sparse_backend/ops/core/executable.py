@@ -1,15 +1,23 @@
-"""What a final plan becomes: something that runs, and can show its kernels."""
+"""What a final plan becomes: something that runs, and can show its kernels. On a graph that is not converted that is a
+kernel over its edges as they are listed, whatever is planned.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from ...compiler.cache.bounded import KernelCache
 from ...compiler.cache.kernel import Kernel
+from ...planner.cpu.listed import pays_to_convert
 from ...planner.plan import Plan
+from ...structures.derived import untransformed
+from .ran import note
 
 
 class Executable(Protocol):
@@ -53,3 +61,47 @@ def builds(spec: type, plan: type) -> Callable[[Builder], Builder]:
 def build(spec: Any, plan: Any) -> Executable:
     """The executable of a final plan for what a spec describes."""
     return _builders[type(spec), type(plan)](spec, plan)
+
+
+class OutOfRange(IndexError):
+    """An edge names a node that is not there."""
+
+
+class _Wrong(threading.local):
+    """Where kernels of a thread count edges that are out of range."""
+
+    def __init__(self) -> None:
+        self.read = np.zeros(1, np.int64)
+        self.count = untransformed(torch.from_numpy, self.read)
+
+
+wrong = _Wrong()
+
+
+def settle_list(graph: Any, operands: Sequence[Tensor | None]) -> None:
+    """Convert a graph that is listed, where rows pay for themselves from a pass over such operands on."""
+    features = max([x.numel() // max(x.shape[0], 1) for x in operands if x is not None and x.dim()], default=1)
+    if pays_to_convert(graph.listed, *graph.shape, features, torch.get_num_threads()):
+        graph.indptr  # noqa: B018  (asked for, it is made)
+
+
+class OnList:
+    """A kernel over listed edges (`Executable`). plan: in words."""
+
+    __slots__ = ("entry", "kernels")
+
+    plan = "edges as they are listed, 1 thread"
+
+    def __init__(self, kernel: Kernel):
+        self.entry, self.kernels = kernel.entry, (kernel,)
+
+    def __call__(self, graph: Any, operands: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+        """Raises OutOfRange where an edge is."""
+        row, col = graph.listed.read()
+        note(self, "")
+        self.entry(*graph.shape, graph.num_edges, row, col, *operands, *results, wrong.count)
+        if wrong.read[0]:
+            raise OutOfRange(
+                f"{wrong.read[0]} of {graph.num_edges} edges are out of range: there are {graph.shape[0]} destinations "
+                f"and {graph.shape[1]} sources"
+            )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import torch
 from torch import Tensor
 
 from .operator import Operator
@@ -46,7 +47,8 @@ class Prepared:
     shapes of the operands, all of which want gradients. call: the user's own, on structure and operands. form: the
     message whose plans are measured; None where there is one plan, by rules. divided: whether the last number divides
     the others. transposes: whether the backward pass goes over the transpose of a graph. explain: (structure, width,
-    dtype, backward) to something that prints why it runs as it does; None where ``form`` says all.
+    dtype, backward) to something that prints why it runs as it does; None where ``form`` says all. few: (width, dtype)
+    makes what layers run in its place on a few edges (`ops.message.flat`).
     """
 
     name: str
@@ -60,6 +62,7 @@ class Prepared:
     divided: bool = False
     transposes: bool = True
     explain: Callable[..., Any] | None = None
+    few: Callable[[Width, torch.dtype], Any] | None = None
 
     def widths(self, given: Any) -> tuple[Width, ...]:
         """``given`` as widths: one, or several in a list; in a tuple too, where it is none itself. ValueError quotes

@@ -8,7 +8,7 @@ which have the accumulation type.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -19,14 +19,14 @@ from ...compiler.language.reduction import REDUCTIONS
 from ...planner.plan import Plan
 from ...runtime.memory import check_memory, empty
 from ...runtime.type_names import type_name
-from ..core.executable import Executable, build, kept_by_plan
-from ..core.listed import settle_list
+from ..core.executable import Executable, build, kept_by_plan, settle_list
 from ..core.plans import plan_of
 from .executables import final_plan, way_of
 from .executables.listed import MessagesOnList
 from .message_op import MessageOp
 from .programs.aggregate import AggregateSpec
 from .programs.edge_map import EdgeMapSpec
+from .programs.message import commuted
 from .programs.operands import Operand, collapse
 
 MOST_CALLS = 4096
@@ -223,7 +223,8 @@ def _spec_of_aggregate(of: MessageOp, operands, index_dtype: str, numbered: bool
 
 def spec_of_aggregate(of: MessageOp, operands, index_dtype: str, keep: tuple[str, ...] = ()) -> AggregateSpec:
     """What is static in an aggregation of such operands over listed edges."""
-    return _spec_of_aggregate(of, operands, index_dtype, False, keep, 0)[0]
+    spec, _ = _spec_of_aggregate(of, operands, index_dtype, False, keep, 0)
+    return replace(spec, message=commuted(spec.message))  # so that frameworks share kernels
 
 
 def _edge_map(of: MessageOp, graph, operands, numbered: bool, reduced) -> Call:
@@ -239,4 +240,5 @@ def _spec_of_edge_map(of: MessageOp, operands, index_dtype: str, numbered: bool,
 
 def spec_of_edge_map(of: MessageOp, operands, index_dtype: str, reduced: tuple[bool, ...]) -> EdgeMapSpec:
     """What is static in an edge map of such operands over listed edges."""
-    return _spec_of_edge_map(of, operands, index_dtype, False, reduced)[0]
+    spec, _ = _spec_of_edge_map(of, operands, index_dtype, False, reduced)
+    return replace(spec, message=commuted(spec.message))

@@ -17,6 +17,7 @@ from .programs.message import (
     arg,
     chosen,
     commuted,
+    is_exact,
     operands_of,
     parse,
     parse_with,
@@ -76,6 +77,13 @@ class MessageOp:
     def reads_result(self) -> bool:
         """Whether the backward pass reads the result."""
         return self.shares or (self.reduce is not None and "result" in REDUCTIONS[self.reduce].gradient)
+
+    @functools.cached_property
+    def same_everywhere(self) -> bool:
+        """Whether every kernel computes the same bits of the message: no product is added, which one may round and
+        another not, and nothing is a function that vectors have another way than numbers.
+        """
+        return is_exact(self.message)
 
     def saved(self, needed: tuple[bool, ...]) -> frozenset[int]:
         """Operands that the backward pass reads where the operands marked in ``needed`` want gradients."""

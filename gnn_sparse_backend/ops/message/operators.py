@@ -27,10 +27,11 @@ from ..core.library import register
 from ..core.operands import check_dense
 from ..core.operator import Operator
 from ..core.traced import GRAPH, Traced
+from ..core.transforms import pulled_back
 from .calls import broadcast_features, feature_shapes, run_aggregate, run_edge_map
 from .checks import check_choice, check_message_rows, checked_message
 from .gradients import NO_GRADIENT, GradientPlan, fit_gradient, gradient_plan
-from .message_op import SHARING, MessageOp, as_map, as_sum, ties_count
+from .message_op import SHARING, MessageOp, as_map, as_sum, message_op, ties_count
 from .ready import ReadyAggregate
 from .reductions.argmax_scatter import copied_gradient, even_gradient, kept_choice
 from .reductions.means import divided_first, inverse_degrees
@@ -104,6 +105,8 @@ def _gradients_of_aggregate(structure, attributes, saved, memo: Memo, needed, gr
         return [copied_gradient(kept, grad, memo.likes[0][0][0])]
     if memo.choice == "unique" and (found := even_gradient(of, structure, kept, *operands, result, grad)) is not None:
         return [found]
+    if of.shares and not of.same_everywhere:
+        return pulled_back(lambda given: _in_two(structure, of, given), operands, needed, grad)
     if of.shares:
         counted, sources = ties_count(of)
         given = [result if s == "result" else operands[s] for s in sources]
@@ -116,6 +119,12 @@ def _gradients_of_aggregate(structure, attributes, saved, memo: Memo, needed, gr
         of, grad = as_sum(of), divided
     extra = {"cotangent": grad, "chosen": kept, "result": result, "number": None}
     return _gradients(structure, of, operands, memo, extra, needed)
+
+
+def _in_two(structure, of: MessageOp, operands) -> Tensor:
+    """The aggregation of messages that are computed first: then equal ones are equal bits."""
+    messages = EDGE_MAP(structure, operands, (as_map(of), ()))
+    return AGGREGATE(structure, (messages,), (message_op("x0", ("edge",), of.reduce, of.ties),))
 
 
 def _without_edges(structure, count: Tensor, result: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from ..core.prepared import Kind, Prepared, pair, prepares, structures
 from .api.sddmm import sddmm
 from .api.spmm import spmm
 from .api.spmm_linear import REDUCES, spmm_linear
+from .flat import few_of_reduction
 from .linear_order import explain_linear
 from .message_op import message_op
 from .operators import AGGREGATE, EDGE_MAP
@@ -32,7 +33,8 @@ for _name, _reduction in REDUCTIONS.items():
     _call = functools.partial(spmm, reduce=_name)
     for _prefix, _message, _places, _shapes in (_COPY, _WEIGHTED):
         _form = message_op(_message, _places, _name, _ties)
-        prepares(Prepared(_prefix + _name, AGGREGATE, Graph, ("F",), "", _shapes, _call, _form))
+        _few = functools.partial(few_of_reduction, _message, _places, _name)
+        prepares(Prepared(_prefix + _name, AGGREGATE, Graph, ("F",), "", _shapes, _call, _form, few=_few))
 for _reduction in REDUCES:
     _name = "linear" if _reduction == "sum" else f"linear_{_reduction}"
     prepares(

@@ -11,8 +11,7 @@ from torch import Tensor
 from ...planner.plan import Plan
 from ...runtime.memory import empty
 from ..core.arguments import operand_arguments
-from ..core.executable import Executable
-from ..core.listed import settle_list
+from ..core.executable import Executable, settle_list
 from ..core.plans import plan_key
 from ..core.ran import note
 from .calls import Call, aggregation_of, flat, run_call

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...compiler.cache.bounded import shared
-from ...planner.cpu.listed import FLAT, ROWS_PER_EDGE
+from ...planner.cpu.listed import FEW, ROWS_PER_EDGE
 from ...structures.edge_list import EdgeList
 from ..message.flat import FLOATS, FlatAggregate
 from ..message.message_op import SUM_OF_COLUMNS, WEIGHTED_SUM_OF_COLUMNS
@@ -45,7 +45,7 @@ def few_relations(
     edges, wide = row.shape[0], bases.shape[-1]
     if bases.dim() != 3 or x.dtype not in FLOATS or bases.dtype is not x.dtype or not edges * wide:
         return None
-    if edges * wide > FLAT or shape[1] * count > ROWS_PER_EDGE * edges or not all(shape):
+    if edges * wide > FEW.features or shape[1] * count > ROWS_PER_EDGE * edges or not all(shape):
         return None
     least, most = torch.aminmax(relation)
     if least < 0 or most >= count:

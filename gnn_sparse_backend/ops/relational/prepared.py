@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import itertools
 
+import torch
+
 from ...structures.relational.graph import RelGraph
 from ..core.prepared import Kind, Prepared, Width, pair, prepares, structures
+from ..message.flat import few_of_reduction
 from .api import rgms
 from .explain import explain_relational
 from .operators import BASIS_PRODUCT, PRODUCT
@@ -40,6 +43,11 @@ def _call_of(kind: str, reduce: str, weighted: bool) -> Prepared:
         weight = rest[:2] if kind == "_bases" else rest[0]
         return rgms(rel, x, weight, rest[-1] if weighted else None, reduce)
 
+    def few(width: Width, dtype: torch.dtype):
+        scaled = weighted or reduce == "mean"
+        message, places = ("mul(x0, x1)", ("column", "edge")) if scaled else ("x0", ("column",))
+        return () if kind == "_blocks" else few_of_reduction(message, places, "sum", pair(width)[1], dtype)
+
     return Prepared(
         f"{'weighted_' * weighted}rgms{kind}{'_mean' * (reduce == 'mean')}",
         BASIS_PRODUCT if kind == "_bases" else PRODUCT,
@@ -50,6 +58,7 @@ def _call_of(kind: str, reduce: str, weighted: bool) -> Prepared:
         call,
         divided=kind == "_blocks",
         explain=explain_relational if (kind, reduce, weighted) == ("", "sum", False) else None,
+        few=few,
     )
 
 

@@ -5,7 +5,7 @@ as the result stays in the processor's caches. With every pass what rows would h
 they cost, they are made. So nobody pays more than twice what knowing the future would cost. A graph of which a single
 pass would lose that much is converted at once.
 
-Constants are of one core of a Zen 3 (`benchmarks.small --constants` measures them).
+Constants are of one core of a Zen 3.
 """
 
 from __future__ import annotations
@@ -31,17 +31,31 @@ IN_ROWS = 0.25
 ALONE = 40_000
 """Features of edges up to which one thread is as fast as several."""
 
-FEW = 1 << 20
-"""Features of edges up to which a layer's steps are not followed, to be fused: that takes longer than it saves."""
-
-FLAT = 1 << 18
-"""Features of edges up to which a graph is read as it is listed at each of its uses, however many."""
-
 ROWS_PER_EDGE = 4
 """Products of nodes and relations for each edge up to which all of them are made, on a graph that is new."""
 
-FEW_EDGES = 1 << 16
-"""Edges up to which what layers derive of an index is known by the tensor alone, and not by its content."""
+TINY, USUAL = 1 << 12, 1 << 19
+
+
+class Few:
+    """What few edges are: nothing that is computed on them is followed, and they are read as they are listed.
+
+    features: of edges, over all of an operation. edges: where it is not known what for. tiny: features up to which an
+    autograd function in Python takes longer than the framework's own few.
+    """
+
+    __slots__ = ("edges", "features", "tiny")
+
+    def __init__(self, features: int):
+        self.set(features)
+
+    def set(self, features: int) -> None:
+        """0: no edges are few."""
+        self.features, self.edges, self.tiny = features, features // 32, min(features, TINY)
+
+
+FEW = Few(USUAL)
+"""The limit in this process."""
 
 
 def loss(rows: int, edges: int, features: int, threads: int) -> float:
@@ -57,4 +71,4 @@ def pays_to_convert(edges: Any, rows: int, columns: int, features: int, threads:
     """Whether rows pay for themselves from this pass on. edges: a list, with its ``lost`` so far, which is added to."""
     count = edges.row.shape[0]
     edges.lost += loss(rows, count, features, threads)
-    return edges.lost > FIXED + CONVERSION * count
+    return bool(edges.lost > FIXED + CONVERSION * count)

@@ -116,7 +116,9 @@ def assert_same_tangents(program):
         gradient = torch.func.grad(lambda *x: function(*x).square().sum(), tuple(range(len(given))))
         return torch.func.jvp(function, given, along), torch.func.jvp(gradient, given, along)
 
-    torch.testing.assert_close(tangents(ours), tangents(plain), rtol=1e-9, atol=1e-9)
+    expected = tangents(plain)
+    assume(all(x.isfinite().all() for x in tree_leaves(expected)))
+    torch.testing.assert_close(tangents(ours), expected, rtol=1e-9, atol=1e-9)
 
 
 @settings(max_examples=12, deadline=None)
@@ -159,3 +161,31 @@ def test_forces_of_a_message_that_is_a_sum(op, reduce, shapes):
     found, expected = trained(lambda x, e: gsb.gspmm(EDGES.graph, op, reduce, x, e)), trained(plain)
     assert [x is None for x in found] == [x is None for x in expected]
     torch.testing.assert_close([x for x in found if x is not None], [x for x in expected if x is not None])
+
+
+@pytest.mark.parametrize("reduce", ["max", "min"])
+@pytest.mark.parametrize(
+    ("text", "function"),
+    [
+        ("add(mul(abs(x1), x2), x0)", lambda x, y, z: y.abs() * z + x),
+        ("sub(x0, mul(x1, x2))", lambda x, y, z: x - y * z),
+        ("mul(exp(x0), tanh(x1))", lambda x, y, z: x.exp() * y.tanh() + 0 * z),
+    ],
+)
+def test_equal_messages_are_found_however_a_kernel_rounds_them(text, function, reduce):
+    """A product that is added may be rounded with the sum, or before: what is compared is computed once."""
+    places = ("u", "u", "u")
+    generator = torch.Generator().manual_seed(0)
+    tensors = [torch.randn(3, *shape, generator=generator, dtype=torch.float64) for shape in ((3,), (), ())]
+    if "x2" not in text:
+        places, tensors = places[:2], tensors[:2]
+    given = [x.requires_grad_() for x in tensors]
+    whole = function if len(given) == 3 else lambda x, y: function(x, y, 0)
+    found = messages(EDGES, lambda *x: whole(*x), places, given)
+    expected = reduced(EDGES, found, reduce, "even", torch.float64)[0]
+    ours = gsb.aggregate(EDGES.graph, text, list(zip(places, given)), reduce)
+    cotangent = torch.randn(expected.shape, generator=generator, dtype=torch.float64)
+    for again in (False, True):
+        one = torch.autograd.grad(ours, given, cotangent, retain_graph=True, create_graph=again)
+        other = torch.autograd.grad(expected, given, cotangent, retain_graph=True)
+        torch.testing.assert_close(one, other)

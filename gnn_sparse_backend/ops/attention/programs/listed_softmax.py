@@ -1,5 +1,7 @@
-"""Softmax of edge features over the edges of each row, as they are listed, and its gradient (`edge_softmax` has both over
-rows). What a row has so far lies in memory: a loop over all edges finds its maximum, and another one its sum.
+"""Softmax of edge features over the edges of each row, as they are listed, and its gradient.
+
+`edge_softmax` has both over rows. What a row has so far lies in memory here: a loop over all edges finds its maximum,
+and another one its sum.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from ....compiler.schedules.cpu import CpuSchedule
 from ....runtime.memory import empty
 from ....runtime.type_names import DTYPES
 from ...core.arguments import operand_arguments
-from ...core.listed import OnList
+from ...core.executable import OnList
 from ..programs.aggregate import AggregateSpec
 from ..programs.edge_map import EdgeMapSpec
 from ..programs.listed import listed_aggregate, listed_edge_map
@@ -28,7 +28,7 @@ class MessagesOnList(OnList):
     has another.
     """
 
-    __slots__ = ("degrees", "places", "sums", "wide", "widths")
+    __slots__ = ("degrees", "places", "strided", "sums", "wide", "widths")
 
     def __init__(self, spec: AggregateSpec | EdgeMapSpec):
         aggregates = isinstance(spec, AggregateSpec)
@@ -36,6 +36,7 @@ class MessagesOnList(OnList):
         super().__init__(compile_program(program, CpuSchedule(parallel=False), host_target()))
         self.places = tuple(operand.at for operand in spec.operands)
         self.widths = [operand.width for operand in spec.operands]
+        self.strided = tuple(operand.strided for operand in spec.operands if operand.at != "number")
         accumulator = ACCUMULATOR[spec.dtype]
         self.sums = DTYPES[accumulator]
         self.wide = self.sums if aggregates and accumulator != spec.dtype else None
@@ -43,7 +44,10 @@ class MessagesOnList(OnList):
 
     def given(self, operands: Sequence[Tensor | None]) -> list[Tensor]:
         """The operands as the kernel takes them."""
-        return operand_arguments(self.places, self.widths, operands, False)
+        given = operand_arguments(self.places, self.widths, operands, False)
+        if False in self.strided:  # it was made for operands without gaps
+            given = [x if strided else x.contiguous() for x, strided in zip(given, self.strided)]
+        return given
 
     def __call__(self, graph, operands: Sequence[Tensor | None], results: Sequence[Tensor]) -> None:
         given = self.given(operands)
@@ -53,4 +57,3 @@ class MessagesOnList(OnList):
         if self.wide is not None:
             given.append(empty(results[0], *results[0].shape, dtype=self.wide))
         super().__call__(graph, given, results)
-

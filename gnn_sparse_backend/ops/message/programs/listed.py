@@ -10,10 +10,11 @@ in their order, so sums are the same bits at each call.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
+from ....compiler.language.axes import Axis, given
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
 from ....compiler.language.expr import (
     Expr,
@@ -33,7 +34,7 @@ from .edge_map import EdgeMapSpec
 from .message import lower, operators_of
 from .operands import ACCUMULATOR, Edges, Operand, feature_index, flat_position
 
-
+Buffers: TypeAlias = Sequence[BufferHandle | None]
 Load: TypeAlias = Callable[[Expr], Expr]
 """From a feature to a value."""
 
@@ -55,7 +56,7 @@ class ListedEdges(Edges):
         }
         self._features = {}
 
-    def axes(self, at: str):
+    def axes(self, at: str) -> tuple[Axis, ...]:
         return {"edge": (self.J,), "row": (self.M,), "column": (self.N,), "all": ()}[at]
 
     def at(self, place: str, i: Expr, j: Expr | None) -> tuple[Expr, ...]:
@@ -65,10 +66,12 @@ class ListedEdges(Edges):
             return ()
         return (maximum(minimum(self.lists[place][i], self.bounds[place] - 1), as_expr(0)),)
 
-    def load(self, handle, operand: Operand, i: Expr, j: Expr, feature: Expr, accumulator: str) -> Expr:
+    def load(
+        self, handle: BufferHandle | None, operand: Operand, i: Expr, j: Expr, feature: Expr, accumulator: str
+    ) -> Expr:
         return i if operand.at == "number" else super().load(handle, operand, i, j, feature, accumulator)
 
-    def loads(self, buffers: list, spec: AggregateSpec | EdgeMapSpec, j: Expr, accumulator: str) -> list[Load]:
+    def loads(self, buffers: Buffers, spec: AggregateSpec | EdgeMapSpec, j: Expr, accumulator: str) -> list[Load]:
         """Of each operand the function from a feature to its value at edge j.
 
         What a message chooses between is loaded before: a load that only one choice makes would be a branch.
@@ -81,10 +84,10 @@ class ListedEdges(Edges):
             for which, (buffer, operand) in enumerate(zip(buffers, spec.operands))
         ]
 
-    def _load(self, buffer, operand: Operand, j: Expr, accumulator: str, feature: Expr) -> Expr:
+    def _load(self, buffer: BufferHandle | None, operand: Operand, j: Expr, accumulator: str, feature: Expr) -> Expr:
         return self.load(buffer, operand, j, j, feature, accumulator)
 
-    def _ahead(self, which: int, buffer, operand: Operand, j: Expr, accumulator: str) -> Load:
+    def _ahead(self, which: int, buffer: BufferHandle | None, operand: Operand, j: Expr, accumulator: str) -> Load:
         axis = self.features(operand.width)
         held = self.p.local(f"S{which}", (axis,), accumulator)
         with self.p.iterate(f"stage_{which}", (axis,), "S", (f"s{which}",)) as (feature,):
@@ -131,12 +134,12 @@ def listed_aggregate(spec: AggregateSpec) -> Program:
         best[i, k] = number(reduction.identity, accumulator)
         for buffer in kept.values():
             buffer[i, k] = as_expr(spec.fill)
-    if Degree is not None:
+    if Degree is not None and Scale is not None:
         with p.iterate("none", (M,), "S", ("m1",)) as (i,):
             Degree[i] = 0
         with p.iterate("count", (J,), "R", ("j1",)) as (j,):
-            at = edges.at("row", j, None)
-            Degree[at] = Degree[at] + 1
+            row = edges.at("row", j, None)
+            Degree[row] = Degree[row] + 1
         with p.iterate("scale", (M,), "S", ("m3",)) as (i,):
             Scale[i] = 1.0 / maximum(cast(accumulator, Degree[i]), 1.0)
     with p.iterate("edges", (J,), "R", ("j",)) as (j,):
@@ -153,14 +156,21 @@ def listed_aggregate(spec: AggregateSpec) -> Program:
         with p.iterate("finish", (M,), "S", ("m2",)) as (i,), p.iterate("finished", (K,), "S", ("k2",)) as (k,):
             value: Expr = best[i, k]
             if reduction.divides:
-                value = value / maximum(cast(accumulator, Degree[i]), 1.0)
+                value = value / maximum(cast(accumulator, given(Degree)[i]), 1.0)
             elif spec.empty:
-                value = select(equal(Degree[i], as_expr(0)), number(0.0, accumulator), value)
+                value = select(equal(given(Degree)[i], as_expr(0)), number(0.0, accumulator), value)
             C[i, k] = cast(spec.dtype, value)
     return p.finish()
 
 
-def _choose(spec: AggregateSpec, best: BufferHandle, kept: dict, at: tuple, term: Expr, found: dict) -> None:
+def _choose(
+    spec: AggregateSpec,
+    best: BufferHandle,
+    kept: dict[str, BufferHandle],
+    at: tuple[Expr, ...],
+    term: Expr,
+    found: dict[str, Expr],
+) -> None:
     """Take a message in where it is the better one (`aggregate` has the rules)."""
     accumulator, reduction = ACCUMULATOR[spec.dtype], spec.reduction
     if accumulator != spec.dtype:

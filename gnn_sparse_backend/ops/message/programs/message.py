@@ -178,6 +178,23 @@ def operators_of(message: Message) -> frozenset[str]:
     return frozenset((message.op,)).union(*inner)
 
 
+_EXACT = frozenset(("arg", "const", "add", "sub", "mul", "div", "neg", "abs", "relu", "leaky_relu", "stored"))
+_PRODUCTS = frozenset(("mul", "leaky_relu"))
+
+
+def is_exact(message: Message) -> bool:
+    """Whether the bits of a message are the same however a compiler arranges it. A sum of a product may be contracted
+    to one operation, and be rounded once.
+    """
+    operators = operators_of(message)
+    if not operators <= _EXACT:
+        return False
+    parts = [part for part in message.parts if isinstance(part, Message)]
+    if message.op in ("add", "sub") and any(_PRODUCTS & operators_of(part) for part in parts):
+        return False
+    return all(map(is_exact, parts))
+
+
 def lower(message: Message, operands: list[Expr], dtype: str, accumulator: str) -> Expr:
     """The message as an expression of coordinate space.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...compiler.cache.bounded import kept
-from ...ops.core.listed import OutOfRange
-from ...ops.message.flat import FLOATS, FlatMap
-from ...ops.message.message_op import message_op
-from ...structures.edge_list import EdgeList
+from ....compiler.cache.bounded import kept
+from ....ops.core.executable import OutOfRange
+from ....ops.message.flat import FLOATS, FlatMap
+from ....ops.message.message_op import message_op
+from ....structures.edge_list import EdgeList
 
 
 def gcn_norm_of_few(

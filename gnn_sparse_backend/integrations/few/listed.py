@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...structures.edge_list import EdgeList
 from ...structures.graph import Graph
-from .handles import Handles
+from ..core.handles import Handles
 
 SEEN = Handles()
 """By index tensor: its graphs, by ends and shape, and what layers derived of it."""
@@ -31,18 +31,6 @@ def is_list(index: Any, dims: int) -> bool:
         and index.stride(-1) == 1
         and index.shape[-1] > 0
     )
-
-
-def graph_of_edges(edge_index: Tensor, shape: tuple[int, int], rows: int) -> Graph:
-    """The graph of an edge index (2, edges) for which `is_list` holds. rows: which of the two has the rows."""
-    key = shape, rows
-    found = SEEN.get(edge_index, key) if not edge_index.is_inference() else None
-    if found is None:
-        ends = edge_index.detach().unbind(0)
-        found = Graph._of_list(EdgeList(ends[rows], ends[1 - rows], shape))
-        if not edge_index.is_inference():
-            SEEN.put(edge_index, found, key)
-    return found
 
 
 def graph_of_end(index: Tensor, size: int) -> Graph:

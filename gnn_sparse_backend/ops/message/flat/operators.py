@@ -8,6 +8,7 @@ batch of gradients) goes to the operator on a graph of the list.
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import prod
@@ -17,19 +18,19 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ...compiler.language.reduction import REDUCTIONS
-from ...structures.edge_list import EdgeList
-from ...structures.graph import Graph
-from ..core.batched import for_each, in_batch
-from ..core.listed import OnList, OutOfRange, wrong
-from ..core.operator import Operator
-from ..core.ran import note, note_operator
-from ..core.transforms import transformed
-from .calls import broadcast_features, spec_of_aggregate, spec_of_edge_map
-from .executables.listed import MessagesOnList
-from .gradients import GradientPlan, fit_gradient, gradient_plan
-from .message_op import MessageOp, ties_count
-from .operators import AGGREGATE, EDGE_MAP, Memo
+from ....compiler.language.reduction import REDUCTIONS
+from ....structures.edge_list import EdgeList
+from ....structures.graph import Graph
+from ...core.batched import for_each, in_batch
+from ...core.executable import OnList, OutOfRange, wrong
+from ...core.operator import Operator
+from ...core.ran import note, note_operator
+from ...core.transforms import transformed
+from ..calls import broadcast_features, spec_of_aggregate, spec_of_edge_map
+from ..executables.listed import MessagesOnList
+from ..gradients import GradientPlan, fit_gradient, gradient_plan
+from ..message_op import MessageOp, ties_count
+from ..operators import AGGREGATE, EDGE_MAP, Memo
 
 _SOURCES = frozenset(("cotangent", "scale", "result"))
 FLOATS = (torch.float32, torch.float64)
@@ -68,6 +69,10 @@ class Flat(ABC):
         return self.run(edges, operands)[0]
 
     @abstractmethod
+    def prepare_gradients(self) -> Any:
+        """Compile what gradients run."""
+
+    @abstractmethod
     def run(self, edges: EdgeList, operands: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
         """The result, and what a gradient reads beside operands."""
 
@@ -96,19 +101,32 @@ class FlatAggregate(Flat):
         self.kernel = MessagesOnList(spec_of_aggregate(of, operands, "int64"))
         self.features = prod(self.dims)
         self.reads_result = of.shares
-        self.backward = [_Back.of(of, number, self.shapes, self.dims, self.like) for number in range(len(operands))]
-        self.count: tuple | None = None
-        if of.shares:
-            counted, sources = ties_count(of)
-            made = [self.like.new_empty(1, *self.dims) if s == "result" else operands[s] for s in sources]
-            self.count = MessagesOnList(spec_of_aggregate(counted, made, "int64")), sources
+        self.likes = operands
+
+    @functools.cached_property
+    def backward(self) -> list[_Back | None]:
+        """The gradient of each operand."""
+        numbers = range(len(self.shapes))
+        return [_Back.of(self.of, number, self.shapes, self.dims, self.like) for number in numbers]
+
+    @functools.cached_property
+    def count(self) -> tuple | None:
+        """What counts equal messages that share, and its operands."""
+        if not self.of.shares:
+            return None
+        counted, sources = ties_count(self.of)
+        made = [self.like.new_empty(1, *self.dims) if s == "result" else self.likes[s] for s in sources]
+        return MessagesOnList(spec_of_aggregate(counted, made, "int64")), sources
+
+    def prepare_gradients(self):
+        return self.backward, self.count
 
     @staticmethod
     def serves(of: MessageOp, operands: Sequence[Tensor]) -> bool:
         """Whether there is one for such operands."""
         adds = of.ties is None and REDUCTIONS[of.reduce].adds
         return (
-            (adds or of.ties in ("even", "even_with_zero"))
+            (adds or (of.ties in ("even", "even_with_zero") and of.same_everywhere))
             and "number" not in of.places
             and all(x.dtype is operands[0].dtype for x in operands)
             and operands[0].dtype in FLOATS
@@ -157,7 +175,15 @@ class FlatMap(Flat):
         self.kept = tuple(1 if gone else e for e, gone in zip(self.dims, reduced)) if reduced else self.dims
         self.kernel = MessagesOnList(spec_of_edge_map(of, operands, "int64", reduced))
         self.features = prod(self.kept)
-        self.backward = [_Back.of(of, number, self.shapes, self.kept, self.like) for number in range(len(operands))]
+
+    @functools.cached_property
+    def backward(self) -> list[_Back | None]:
+        """The gradient of each operand."""
+        numbers = range(len(self.shapes))
+        return [_Back.of(self.of, number, self.shapes, self.kept, self.like) for number in numbers]
+
+    def prepare_gradients(self):
+        return self.backward
 
     def run(self, edges, operands):
         count, kernel = edges.row.shape[0], self.kernel

@@ -1,4 +1,4 @@
-"""Reductions and softmaxes of what there is for each of a few edges, straight from the framework's tensors to kernels."""
+"""Reductions and softmaxes of what there is for each of a few edges, straight from a framework's tensors to kernels."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch.nn import Parameter
 
 from ...compiler.cache.bounded import shared
 from ...ops.attention.flat import FlatSoftmax
-from ...ops.core.listed import OutOfRange
+from ...ops.core.executable import OutOfRange
 from ...ops.message.flat import FLOATS, Flat, FlatAggregate
 from ...ops.message.message_op import message_op
-from ...planner.cpu.listed import FLAT
+from ...planner.cpu.listed import FEW
 from ...structures.edge_list import EdgeList
 from ..scopes import current
 from ..scopes.modes import transformed
@@ -39,6 +39,11 @@ def softmaxed(x: Tensor, index: Tensor, size: int) -> Tensor | None:
     return _run(("softmax", x.dtype, x.shape[1:]), lambda like, _: FlatSoftmax(like), x, index, size)
 
 
+def is_tiny(x: Tensor) -> bool:
+    """Whether an autograd function in Python takes longer than the framework's own."""
+    return x.numel() <= FEW.tiny and x.requires_grad and torch.is_grad_enabled()
+
+
 def _is_flat(x: Tensor, index: Tensor, size: int) -> bool:
     return (
         type(x) in _PLAIN
@@ -46,7 +51,7 @@ def _is_flat(x: Tensor, index: Tensor, size: int) -> bool:
         and x.is_cpu
         and x.layout is torch.strided
         and x.dim() > 0
-        and 0 < x.numel() <= FLAT
+        and 0 < x.numel() <= FEW.features
         and size > 0
         and is_list(index, 1)
         and index.shape[0] == x.shape[0]

@@ -7,11 +7,11 @@ from math import prod
 import torch
 from torch import Tensor
 
-from .calls import spec_of_aggregate
-from .executables.listed import MessagesOnList
-from .flat import Flat, launch
-from .message_op import MessageOp
-from .operators import AGGREGATE
+from ..calls import spec_of_aggregate
+from ..executables.listed import MessagesOnList
+from ..message_op import MessageOp
+from ..operators import AGGREGATE
+from .operators import Flat, launch
 
 
 class FlatExtreme(Flat):
@@ -27,6 +27,9 @@ class FlatExtreme(Flat):
         self.kept = "column" if of.places == ("column",) else "number"
         self.features = prod(like.shape[1:])
         self.kernel = MessagesOnList(spec_of_aggregate(of, [like], "int64", (self.kept,)))
+
+    def prepare_gradients(self):
+        """Nothing: they are PyTorch's."""
 
     def run(self, edges, operands):
         (x,), rows = operands, edges.shape[0]

@@ -28,19 +28,19 @@ from torch_geometric.nn.aggr import (
 )
 from torch_geometric.nn.conv import MessagePassing
 
-from ...compiler.cache.bounded import kept, shared
-from ...ops.core.listed import OutOfRange
-from ...planner.cpu.listed import FEW, FLAT
-from ...structures.edge_list import EdgeList
-from ..core.counters import fallback, ours
-from ..core.listed import graph_of_edges, is_list
-from ..core.patch import Patches
-from ..lazy import LazyTensor, watched
-from ..lazy.learnt import Learnt, learn_edges, learn_reduction, watching_reductions
-from ..scopes.given import lasting
-from ..scopes.modes import transformed
-from .host import HOST, PROPAGATE
-from .scripting import scriptable_method
+from ....compiler.cache.bounded import kept, shared
+from ....ops.core.executable import OutOfRange
+from ....planner.cpu.listed import FEW
+from ....structures.edge_list import EdgeList
+from ...core.counters import fallback, ours, uncounted
+from ...core.patch import Patches
+from ...few.listed import is_list
+from ...lazy import LazyTensor, watched
+from ...lazy.learnt import Learnt, learn_edges, learn_reduction, watching_reductions
+from ...scopes.given import lasting
+from ...scopes.modes import transformed
+from ..host import HOST, PROPAGATE, TINY
+from ..scripting import scriptable_method
 
 _PLAIN = frozenset((type(None), bool, int, float, str))
 _AGGREGATIONS = frozenset((SumAggregation, MeanAggregation, MaxAggregation, MinAggregation, MulAggregation))
@@ -50,7 +50,6 @@ _GENERATED = {name: getattr(MessagePassing, name) for name in _STEPS}
 _UNKNOWN = object()
 _ABSENT = object()
 _ways = shared("steps of layers that are operators", 4096)
-FEW_EDGES = "the edges are so few that a step by itself is as fast"
 
 
 class _Way(NamedTuple):
@@ -58,7 +57,7 @@ class _Way(NamedTuple):
 
     sized: (argument, at, end) of those whose rows tell how many nodes an end has. row: which row of the edge index has
     destinations. edged: arguments that have a row for each edge. stored: attributes of the layer that its code sets,
-    and the step whose result each is.
+    and the step whose result each is. features: of the result.
     """
 
     learnt: Learnt
@@ -66,6 +65,7 @@ class _Way(NamedTuple):
     row: int
     edged: tuple[tuple[str, int | None], ...]
     stored: tuple[tuple[str, int, tuple[int, ...]], ...]
+    features: tuple[int, ...]
 
 
 def direct(original: Callable, step: str) -> Callable:
@@ -122,15 +122,19 @@ def _directly(original: Callable, step: str, layer: MessagePassing, edge_index: 
     key = _key(step, layer, given)
     if key is None or transformed() is not None or torch.is_autocast_enabled("cpu"):
         return None
-    way = _ways.get(key, _UNKNOWN)
+    way, edges = _ways.get(key, _UNKNOWN), edge_index.shape[1]
     if way is _UNKNOWN:
+        if edges * _widest(given) > FEW.features:
+            return None
         way = _ways.keep(key, _learn(original, step, layer, edge_index, size, given))
-    edges = edge_index.shape[1]
     if way is None or edge_index.shape[0] != 2:
         return None
     learnt, row = way.learnt, way.row
     work = edges * learnt.work
-    if work > (FEW if len(learnt.steps) == 1 else FLAT):
+    if work > FEW.features:
+        return None
+    if work <= FEW.tiny and torch.is_grad_enabled():
+        fallback(HOST.name, PROPAGATE, TINY.reason)
         return None
     shape = _shape(way, size, given)
     if shape is None or any(_at(given, *source).shape[0] != edges for source in way.edged):
@@ -143,18 +147,21 @@ def _directly(original: Callable, step: str, layer: MessagePassing, edge_index: 
         return given[name] if at is None else given[name][at]
 
     try:
-        if work <= FLAT:
-            ends = edge_index.detach().unbind(0)
-            results = learnt(EdgeList(ends[row], ends[1 - row], shape), None, of, lasting)
-        else:
-            graph = graph_of_edges(edge_index, shape, row)
-            results = learnt(graph.listed, graph, of, lasting)
+        ends = edge_index.detach().unbind(0)
+        results = learnt(EdgeList(ends[row], ends[1 - row], shape), of, lasting)
     except OutOfRange:
         return None  # PyG says so in its own words
     for name, at, features in way.stored:
-        setattr(layer, name, results[at].view(-1, *features))
+        setattr(layer, name, results[at] if results[at].shape[1:] == features else results[at].view(-1, *features))
     ours(HOST.name, learnt.counted)
-    return results[-1]
+    out = results[-1]
+    return out if out.shape[1:] == way.features else out.view(out.shape[0], *way.features)
+
+
+def _widest(given: dict) -> int:
+    """The most features of an argument."""
+    tensors = [x for value in given.values() for x in (value if type(value) is tuple else (value,))]
+    return max((x.shape[1:].numel() for x in tensors if x is not None), default=1)
 
 
 def _at(given: dict, name: str, at: int | None) -> Tensor:
@@ -319,7 +326,10 @@ def _learn(original: Callable, step: str, layer: MessagePassing, edge_index: Ten
                 return None, name
         return _argument(x, given)
 
-    with torch.no_grad(), watching_reductions() as seen, watched(HOST.name, (given,), trusted=True, worth_it=False):
+    # random numbers that are drawn in here are drawn again
+    drawing = torch.random.fork_rng(devices=[])
+    following = watched(HOST.name, (given,), trusted=True, worth_it=False)
+    with torch.no_grad(), drawing, uncounted(), watching_reductions() as seen, following as scope:
         out = original(layer, edge_index, size=size, **given)
         if type(out) is LazyTensor:
             learnt = learn_edges(out._recipe, source, place)
@@ -333,6 +343,7 @@ def _learn(original: Callable, step: str, layer: MessagePassing, edge_index: Ten
             at = learnt.step_of(value._recipe) if learnt is not None and type(value) is LazyTensor else None
             stored.append((name, at, None if at is None else tuple(value.shape[1:])))
             setattr(layer, name, before[name])
+        scope.alive.clear()  # nobody wants what is lazy
     if learnt is None or any(at is None for _, at, _ in stored):
         return None
     sized = []
@@ -348,7 +359,7 @@ def _learn(original: Callable, step: str, layer: MessagePassing, edge_index: Ten
         for each, at in zip(made.operands, made.flat.of.places if hasattr(made.flat, "of") else ("edge",))
         if at == "edge" and each.source is not None
     }
-    return _Way(learnt, tuple(dict.fromkeys(sized)), row, tuple(edged), tuple(stored))
+    return _Way(learnt, tuple(dict.fromkeys(sized)), row, tuple(edged), tuple(stored), tuple(out.shape[1:]))
 
 
 def _argument(x: Tensor, given: dict) -> tuple[str, int | None] | None:
