@@ -110,7 +110,7 @@ FEW_EDGES = Variable(
     "524288",
     "up to how many features of edges, edges times features, an operation reads a graph as it is listed, and nothing "
     "of a layer is deferred; 0: no graph is so small",
-    "when a framework is enabled first (integrations.few)",
+    "when a framework is first enabled (integrations.few.__init__)",
 )
 LOG = Variable(
     "GSB_LOG",

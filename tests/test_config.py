@@ -18,6 +18,7 @@ READ = {
     config.CACHE_DIR: "compiler/cache/disk.py",
     config.CUDA_COMPILER: "compiler/codegen/cuda/machine_code.py",
     config.DEFERRED: "integrations/core/registry.py",
+    config.FEW_EDGES: "integrations/few/__init__.py",
     config.LOG: "log.py",
     config.POOL_BYTES: "runtime/pool.py",
     config.PYG_CACHE_BYTES: "integrations/core/graphs.py",

@@ -86,6 +86,7 @@ RECORDED = {
     "ops.core.operator": "autograd.Function of every Operator",
     "tensor.gradients": "expressions, whose gradients are expressions of the same operands",
     "distributed.halo": "rows that processes send to each other, whose gradients go the way back",
+    "ops.message.flat.operators": "operators over few edges, of which a call looks nothing up",
     "ops.core.transforms": "every Operator where a function of it is transformed",
     "integrations.lazy.history": "the history of tensors that nobody has computed",
     "integrations.dgl.spmm": "sums whose gradients depend on both operands in DGL's formulas",

@@ -69,6 +69,28 @@ def measure(pair: Pair, cell: Cell, turns: int) -> dict:
     return {**cell._asdict(), "alone": a, "ours": b, "speedup": a / b if same else None}
 
 
+def memory(frameworks, batches_of: int) -> list[dict]:
+    """Training on new batches: bytes of a fresh process without and with the backend in the end, and what they grew."""
+    found = []
+    for framework in frameworks:
+        for layer in ("GIN", "GCN", "GAT"):
+            pair = Pair(framework)
+            pair.ask(tuple(Cell(framework, layer, "32 molecules", "new", "training", 1)))
+            alone, ours = pair.ask(batches_of)
+            pair.end()
+            found.append({"framework": framework, "layer": layer, "alone": alone, "ours": ours})
+    return found
+
+
+def show_memory(found: list[dict], batches_of: int, console) -> None:
+    heading = ("in the end, alone, MB", "ours", "grown, alone, MB", "ours")
+    table = report.table(f"memory of a process after {batches_of:,} new batches", ("framework", "layer"), heading)
+    for each in found:
+        numbers = (each["alone"][0], each["ours"][0], each["alone"][1], each["ours"][1])
+        table.add_row(each["framework"], each["layer"], *(f"{n / 1e6:,.0f}" for n in numbers))
+    console.print(table)
+
+
 def run(chosen: list[Cell], turns: int, begin: Callable[[str], None] = lambda cell: None) -> list[dict]:
     """All cells."""
     measured, pairs = [], {}
@@ -132,11 +154,15 @@ def main() -> None:
     parser.add_argument("--layers", nargs="+", help="by default all")
     parser.add_argument("--sizes", nargs="+", choices=sizes, default=list(sizes))
     parser.add_argument("--modes", nargs="+", choices=("inference", "step", "training"), default=None)
+    parser.add_argument("--memory", type=int, default=0, metavar="BATCHES", help="memory after so many, and no times")
     parser.add_argument("--turns", type=cli.positive_int, default=TURNS)
     parser.add_argument("--all-threads", type=cli.positive_int, nargs="+", default=[1, 2], help="numbers of threads")
     options = parser.parse_args()
     console = cli.start(options)
     frameworks = cli.installed(options.frameworks, console)
+    if options.memory:
+        show_memory(memory(frameworks, options.memory), options.memory, console)
+        return
     threads = options.all_threads[:1] if options.quick else options.all_threads
     chosen = [
         cell

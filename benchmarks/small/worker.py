@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
+import psutil
 import torch
 
 from benchmarks.small import batches, layers
@@ -79,9 +81,23 @@ class Measured:
         self.calls = max(2, min(200, round(ROUND / seconds)))
         return seconds
 
+    def memory(self, batches: int) -> list[float]:
+        """Bytes that the process has more after so many steps on new batches than after a tenth of them."""
+        process = psutil.Process()
+        for _ in range(batches // 10):
+            self._run(*self.fresh())
+        gc.collect()
+        before = process.memory_info().rss
+        for _ in range(batches):
+            self._run(*self.fresh())
+        gc.collect()
+        return [process.memory_info().rss, process.memory_info().rss - before]
+
 
 def work(connection: Connection, framework: str, ours: bool) -> None:
-    """Answer until there is nothing more to do: a cell with its first numbers, ``None`` with a turn of it."""
+    """Answer until there is nothing more to do: a cell with its first numbers, ``None`` with a turn of it, a number
+    with the memory after as many batches.
+    """
     from benchmarks.support import cli
 
     cli.quiet_libraries()
@@ -93,6 +109,8 @@ def work(connection: Connection, framework: str, ours: bool) -> None:
     while (asked := connection.recv()) != "end":
         if asked is None:
             connection.send(measured.turn())
+        elif isinstance(asked, int):
+            connection.send(measured.memory(asked))
         else:
             measured = Measured(Cell(*asked))
             connection.send([t.numpy() for t in measured.first()])

@@ -24,9 +24,8 @@ from .checks import (
     check_same_device,
     check_shape,
 )
-from .csr import Csr, Pair, find_pair, stored
+from .csr import Csr, EdgeList, Pair, find_pair, stored
 from .derived import Keeper, Keeps
-from .edge_list import EdgeList
 from .immutable import Immutable
 from .statistics import GraphStatistics
 from .unsynchronised import csr_in_range

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.structures.edge_list import EdgeList
+from gnn_sparse_backend.structures.csr import EdgeList
 
 ROW, COL, SHAPE = torch.tensor([2, 0, 2, 1, 0, 2]), torch.tensor([1, 4, 0, 0, 4, 1]), (4, 5)
 

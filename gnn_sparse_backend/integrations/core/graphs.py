@@ -14,7 +14,9 @@ A graph belongs to its two indices, one with relations to three: the types of it
 one end alone (a reduction of edge features) is served by any graph that has this index as an end.
 
 A mini-batch's index is never seen again once its tensor is gone, a layer's fresh one is. So of the contents that were
-found in no second tensor yet, and whose tensor is gone, only the last ``TRANSIENT`` are kept.
+found in no second tensor yet, only those are kept whose tensor lives, and of the others the last ``TRANSIENT``. What
+counts against the capacity are contents that came back. Graphs of a few edges do not come here at all
+(`integrations.few`).
 
 On a GPU the first and the third step would make the host wait for it, so provenance alone counts there, and no copy is
 kept: what belongs to an index lives as long as its tensor. A tensor that is made anew at every call, by the user or by
@@ -48,7 +50,7 @@ from ...structures.relational.sources import Parts
 WHOLE = 512
 SAMPLES = 64
 _SAME_SAMPLE = 4  # indices kept under one key: different contents whose samples agree
-TRANSIENT = 64
+TRANSIENT = 6
 MOST = 1024  # contents, however small
 _INPUT = object()  # stands for the edge index itself in what was derived from it: no tensor of the user is kept
 _SIGHTINGS = 4  # tensors remembered for one content: layers often see it in several tensors
@@ -73,13 +75,24 @@ class _Index:
     copy: the content; None if it is too large to keep, or on a GPU. graphs: by kind, other indices and shape. ends: for
     a number of nodes, a graph that has this index as an end, and whether as its rows. derived: by second index and
     computation, tensors that were computed from both, and their versions then. partners: indices that this one shares
-    graphs or tensors with.
+    graphs or tensors with. came_back: whether it was found in a second tensor.
     """
 
-    __slots__ = ("__weakref__", "copy", "derived", "ends", "graphs", "key", "nbytes", "partners", "sightings")
+    __slots__ = (
+        "__weakref__",
+        "came_back",
+        "copy",
+        "derived",
+        "ends",
+        "graphs",
+        "key",
+        "nbytes",
+        "partners",
+        "sightings",
+    )
 
     def __init__(self, key: tuple, copy: Tensor | None):
-        self.key, self.copy = key, copy
+        self.key, self.copy, self.came_back = key, copy, False
         self.sightings: list[_Sighting] = []
         self.graphs: dict[tuple, Graph | RelGraph] = {}
         self.ends: dict[int, tuple[Graph, bool]] = {}
@@ -239,11 +252,12 @@ class GraphStore:
         for known in same_sample or ():
             if known.copy is not None and np.array_equal(values, known.copy.numpy()):  # 8 times as fast as torch.equal
                 self._transient.pop(known, None)
+                known.came_back = True
                 break
         else:
             known = self._new(key, index, not on_gpu)
         if state is not None:
-            when_gone = None if known.copy is not None else self._forgetter(known)
+            when_gone = None if known.came_back else self._forgetter(known)
             known.sightings = [_Sighting(weakref.ref(owner, when_gone), state), *known.sightings[: _SIGHTINGS - 1]]
         return known
 
@@ -259,12 +273,6 @@ class GraphStore:
             self._drop(same_sample[0])
         if len(self._indices) > MOST:
             self._drop(next(iter(self._indices.values()))[0])
-        if index.numel() > WHOLE:
-            self._transient[known] = None
-            if len(self._transient) > TRANSIENT:
-                oldest, _ = self._transient.popitem(last=False)
-                if all(sighting.owner() is None for sighting in oldest.sightings):
-                    self._drop(oldest)
         return known
 
     def _add(
@@ -337,11 +345,23 @@ class GraphStore:
         store, this = weakref.ref(self), weakref.ref(index)
 
         def forget(_):
-            if store() is not None and this() is not None:
-                with store()._lock:
-                    store()._drop(this())
+            kept, index = store(), this()
+            if kept is not None and index is not None:
+                with kept._lock:
+                    kept._gone(index)
 
         return forget
+
+    def _gone(self, index: _Index) -> None:
+        """A tensor that had this content is gone. The lock is held."""
+        if index.came_back or any(sighting.owner() is not None for sighting in index.sightings):
+            return
+        if index.copy is None:
+            self._drop(index)
+        elif self._knows(index):
+            self._transient[index] = None
+            while len(self._transient) > TRANSIENT:
+                self._drop(next(iter(self._transient)))
 
 
 def _pair(one: _Index, other: _Index) -> None:

@@ -18,7 +18,7 @@ import torch
 from dgl import DGLError, heterograph_index
 
 from ...planner.cpu.listed import FEW
-from ...structures.edge_list import EdgeList
+from ...structures.csr import EdgeList
 from ...structures.graph import Graph
 from ...structures.relational.graph import RelGraph
 from ..core.handles import Handles

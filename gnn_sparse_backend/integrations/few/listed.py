@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...structures.edge_list import EdgeList
+from ...structures.csr import EdgeList
 from ...structures.graph import Graph
 from ..core.handles import Handles
 

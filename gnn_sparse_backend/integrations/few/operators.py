@@ -16,7 +16,7 @@ from ...ops.core.executable import OutOfRange
 from ...ops.message.flat import FLOATS, Flat, FlatAggregate, FlatExtreme, FlatMap
 from ...ops.message.message_op import MessageOp
 from ...planner.cpu.listed import FEW
-from ...structures.edge_list import EdgeList
+from ...structures.csr import EdgeList
 from ..scopes import current
 from ..scopes.modes import transformed
 

@@ -14,7 +14,7 @@ from ...ops.core.executable import OutOfRange
 from ...ops.message.flat import FLOATS, Flat, FlatAggregate
 from ...ops.message.message_op import message_op
 from ...planner.cpu.listed import FEW
-from ...structures.edge_list import EdgeList
+from ...structures.csr import EdgeList
 from ..scopes import current
 from ..scopes.modes import transformed
 from .listed import is_list

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ...ops.attention.flat import FlatSoftmax
 from ...ops.message.flat import FLOATS, Flat, FlatAggregate, FlatMap
-from ...structures.edge_list import EdgeList
+from ...structures.csr import EdgeList
 from .ends import End
 from .recipes import ALL, EDGE, PLAIN, SCALAR, Pointwise, Recipe
 from .stages import Score, Softmax, Weighted

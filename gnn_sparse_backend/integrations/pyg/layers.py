@@ -46,7 +46,7 @@ def watched_call(self, *args, **kwargs):
     """In the place of ``MessagePassing.__call__``: arithmetic of layers on large features goes in fewer passes, and
     layers on an adjacency that PyTorch cannot trace, or does with errors, run between two programs.
     """
-    if not torch.compiler.is_compiling() and _are_few(args, kwargs) and HOST.deferring:
+    if not torch.compiler.is_compiling() and _are_few(self, args, kwargs) and HOST.deferring:
         before = enter(args, kwargs)
         try:
             return Module.__call__(self, *args, **kwargs)
@@ -70,9 +70,11 @@ def _watched(self, *args, **kwargs):
         return scope.result
 
 
-def _are_few(args: tuple, kwargs: dict[str, Any]) -> bool:
-    """Whether messages of so many features on so many edges are made faster than it is found out what for."""
-    edges, features = None, 1
+def _are_few(layer: MessagePassing, args: tuple, kwargs: dict[str, Any]) -> bool:
+    """Whether messages of so many features on so many edges, with loops, are made faster than it is found out what
+    for.
+    """
+    edges, nodes, features = 0, 0, _width(layer)
     for x in (*args, *kwargs.values()) if kwargs else args:
         if type(x) is tuple and x:
             x = x[0]
@@ -82,8 +84,14 @@ def _are_few(args: tuple, kwargs: dict[str, Any]) -> bool:
             if x.dim() == 2 and x.is_cpu:
                 edges = x.shape[1]
         elif x.dim() > 1:
-            features = max(features, x.shape[-1])
-    return edges is not None and 0 < edges * features <= FEW.features
+            nodes, features = max(nodes, x.shape[0]), max(features, x.shape[-1])
+    return edges > 0 and (edges + nodes) * features <= FEW.features
+
+
+def _width(layer: MessagePassing) -> int:
+    """Features of what a layer gives, as far as it says."""
+    width, heads = layer.__dict__.get("out_channels", 1), layer.__dict__.get("heads", 1)
+    return width * heads if type(width) is int and type(heads) is int else 1
 
 
 @kept

@@ -1,4 +1,4 @@
-"""What a layer was called with, where nothing in it is lazy: memory that its user may write to before a gradient reads it."""
+"""What a layer was called with, where nothing in it is lazy: its user may write to that before a gradient reads it."""
 
 from __future__ import annotations
 

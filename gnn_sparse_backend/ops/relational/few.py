@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...compiler.cache.bounded import shared
 from ...planner.cpu.listed import FEW, ROWS_PER_EDGE
-from ...structures.edge_list import EdgeList
+from ...structures.csr import EdgeList
 from ..message.flat import FLOATS, FlatAggregate
 from ..message.message_op import SUM_OF_COLUMNS, WEIGHTED_SUM_OF_COLUMNS
 

@@ -54,7 +54,7 @@ def layers() -> dict:
         "Transformer with attributes": (pyg.TransformerConv(8, 3, heads=2, edge_dim=8), attributes),
         "EdgeConv": (pyg.EdgeConv(torch.nn.Linear(16, 6)), None),
         "PNA": (pyg.PNAConv(8, 6, ["mean", "max", "std"], ["identity"], deg=torch.tensor([1, 4, 2])), None),
-        "SimpleConv": (pyg.SimpleConv(aggr="mul"), None),
+        "GINE mul": (pyg.GINEConv(torch.nn.Linear(8, 6), aggr="mul"), attributes),
         "LEConv": (pyg.LEConv(8, 6), None),
         "RGCN": (pyg.RGCNConv(8, 6, 3), lambda e: torch.arange(e.shape[1]) % 3),
         "RGCN with bases": (pyg.RGCNConv(8, 6, 3, num_bases=2), lambda e: torch.arange(e.shape[1]) % 3),

@@ -18,7 +18,7 @@ from gnn_sparse_backend.ops.message.flat import FlatAggregate, FlatExtreme, Flat
 from gnn_sparse_backend.ops.message.message_op import message_op
 from gnn_sparse_backend.ops.message.operators import aggregate, edge_map
 from gnn_sparse_backend.planner.cpu.listed import FIXED, loss
-from gnn_sparse_backend.structures.edge_list import EdgeList
+from gnn_sparse_backend.structures.csr import EdgeList
 
 ROWS, COLUMNS, EDGES = 13, 11, 60
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 5e-3}

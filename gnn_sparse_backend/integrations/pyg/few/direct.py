@@ -31,12 +31,13 @@ from torch_geometric.nn.conv import MessagePassing
 from ....compiler.cache.bounded import kept, shared
 from ....ops.core.executable import OutOfRange
 from ....planner.cpu.listed import FEW
-from ....structures.edge_list import EdgeList
+from ....structures.csr import EdgeList
 from ...core.counters import fallback, ours, uncounted
 from ...core.patch import Patches
 from ...few.listed import is_list
 from ...lazy import LazyTensor, watched
 from ...lazy.learnt import Learnt, learn_edges, learn_reduction, watching_reductions
+from ...scopes import current
 from ...scopes.given import lasting
 from ...scopes.modes import transformed
 from ..host import HOST, PROPAGATE, TINY
@@ -73,7 +74,9 @@ def direct(original: Callable, step: str) -> Callable:
 
     @functools.wraps(original)
     def propagate(self, edge_index, *args, size=None, **given):
-        if torch.compiler.is_compiling() or args or not HOST.deferring or not is_list(edge_index, 2):
+        if torch.compiler.is_compiling() or args or not HOST.deferring:
+            return original(self, edge_index, *args, size=size, **given)
+        if current() is not None or not is_list(edge_index, 2):  # in a scope steps are followed
             return original(self, edge_index, *args, size=size, **given)
         found = _directly(original, step, self, edge_index, size, given)
         return original(self, edge_index, size=size, **given) if found is None else found

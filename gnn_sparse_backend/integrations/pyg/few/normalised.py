@@ -9,7 +9,7 @@ from ....compiler.cache.bounded import kept
 from ....ops.core.executable import OutOfRange
 from ....ops.message.flat import FLOATS, FlatMap
 from ....ops.message.message_op import message_op
-from ....structures.edge_list import EdgeList
+from ....structures.csr import EdgeList
 
 
 def gcn_norm_of_few(

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from ....compiler.language.reduction import REDUCTIONS
-from ....structures.edge_list import EdgeList
+from ....structures.csr import EdgeList
 from ....structures.graph import Graph
 from ...core.batched import for_each, in_batch
 from ...core.executable import OnList, OutOfRange, wrong
