@@ -1,0 +1,1 @@
+"""Programs of the frameworks as they are, shortened: ``python -m benchmarks.programs FOLDER``."""
