@@ -218,5 +218,4 @@ def _listed(gidx, side: int) -> EdgeList | bool:
 def is_small(g) -> bool:
     """Whether nothing that is computed on a graph of one edge type is worth following."""
     gidx = g._graph
-    structures, _ = structures_of(gidx)
-    return structures.edge_types == 1 and gidx.num_edges(0) <= FEW.edges
+    return gidx.number_of_etypes() == 1 and gidx.num_edges(0) <= FEW.edges

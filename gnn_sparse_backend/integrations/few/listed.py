@@ -46,6 +46,14 @@ def graph_of_end(index: Tensor, size: int) -> Graph:
     return found
 
 
+def seen_before(edge_index: Tensor, key: tuple) -> bool:
+    """Whether somebody has asked this of the tensor before; from now on somebody has."""
+    if SEEN.get(edge_index, key) is not None or SEEN.get(edge_index, (key, "seen")) is not None:
+        return True
+    SEEN.put(edge_index, True, (key, "seen"))
+    return False
+
+
 def derived(edge_index: Tensor, key: tuple, compute: Callable[[], tuple]) -> tuple:
     """What ``compute`` makes of an edge index: tensors and None, those of an earlier call with this tensor unless
     somebody has written to it or to them.

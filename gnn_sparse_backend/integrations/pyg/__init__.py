@@ -66,7 +66,9 @@ def activate() -> None:
     utils = torch_geometric.utils
     of_layers = {original: scriptable(kept(original), original, between=True) for original in FUNCTIONS}
     of_all = {
-        original: scriptable(_ours(original, operator, run, breaks), original, between=breaks is not None)
+        original: scriptable(
+            _ours(original, operator, run, breaks, scatter.passes), original, between=breaks is not None
+        )
         for original, operator, run, breaks in (
             (utils.spmm, "spmm.{reduce}", matmul.pyg_spmm, matmul.is_untraceable),
             (utils.scatter, "scatter.{reduce}", scatter.scatter_beside(utils.scatter), None),
@@ -82,9 +84,15 @@ def activate() -> None:
     install(HOST.name)
 
 
-def _ours(original: Callable, operator: str, run: Callable, breaks: Callable[..., bool] | None = None) -> Callable:
+def _ours(
+    original: Callable,
+    operator: str,
+    run: Callable,
+    breaks: Callable[..., bool] | None = None,
+    passes: Callable[..., bool] | None = None,
+) -> Callable:
     """``original``, but ``run`` where that is ours; between two programs where a traced one ``breaks`` at it."""
-    ours = HOST.admit(original, operator, run)
+    ours = HOST.admit(original, operator, run, passes=passes)
     return ours if breaks is None else between_programs(ours, original, breaks)
 
 

@@ -19,8 +19,9 @@ from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remo
 from ...planner.cpu.listed import FEW
 from ...runtime import devices
 from ..core.graphs import GRAPHS
-from ..few.listed import derived, is_list
+from ..few.listed import derived, is_list, seen_before
 from ..scopes import transformed
+from ..scopes.given import passing
 from .few.normalised import gcn_norm_of_few
 from .matmul import is_sparse
 from .tracing import between_programs
@@ -61,6 +62,8 @@ def kept(original: Callable) -> Callable:
         key = (original, known, tuple(kwargs))
         few = edges[0] <= FEW.edges and is_list(edge_index, 2)
         derived_of = derived if few else GRAPHS.derived
+        if few and passing() and not seen_before(edge_index, key):
+            return original(edge_index, *args, **kwargs)  # tiny, and perhaps never seen again
         if _VALUES not in known:
             run = original
             if few and original is gcn_norm:

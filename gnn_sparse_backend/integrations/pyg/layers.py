@@ -15,11 +15,13 @@ from torch_geometric.nn.conv import MessagePassing
 
 from ...compiler.cache.bounded import kept
 from ...planner.cpu.listed import FEW
+from ..core.counters import fallback
 from ..lazy import LEAST, watched
 from ..scopes import has_hooks as module_has_hooks
 from ..scopes import kind_of
-from ..scopes.given import enter, leave
-from .host import HOST
+from ..scopes.given import PASSING, enter, leave
+from .few.kinds import is_direct
+from .host import HOST, PROPAGATE, TINY
 from .matmul import is_untraceable
 from .tracing import traces_unknown_sizes
 
@@ -46,8 +48,11 @@ def watched_call(self, *args, **kwargs):
     """In the place of ``MessagePassing.__call__``: arithmetic of layers on large features goes in fewer passes, and
     layers on an adjacency that PyTorch cannot trace, or does with errors, run between two programs.
     """
-    if not torch.compiler.is_compiling() and _are_few(self, args, kwargs) and HOST.deferring:
-        before = enter(args, kwargs)
+    if not torch.compiler.is_compiling() and (work := _work(self, args, kwargs)) and HOST.deferring:
+        tiny = work <= FEW.tiny and (torch.is_grad_enabled() or not is_direct(self))
+        if tiny:
+            fallback(HOST.name, PROPAGATE, TINY.reason)
+        before = enter(PASSING if tiny else (args, kwargs))
         try:
             return Module.__call__(self, *args, **kwargs)
         finally:
@@ -70,10 +75,8 @@ def _watched(self, *args, **kwargs):
         return scope.result
 
 
-def _are_few(layer: MessagePassing, args: tuple, kwargs: dict[str, Any]) -> bool:
-    """Whether messages of so many features on so many edges, with loops, are made faster than it is found out what
-    for.
-    """
+def _work(layer: MessagePassing, args: tuple, kwargs: dict[str, Any]) -> int:
+    """How many features of edges, with loops, a call has where these are few; 0 where its steps are worth following."""
     edges, nodes, features = 0, 0, _width(layer)
     for x in (*args, *kwargs.values()) if kwargs else args:
         if type(x) is tuple and x:
@@ -85,7 +88,8 @@ def _are_few(layer: MessagePassing, args: tuple, kwargs: dict[str, Any]) -> bool
                 edges = x.shape[1]
         elif x.dim() > 1:
             nodes, features = max(nodes, x.shape[0]), max(features, x.shape[-1])
-    return edges > 0 and (edges + nodes) * features <= FEW.features
+    work = (edges + nodes) * features
+    return work if edges and work <= FEW.features else 0
 
 
 def _width(layer: MessagePassing) -> int:

@@ -8,6 +8,9 @@ from typing import Any
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+PASSING: Any = object()
+"""In the place of what a layer was called with: it is so small that all of it is the framework's."""
+
 
 class _OfThread(threading.local):
     given: Any = None
@@ -16,8 +19,13 @@ class _OfThread(threading.local):
 _now = _OfThread()
 
 
-def enter(*arguments: Any) -> Any:
-    """A layer is called with these. Returns what `leave` is to be given."""
+def passing() -> bool:
+    """Whether the layer that is being called is the framework's, with all that it calls."""
+    return _now.given is PASSING
+
+
+def enter(arguments: Any) -> Any:
+    """A layer is called with these, or `PASSING`. Returns what `leave` is to be given."""
     before, _now.given = _now.given, arguments
     return before
 

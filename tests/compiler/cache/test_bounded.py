@@ -53,7 +53,7 @@ FILLED = {
     ("integrations.traced.doors", "_installed"): "two settings of Inductor",
     ("integrations.lazy.tensor", "HANDLERS"): "functions of PyTorch",
     ("integrations.pyg", "_replaced"): "functions of PyG",
-    ("integrations.pyg.few.direct", "_layers"): "layers, each as long as it lives",
+    ("integrations.pyg.few.kinds", "_layers"): "layers, each as long as it lives",
     ("integrations.traced.doors", "_names"): "frameworks",
     ("log", "_told"): "emptied at MOST_TOLD",
     ("ops.core.executable", "_builders"): "kinds of programs and plans",

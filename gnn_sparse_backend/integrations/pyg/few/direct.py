@@ -8,9 +8,7 @@ features of all arguments, and the plain attributes of the layer that its code n
 
 from __future__ import annotations
 
-import dis
 import functools
-import weakref
 from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -18,36 +16,26 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import Parameter
-from torch.utils.hooks import RemovableHandle
-from torch_geometric.nn.aggr import (
-    MaxAggregation,
-    MeanAggregation,
-    MinAggregation,
-    MulAggregation,
-    SumAggregation,
-)
 from torch_geometric.nn.conv import MessagePassing
 
-from ....compiler.cache.bounded import kept, shared
+from ....compiler.cache.bounded import shared
 from ....ops.core.executable import OutOfRange
 from ....planner.cpu.listed import FEW
 from ....structures.csr import EdgeList
-from ...core.counters import fallback, ours, uncounted
+from ...core.counters import ours, uncounted
 from ...core.patch import Patches
 from ...few.listed import is_list
 from ...lazy import LazyTensor, watched
 from ...lazy.learnt import Learnt, learn_edges, learn_reduction, watching_reductions
 from ...scopes import current
-from ...scopes.given import lasting
+from ...scopes.given import lasting, passing
 from ...scopes.modes import transformed
-from ..host import HOST, PROPAGATE, TINY
+from ..host import HOST
 from ..scripting import scriptable_method
+from .kinds import STEPS, known_of, stored_by
 
 _PLAIN = frozenset((type(None), bool, int, float, str))
-_AGGREGATIONS = frozenset((SumAggregation, MeanAggregation, MaxAggregation, MinAggregation, MulAggregation))
-_STEPS = {"propagate": "message", "edge_updater": "edge_update"}
-"""What PyG generates for each class, and the method of the layer's own in it."""
-_GENERATED = {name: getattr(MessagePassing, name) for name in _STEPS}
+_GENERATED = {name: getattr(MessagePassing, name) for name in STEPS}
 _UNKNOWN = object()
 _ABSENT = object()
 _ways = shared("steps of layers that are operators", 4096)
@@ -74,7 +62,7 @@ def direct(original: Callable, step: str) -> Callable:
 
     @functools.wraps(original)
     def propagate(self, edge_index, *args, size=None, **given):
-        if torch.compiler.is_compiling() or args or not HOST.deferring:
+        if torch.compiler.is_compiling() or args or passing() or not HOST.deferring:
             return original(self, edge_index, *args, size=size, **given)
         if current() is not None or not is_list(edge_index, 2):  # in a scope steps are followed
             return original(self, edge_index, *args, size=size, **given)
@@ -86,7 +74,7 @@ def direct(original: Callable, step: str) -> Callable:
 
 def put_before(patches: Patches, layer: type) -> None:
     """Let a class of layers do its steps directly, where it can."""
-    for step in _STEPS:
+    for step in STEPS:
         generated = vars(layer).get(step)
         if isinstance(generated, FunctionType) and generated.__name__ == step and generated is not _GENERATED[step]:
             patches.set(layer, step, scriptable_method(direct(generated, step), generated))
@@ -135,9 +123,6 @@ def _directly(original: Callable, step: str, layer: MessagePassing, edge_index: 
     learnt, row = way.learnt, way.row
     work = edges * learnt.work
     if work > FEW.features:
-        return None
-    if work <= FEW.tiny and torch.is_grad_enabled():
-        fallback(HOST.name, PROPAGATE, TINY.reason)
         return None
     shape = _shape(way, size, given)
     if shape is None or any(_at(given, *source).shape[0] != edges for source in way.edged):
@@ -188,46 +173,9 @@ def _shape(way: _Way, size, given: dict) -> tuple[int, int] | None:
     return (row, column) if row and column else None
 
 
-class _Known(NamedTuple):
-    """What is known of a layer. hooks: how many hooks there ever were, of any module, when it was looked through.
-
-    kinds: by step, what tells it from others, and the names that its code mentions; None where it may do anything.
-    """
-
-    layer: weakref.ref
-    hooks: int
-    kinds: dict[str, tuple | None]
-
-
-_layers: dict[int, _Known] = {}
-
-
-def _known(layer: MessagePassing) -> _Known:
-    found = _layers.get(id(layer))
-    if found is None or found.layer() is not layer or found.hooks != RemovableHandle.next_id:
-        number = id(layer)
-        reference = weakref.ref(layer, lambda _: _layers.pop(number, None))
-        kinds = {step: _kind(step, layer) for step in _STEPS}
-        found = _layers[number] = _Known(reference, RemovableHandle.next_id, kinds)
-    return found
-
-
-def _kind(step: str, layer: MessagePassing) -> tuple | None:
-    state = layer.__dict__
-    names = _attributes(type(layer), step)
-    aggregation = state["_modules"].get("aggr_module")
-    if names is None or any(map(state.get, _HOOKS)):
-        return None
-    if step == "propagate":
-        if type(aggregation) not in _AGGREGATIONS or aggregation._forward_hooks or aggregation._forward_pre_hooks:
-            return None
-        return (step, type(layer), type(aggregation)), names
-    return (step, type(layer), None), names
-
-
 def _key(step: str, layer: MessagePassing, given: dict[str, Any]) -> tuple | None:
     """What tells apart calls that become different operators; None of those that may be anything."""
-    state, known = layer.__dict__, _known(layer).kinds[step]
+    state, known = layer.__dict__, known_of(layer).kinds[step]
     if known is None or state["_explain"] or state["_decomposed_layers"] != 1:
         return None
     kind, names = known
@@ -266,13 +214,6 @@ def _key(step: str, layer: MessagePassing, given: dict[str, Any]) -> tuple | Non
     return tuple(parts)
 
 
-_HOOKS = tuple(
-    f"_{step}_forward_{when}hooks"
-    for step in ("propagate", "message", "aggregate", "edge_update")
-    for when in ("pre_", "")
-)
-
-
 def _describe(x: Any, parts: list) -> bool:
     """Add the kind of an argument; whether it has one."""
     if x is None:
@@ -285,39 +226,12 @@ def _describe(x: Any, parts: list) -> bool:
     return True
 
 
-@kept
-def _attributes(layer: type, step: str) -> tuple[str, ...] | None:
-    """The names that a layer's own method mentions, among which are all attributes that it reads; None where more is
-    the layer's own, or the method calls what we cannot look into."""
-    if step == "propagate" and (
-        layer.update is not MessagePassing.update or layer.aggregate is not MessagePassing.aggregate
-    ):
-        return None
-    method = getattr(layer, _STEPS[step])
-    if not isinstance(method, FunctionType) or not method.__module__.startswith("torch_geometric."):
-        return None
-    code = method.__code__
-    if code.co_freevars or code.co_cellvars or any(hasattr(each, "co_code") for each in code.co_consts):
-        return None
-    names = code.co_names
-    if any(name in vars(each) for name in names for each in layer.__mro__[:-1]):  # methods of its own
-        return None
-    return names
-
-
-@kept
-def _stored(layer: type, step: str) -> tuple[str, ...]:
-    """The attributes that a layer's own method sets."""
-    code = getattr(layer, _STEPS[step]).__code__
-    return tuple(dict.fromkeys(each.argval for each in dis.get_instructions(code) if each.opname == "STORE_ATTR"))
-
-
 def _learn(original: Callable, step: str, layer: MessagePassing, edge_index: Tensor, size, given: dict) -> _Way | None:
     """What a call is, from PyG's own way by lazy tensors, whose result nobody gets."""
     row = 1 if layer.flow == "source_to_target" else 0
     ends = edge_index[row], edge_index[1 - row]
     places = {end.data_ptr(): place for end, place in zip(ends, ("row", "column"))}
-    stores = _stored(type(layer), step)
+    stores = stored_by(type(layer), step)
     before = {name: getattr(layer, name, None) for name in stores}
 
     def place(end) -> str | None:
