@@ -14,14 +14,11 @@ A graph belongs to its two indices, one with relations to three: the types of it
 one end alone (a reduction of edge features) is served by any graph that has this index as an end.
 
 A mini-batch's index is never seen again once its tensor is gone, a layer's fresh one is. So of the contents that were
-found in no second tensor yet, only those are kept whose tensor lives, and of the others the last ``TRANSIENT``. What
-counts against the capacity are contents that came back. Graphs of a few edges do not come here at all
-(`integrations.few`).
-
+found in no second tensor yet, only those are kept whose tensor lives, and of the others the last ``TRANSIENT``.
+Graphs of a few edges do not come here at all (`integrations.few`).
 On a GPU the first and the third step would make the host wait for it, so provenance alone counts there, and no copy is
-kept: what belongs to an index lives as long as its tensor. A tensor that is made anew at every call, by the user or by
-a layer,
-has a graph built at every call: a sort, and a wait.
+kept: what belongs to an index lives as long as its tensor. A tensor that is made anew at every call has a graph built
+at every call: a sort, and a wait.
 
 A pointer or a hash alone is never believed. What PyTorch's version counter does not see (writes through ``.data``,
 through a NumPy array that shares the memory, or from another process) is noticed only if it reaches a sampled entry;
@@ -104,9 +101,8 @@ class _Index:
 class GraphStore:
     """Graphs by the content of their index tensors, least recently used out first.
 
-    What takes up to ``capacity`` bytes (structures, their transposes, and the copies for comparison) is kept; no tensor
-    of the user is. An index too large for ``capacity``, or on a GPU, has no copy, is known by provenance only, and goes
-    with its graphs when its tensors do. Safe to use from several threads.
+    Up to ``capacity`` bytes are kept (with copies for comparison), and no tensor of the user. An index too large for
+    it, or on a GPU, has no copy, is known by provenance only, and goes with its tensors.
     """
 
     def __init__(self, capacity: int | None = None):

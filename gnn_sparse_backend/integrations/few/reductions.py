@@ -47,6 +47,7 @@ def is_tiny(x: Tensor) -> bool:
 def _is_flat(x: Tensor, index: Tensor, size: int) -> bool:
     return (
         type(x) in _PLAIN
+        and not torch.jit.is_tracing()
         and x.dtype in FLOATS
         and x.is_cpu
         and x.layout is torch.strided

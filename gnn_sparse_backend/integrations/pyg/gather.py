@@ -51,13 +51,11 @@ def lazy_gather(original):
 
     def passes(self, src, index) -> bool:
         """Whether the edges are few, and nobody follows what is made of them."""
-        return passing() or (
-            type(src) is Tensor
-            and type(index) is Tensor
-            and current() is None
-            and 0 < index.shape[:1].numel() * src.shape[1:].numel() <= FEW.features
-            and src.is_cpu
-        )
+        if passing():
+            return True
+        if type(src) is not Tensor or type(index) is not Tensor or current() is not None or torch.jit.is_tracing():
+            return False
+        return src.is_cpu and 0 < index.shape[:1].numel() * src.shape[1:].numel() <= FEW.features
 
     return HOST.admit(original, PROPAGATE, _index_select_safe, entering=False, passes=passes)
 

@@ -48,7 +48,8 @@ def watched_call(self, *args, **kwargs):
     """In the place of ``MessagePassing.__call__``: arithmetic of layers on large features goes in fewer passes, and
     layers on an adjacency that PyTorch cannot trace, or does with errors, run between two programs.
     """
-    if not torch.compiler.is_compiling() and (work := _work(self, args, kwargs)) and HOST.deferring:
+    eager = not torch.compiler.is_compiling() and not torch.jit.is_tracing()  # which has tensors for sizes
+    if eager and (work := _work(self, args, kwargs)) and HOST.deferring:
         tiny = work <= FEW.tiny and (torch.is_grad_enabled() or not is_direct(self))
         if tiny:
             fallback(HOST.name, PROPAGATE, TINY.reason)
@@ -76,20 +77,24 @@ def _watched(self, *args, **kwargs):
 
 
 def _work(layer: MessagePassing, args: tuple, kwargs: dict[str, Any]) -> int:
-    """How many features of edges, with loops, a call has where these are few; 0 where its steps are worth following."""
-    edges, nodes, features = 0, 0, _width(layer)
+    """How many features of edges, with loops, a call has where these are few; 0 where its steps are worth following, as
+    those on a sparse matrix that is not tiny.
+    """
+    edges, nodes, features, most = 0, 0, _width(layer), FEW.features
     for x in (*args, *kwargs.values()) if kwargs else args:
         if type(x) is tuple and x:
             x = x[0]
         if type(x) is not torch.Tensor:
             continue
-        if x.dtype is torch.int64:
+        if x.layout is not torch.strided:
+            edges, most = x._nnz(), FEW.tiny
+        elif x.dtype is torch.int64:
             if x.dim() == 2 and x.is_cpu:
                 edges = x.shape[1]
         elif x.dim() > 1:
             nodes, features = max(nodes, x.shape[0]), max(features, x.shape[-1])
     work = (edges + nodes) * features
-    return work if edges and work <= FEW.features else 0
+    return work if edges and work <= most else 0
 
 
 def _width(layer: MessagePassing) -> int:

@@ -35,7 +35,7 @@ def scatter_beside(original):
     def scatter(src: Tensor, index: Tensor, dim: int = 0, dim_size: int | None = None, reduce: str = "sum"):
         if torch.compiler.is_compiling():
             return PASS
-        if type(src) is Tensor and current() is None and few.is_tiny(src):
+        if type(src) is Tensor and current() is None and not torch.jit.is_tracing() and few.is_tiny(src):
             return TINY
         if type(dim_size) is int and dim in (0, -src.dim()) and (kind := _FEW.get(reduce)) is not None:
             found = few.reduced(src, index, dim_size, kind)
@@ -90,7 +90,7 @@ def softmax_beside(original):
     ):
         if torch.compiler.is_compiling():
             return PASS
-        if type(src) is Tensor and current() is None and few.is_tiny(src):
+        if type(src) is Tensor and current() is None and not torch.jit.is_tracing() and few.is_tiny(src):
             return TINY
         if type(num_nodes) is int and index is not None and dim in (0, -src.dim()):
             found = few.softmaxed(src, index, num_nodes)
