@@ -24,7 +24,9 @@ from .stages import Score, Softmax, Weighted
 from .terms import BARE
 
 Source = Callable[[Tensor], Any]
-"""(operand) -> where it comes from, to be handed to who gives the operands later; None if nobody knows."""
+"""(operand) -> where it comes from, to be handed to who gives the operands later, and what is there; None if nobody
+knows.
+"""
 
 
 class Operand(NamedTuple):
@@ -224,11 +226,12 @@ class _Learning:
             if type(x) not in PLAIN or x.dtype is not message.dtype or x.dtype not in FLOATS:
                 raise _Unknown
             name = place if type(place) is str else self.place(place)
-            source = self.source(_seen.copies.get(id(x), (x, x))[1])
-            if name is None or source is None:
+            found = self.source(_seen.copies.get(id(x), (x, x))[1])
+            if name is None or found is None:
                 raise _Unknown
+            source, own = found
             places.append(name)
-            own = tuple(x.shape if place is ALL else x.shape[1:])
+            own = tuple(own.shape if place is ALL else own.shape[1:])
             shape = tuple(dims)
             operands.append(Operand(source, None, None, None if own == shape else shape, place is ALL))
             likes.append(x.detach().reshape(shape) if place is ALL else _like((1, *shape), x.dtype))

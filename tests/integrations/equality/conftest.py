@@ -1,4 +1,4 @@
-"""The suite runs with deferred messages, and once more with the immediate kernels alone."""
+"""The suite runs with deferred messages, on graphs that are few edges, and with the immediate kernels alone."""
 
 import pytest
 
@@ -7,12 +7,14 @@ pytest.importorskip("torch_geometric")
 
 from tests.integrations.equality import pair
 
-MODES = [True, pytest.param(False, marks=pytest.mark.exhaustive)] if pair.HAS_SWITCH else [True]
+MODES = [True, pytest.param(pair.FEW_EDGES, marks=pytest.mark.exhaustive)]
+MODES += [pytest.param(False, marks=pytest.mark.exhaustive)] * pair.HAS_SWITCH
+_NAMES = {True: "deferred", False: "immediate", pair.FEW_EDGES: "few"}
 
 
-@pytest.fixture(params=MODES, ids=lambda deferred: "deferred" if deferred else "immediate")
+@pytest.fixture(params=MODES, ids=_NAMES.get)
 def deferred(request):
-    """Whether messages may wait for their use."""
+    """Whether messages may wait for their use; or that edges are few, of which nothing does."""
     return request.param
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 import gnn_sparse_backend as gsb
+from gnn_sparse_backend.planner.cpu.listed import FEW, USUAL
 
 # Sums in another order: a few units in the last place of the largest of a few hundred terms, some times over where a
 # gradient is differentiated again.
@@ -93,10 +94,20 @@ def run(program: Program):
     return looks, torch.get_rng_state()
 
 
+FEW_EDGES = "few"
+"""A way to enable: whatever the size of a graph, its edges are few."""
+
+
 @contextmanager
-def switched_on(*frameworks: str, deferred: bool = True) -> Iterator[None]:
-    """The backend under the frameworks inside the block; deferred: whether messages may wait for their use."""
+def switched_on(*frameworks: str, deferred: bool | str = True) -> Iterator[None]:
+    """The backend under the frameworks inside the block; deferred: whether messages may wait for their use, or
+    ``FEW_EDGES``.
+    """
     options = {} if deferred else {"deferred": False}
+    before = FEW.features
+    if deferred == FEW_EDGES:
+        FEW.set(USUAL)
+        FEW.tiny = 0
     try:
         for name in frameworks:
             gsb.enable(name, **options)
@@ -104,9 +115,10 @@ def switched_on(*frameworks: str, deferred: bool = True) -> Iterator[None]:
     finally:
         for name in reversed(frameworks):
             gsb.disable(name)
+        FEW.set(before)
 
 
-def differing(program: Program, *frameworks: str, deferred: bool = True, rough: bool = False) -> list[str]:
+def differing(program: Program, *frameworks: str, deferred: bool | str = True, rough: bool = False) -> list[str]:
     """In what the program's looks differ with the backend on, one line each; none where the rule holds.
 
     rough: whether values of wider types may come from bfloat16.
@@ -121,7 +133,7 @@ def differing(program: Program, *frameworks: str, deferred: bool = True, rough: 
     return lines
 
 
-def check(program: Program, *frameworks: str, deferred: bool = True, rough: bool = False) -> None:
+def check(program: Program, *frameworks: str, deferred: bool | str = True, rough: bool = False) -> None:
     """Fail with the lines of ``differing``."""
     lines = differing(program, *frameworks, deferred=deferred, rough=rough)
     assert not lines, "\n".join(lines[:12])

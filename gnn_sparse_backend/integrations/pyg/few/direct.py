@@ -240,7 +240,7 @@ def _learn(original: Callable, step: str, layer: MessagePassing, edge_index: Ten
     def source(x: Tensor):
         for name, parameter in layer._parameters.items():
             if parameter is x or (parameter is not None and x._base is not None and _is_same(x, parameter)):
-                return None, name
+                return (None, name), parameter
         return _argument(x, given)
 
     # random numbers that are drawn in here are drawn again
@@ -279,14 +279,14 @@ def _learn(original: Callable, step: str, layer: MessagePassing, edge_index: Ten
     return _Way(learnt, tuple(dict.fromkeys(sized)), row, tuple(edged), tuple(stored), tuple(out.shape[1:]))
 
 
-def _argument(x: Tensor, given: dict) -> tuple[str, int | None] | None:
-    """Which argument a tensor is, or is a view of with the same numbers."""
+def _argument(x: Tensor, given: dict) -> tuple[tuple[str, int | None], Tensor] | None:
+    """Which argument a tensor is, or is a view of with the same numbers; and that."""
     for name, value in given.items():
         for at, each in ((None, value),) if type(value) is not tuple else enumerate(value):
             if each is None:
                 continue
             if each is x or (x._base is not None and _is_same(x, each)):
-                return name, at
+                return (name, at), each
     return None
 
 

@@ -7,7 +7,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from ..calls import spec_of_aggregate
+from ..calls import flat, spec_of_aggregate
 from ..executables.listed import MessagesOnList
 from ..message_op import MessageOp
 from ..operators import AGGREGATE
@@ -33,11 +33,10 @@ class FlatExtreme(Flat):
 
     def run(self, edges, operands):
         (x,), rows = operands, edges.shape[0]
-        out = x.new_empty(rows, self.features)
+        out = x.new_empty(rows, *x.shape[1:])
         chosen = edges.row.new_empty(rows, self.features)
-        launch(self.kernel, edges, False, self.kernel.given(operands), out, chosen)
-        shape = (rows, *x.shape[1:])
-        return out if out.shape == shape else out.view(shape), chosen.view(shape)
+        launch(self.kernel, edges, False, self.kernel.given(operands), flat(out, rows, self.features), chosen)
+        return out, chosen.view(out.shape)
 
     def read_again(self, needed):
         return frozenset()

@@ -26,7 +26,7 @@ from ...core.executable import OnList, OutOfRange, wrong
 from ...core.operator import Operator
 from ...core.ran import note, note_operator
 from ...core.transforms import transformed
-from ..calls import broadcast_features, spec_of_aggregate, spec_of_edge_map
+from ..calls import broadcast_features, flat, spec_of_aggregate, spec_of_edge_map
 from ..executables.listed import MessagesOnList
 from ..gradients import GradientPlan, fit_gradient, gradient_plan
 from ..message_op import MessageOp, ties_count
@@ -134,14 +134,14 @@ class FlatAggregate(Flat):
 
     def run(self, edges, operands):
         rows, kernel, first = edges.shape[0], self.kernel, operands[0]
-        out = first.new_empty(rows, self.features)
+        out = first.new_empty(rows, *self.dims)
         given = kernel.given(operands)
         extra = None
         if kernel.degrees:
             extra = first.new_empty(rows)
             given += (edges.row.new_empty(rows), extra)
-        launch(kernel, edges, False, given, out)
-        return out if len(self.dims) == 1 else out.view(rows, *self.dims), extra
+        launch(kernel, edges, False, given, flat(out, rows, self.features))
+        return out, extra
 
     def read_again(self, needed):
         return self.of.saved(needed)
@@ -187,9 +187,9 @@ class FlatMap(Flat):
 
     def run(self, edges, operands):
         count, kernel = edges.row.shape[0], self.kernel
-        out = operands[0].new_empty(count, self.features)
-        launch(kernel, edges, False, kernel.given(operands), out)
-        return out if len(self.kept) == 1 else out.view(count, *self.kept), None
+        out = operands[0].new_empty(count, *self.kept)
+        launch(kernel, edges, False, kernel.given(operands), flat(out, count, self.features))
+        return out, None
 
     def read_again(self, needed):
         return self.of.saved(needed)
@@ -267,31 +267,31 @@ class _Flat(Function):
     """saved: the result, where a gradient reads it, and the operands that one reads."""
 
     @staticmethod
-    def forward(ctx, flat: Flat, edges: EdgeList, *operands):
-        out, extra = flat.run(edges, operands)
+    def forward(ctx, operator: Flat, edges: EdgeList, *operands):
+        out, extra = operator.run(edges, operands)
         needed = ctx.needs_input_grad[2:]
-        ctx.flat, ctx.edges, ctx.extra = flat, edges, extra
+        ctx.operator, ctx.edges, ctx.extra = operator, edges, extra
         ctx.shapes = [x.shape for x in operands]
-        used = flat.read_again(needed)
-        if used or flat.reads_result:
+        used = operator.read_again(needed)
+        if used or operator.reads_result:
             kept = [x if at in used else None for at, x in enumerate(operands)]
-            ctx.save_for_backward(out if flat.reads_result else None, *kept)
+            ctx.save_for_backward(out if operator.reads_result else None, *kept)
         return out
 
     @staticmethod
     def backward(ctx, grad):
-        flat, edges, needed = ctx.flat, ctx.edges, ctx.needs_input_grad[2:]
+        operator, edges, needed = ctx.operator, ctx.edges, ctx.needs_input_grad[2:]
         saved = ctx.saved_tensors or (None,) * (1 + len(needed))
         found = None
         if not (torch.is_grad_enabled() or transformed() or in_batch((grad,))):
-            note_operator(flat.operator.name)
-            found = flat.gradients(edges, saved, ctx.extra, needed, grad, ctx.shapes)
+            note_operator(operator.operator.name)
+            found = operator.gradients(edges, saved, ctx.extra, needed, grad, ctx.shapes)
         if found is None:
             graph = Graph._of_list(edges)
-            structure = flat.operator.structure.traced(graph) if transformed() else graph
+            structure = operator.operator.structure.traced(graph) if transformed() else graph
 
             def gradients(grad: Tensor) -> Sequence[Tensor | None]:
-                return flat.by_operator(structure, saved, ctx.extra, needed, grad, ctx.shapes)
+                return operator.by_operator(structure, saved, ctx.extra, needed, grad, ctx.shapes)
 
             found = for_each(gradients, (grad,)) if in_batch((grad,)) else gradients(grad)
         return None, None, *found
