@@ -159,17 +159,20 @@ class Pair:
         with self.lock:
             edges = csr.listed
             if edges is not None:
-                if index == 0:
-                    arrays = untransformed(edges.to_csr)
-                else:  # as that of any graph, whichever side is asked for first
-                    first = self.convert(0)
-                    arrays = untransformed(transpose_csr, first.indptr, first.indices, first.edge_ids, edges.shape[0])
-                csr.indptr, csr.indices, csr.edge_ids = stored(*arrays, arrays[1].dtype)
+                csr.indptr, csr.indices, csr.edge_ids = untransformed(self._converted, index, edges)
                 csr.listed = None
                 csr.calls.clear()  # which were of the list, as its degrees were
                 csr.facts.clear()
                 _live[_key(csr)] = self
         return csr
+
+    def _converted(self, index: int, edges: EdgeList) -> list:
+        if index == 0:
+            arrays = edges.to_csr()
+        else:  # as that of any graph, whichever side is asked for first
+            first = self.convert(0)
+            arrays = transpose_csr(first.indptr, first.indices, first.edge_ids, edges.shape[0])
+        return stored(*arrays, arrays[1].dtype)
 
     def spare(self, index: int) -> bool:
         """Whether a side can be computed again, edge by edge in the same order, and nobody holds a graph that shows

@@ -14,7 +14,7 @@ from .batched import for_each, in_batch
 from .library import Attributes, Operands, call_library, call_transformed, operands_alone
 from .ran import note_operator
 from .traced import NO_STRUCTURE, StructureKind, Traced
-from .transforms import transformed
+from .transforms import as_recorded, transformed
 
 _in_backward, _transforms = torch._C._current_graph_task_id, torch._C._are_functorch_transforms_active
 
@@ -112,8 +112,7 @@ class Recorded(Function):
         if transformed():
             if operator.operands is not None:
                 structure = operator.structure.traced(structure)
-            if not torch.is_grad_enabled():  # a function that is transformed records whatever it is given
-                saved = tuple([x if x is None else x.detach() for x in saved])
+            saved = as_recorded(saved)
 
         def gradients(*cotangents):
             return operator.gradients(structure, ctx.attributes, saved, ctx.memo, ctx.needs_input_grad[3:], *cotangents)

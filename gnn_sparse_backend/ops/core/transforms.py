@@ -9,7 +9,7 @@ gradients are J^T v for cotangents v, linear in these; what they send back of ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -129,6 +129,13 @@ def living(x: Any) -> Any:
     while isinstance(x, Tensor) and (inner := torch._C._functorch.unwrap_if_dead(x)) is not x:
         x = inner
     return x
+
+
+def as_recorded(saved: Iterable[Tensor | None]) -> Sequence[Tensor | None]:
+    """What a gradient reads, in a backward pass that is transformed: a transform records whatever it is given."""
+    if torch.is_grad_enabled():
+        return tuple(saved)
+    return tuple([x if x is None else x.detach() for x in saved])
 
 
 def _without_tangent(x: Tensor) -> Tensor:

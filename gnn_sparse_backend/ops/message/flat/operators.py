@@ -25,7 +25,7 @@ from ...core.batched import for_each, in_batch
 from ...core.executable import OnList, OutOfRange, wrong
 from ...core.operator import Operator
 from ...core.ran import note, note_operator
-from ...core.transforms import transformed
+from ...core.transforms import as_recorded, transformed
 from ..calls import broadcast_features, flat, spec_of_aggregate, spec_of_edge_map
 from ..executables.listed import MessagesOnList
 from ..gradients import GradientPlan, fit_gradient, gradient_plan
@@ -287,8 +287,9 @@ class _Flat(Function):
             note_operator(operator.operator.name)
             found = operator.gradients(edges, saved, ctx.extra, needed, grad, ctx.shapes)
         if found is None:
-            graph = Graph._of_list(edges)
-            structure = operator.operator.structure.traced(graph) if transformed() else graph
+            structure: Any = Graph._of_list(edges)
+            if transformed():
+                structure, saved = operator.operator.structure.traced(structure), as_recorded(saved)
 
             def gradients(grad: Tensor) -> Sequence[Tensor | None]:
                 return operator.by_operator(structure, saved, ctx.extra, needed, grad, ctx.shapes)
