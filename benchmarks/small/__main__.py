@@ -154,7 +154,13 @@ def main() -> None:
     parser.add_argument("--layers", nargs="+", help="by default all")
     parser.add_argument("--sizes", nargs="+", choices=sizes, default=list(sizes))
     parser.add_argument("--modes", nargs="+", choices=("inference", "step", "training"), default=None)
-    parser.add_argument("--memory", type=int, default=0, metavar="BATCHES", help="memory after so many, and no times")
+    parser.add_argument(
+        "--memory",
+        type=int,
+        default=0,
+        metavar="BATCHES",
+        help="measure memory after so many new batches, and no times",
+    )
     parser.add_argument("--turns", type=cli.positive_int, default=TURNS)
     parser.add_argument("--all-threads", type=cli.positive_int, nargs="+", default=[1, 2], help="numbers of threads")
     options = parser.parse_args()

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 NODES, BONDS = 22, 27
-"""Of a molecule: atoms, and bonds, each of which is two edges."""
+"""A molecule has so many atoms, and so many bonds, each of which is two edges."""
 
 SIZES = {"1 molecule": 1, "32 molecules": 32, "128 molecules": 128}
 BLOCK = "block"
 DESTINATIONS, FANOUT = 512, 10
-"""Of a sampled block: seeds, and neighbours of each; sources are the seeds and their neighbours."""
+"""A sampled block has so many seeds, and so many neighbours of each; its sources are both."""
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ class Measured:
         return seconds
 
     def memory(self, batches: int) -> list[float]:
-        """Bytes that the process has more after so many steps on new batches than after a tenth of them."""
+        """Return by how many bytes the process grew from a tenth of so many steps on new batches to the last."""
         process = psutil.Process()
         for _ in range(batches // 10):
             self._run(*self.fresh())

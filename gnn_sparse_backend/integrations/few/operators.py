@@ -20,7 +20,7 @@ from ...structures.csr import EdgeList
 from ..scopes import current
 from ..scopes.modes import transformed
 
-_flats = shared("operators over lists of few edges", 1024)
+FLATS = shared("operators over lists of few edges", 1024)
 _PLAIN = (Tensor, Parameter)
 
 
@@ -29,15 +29,15 @@ def aggregated(edges: EdgeList, of: MessageOp, operands: tuple[Tensor, ...]) -> 
     if not _fits(edges, of, operands):
         return None
     key = of, operands[0].dtype, *(x.shape[1:] for x in operands)
-    flat = _flats.get(key)
+    flat = FLATS.get(key)
     if flat is None:
         likes = [x.detach()[:1] for x in operands]
         if of.ties is not None:
             flat = FlatExtreme(of, likes[0])
         else:
             flat = FlatAggregate(of, likes) if FlatAggregate.serves(of, likes) else False
-        _flats.keep(key, flat)
-    return _run(flat, edges, operands)
+        FLATS.keep(key, flat)
+    return run(flat, edges, operands)
 
 
 def mapped(edges: EdgeList, of: MessageOp, operands: tuple[Tensor, ...], reduced: tuple[bool, ...]) -> Tensor | None:
@@ -45,27 +45,27 @@ def mapped(edges: EdgeList, of: MessageOp, operands: tuple[Tensor, ...], reduced
     if not _fits(edges, of, operands):
         return None
     key = of, reduced, operands[0].dtype, *(x.shape[1:] for x in operands)
-    flat = _flats.get(key)
+    flat = FLATS.get(key)
     if flat is None:
-        flat = _flats.keep(key, FlatMap(of, [x.detach()[:1] for x in operands], reduced))
-    return _run(flat, edges, operands)
+        flat = FLATS.keep(key, FlatMap(of, [x.detach()[:1] for x in operands], reduced))
+    return run(flat, edges, operands)
 
 
 def softmaxed(edges: EdgeList, scores: Tensor) -> Tensor | None:
     """The softmax of scores over the edges of each row; None as above."""
-    if not _is_plain(scores) or not _is_eager():
+    if not is_plain(scores) or not _is_eager():
         return None
     if scores.shape[0] != edges.row.shape[0] or scores.numel() > FEW.features:
         return None
     key = "softmax", scores.dtype, scores.shape[1:]
-    flat = _flats.get(key)
+    flat = FLATS.get(key)
     if flat is None:
-        flat = _flats.keep(key, FlatSoftmax(scores.detach()[:1]))
-    return _run(flat, edges, (scores,))
+        flat = FLATS.keep(key, FlatSoftmax(scores.detach()[:1]))
+    return run(flat, edges, (scores,))
 
 
 def _fits(edges: EdgeList, of: MessageOp, operands: tuple[Tensor, ...]) -> bool:
-    if not all(map(_is_plain, operands)) or not _is_eager():
+    if not all(map(is_plain, operands)) or not _is_eager():
         return False
     count, shape, dtype = edges.row.shape[0], edges.shape, operands[0].dtype
     for x, place in zip(operands, of.places):
@@ -75,7 +75,8 @@ def _fits(edges: EdgeList, of: MessageOp, operands: tuple[Tensor, ...]) -> bool:
     return True
 
 
-def _is_plain(x) -> bool:
+def is_plain(x) -> bool:
+    """Whether kernels read a tensor as it is, and it has numbers."""
     return (
         type(x) in _PLAIN
         and x.dtype in FLOATS
@@ -90,7 +91,8 @@ def _is_eager() -> bool:
     return current() is None and transformed() is None and not torch.is_autocast_enabled("cpu")
 
 
-def _run(flat: Flat | bool, edges: EdgeList, operands: tuple[Tensor, ...]) -> Tensor | None:
+def run(flat: Flat | bool, edges: EdgeList, operands: tuple[Tensor, ...]) -> Tensor | None:
+    """The result; None where there is no operator, or an edge is out of range."""
     if flat is False:
         return None
     try:

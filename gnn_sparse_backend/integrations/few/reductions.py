@@ -6,21 +6,17 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
-from ...compiler.cache.bounded import shared
 from ...ops.attention.flat import FlatSoftmax
-from ...ops.core.executable import OutOfRange
-from ...ops.message.flat import FLOATS, Flat, FlatAggregate
+from ...ops.message.flat import Flat, FlatAggregate
 from ...ops.message.message_op import message_op
 from ...planner.cpu.listed import FEW
 from ...structures.csr import EdgeList
 from ..scopes import current
 from ..scopes.modes import transformed
 from .listed import is_list
+from .operators import FLATS, is_plain, run
 
-_flats = shared("operators over few edges", 1024)
-_PLAIN = (Tensor, Parameter)
 TIES = {"max": "even_with_zero", "min": "even_with_zero"}
 """Who gets the gradient of equal messages, where a framework scatters into zeros by PyTorch."""
 
@@ -46,13 +42,9 @@ def is_tiny(x: Tensor) -> bool:
 
 def _is_flat(x: Tensor, index: Tensor, size: int) -> bool:
     return (
-        type(x) in _PLAIN
+        is_plain(x)
         and not torch.jit.is_tracing()
-        and x.dtype in FLOATS
-        and x.is_cpu
-        and x.layout is torch.strided
-        and x.dim() > 0
-        and 0 < x.numel() <= FEW.features
+        and x.numel() <= FEW.features
         and size > 0
         and is_list(index, 1)
         and index.shape[0] == x.shape[0]
@@ -62,14 +54,11 @@ def _is_flat(x: Tensor, index: Tensor, size: int) -> bool:
 
 
 def _run(key: tuple, make: Callable[[Tensor, str], Flat], x: Tensor, index: Tensor, size: int) -> Tensor | None:
-    flat = _flats.get(key)
+    flat = FLATS.get(key)
     if flat is None:
-        flat = _flats.keep(key, make(x.detach()[:1], key[0]))
+        flat = FLATS.keep(key, make(x.detach()[:1], key[0]))
     end = index.detach()
-    try:
-        return flat(EdgeList(end, end, (size, size)), (x,))
-    except OutOfRange:
-        return None
+    return run(flat, EdgeList(end, end, (size, size)), (x,))
 
 
 def _aggregate(like: Tensor, reduce: str) -> Flat:

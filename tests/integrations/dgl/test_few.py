@@ -40,7 +40,7 @@ def results(function, *tensors) -> list:
 
 
 def compare(function, *tensors) -> None:
-    """The same with the backend as without, on two calls, and types with it."""
+    """Assert that results and their types are as without the backend, on two calls."""
     expected = results(function, *tensors)
     with gsb.enabled("dgl"):
         for _ in range(2):

@@ -72,7 +72,7 @@ class ListedEdges(Edges):
         return i if operand.at == "number" else super().load(handle, operand, i, j, feature, accumulator)
 
     def loads(self, buffers: Buffers, spec: AggregateSpec | EdgeMapSpec, j: Expr, accumulator: str) -> list[Load]:
-        """Of each operand the function from a feature to its value at edge j.
+        """Return for each operand the function from a feature to its value at edge j.
 
         What a message chooses between is loaded before: a load that only one choice makes would be a branch.
         """
