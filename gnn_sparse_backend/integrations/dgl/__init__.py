@@ -66,6 +66,7 @@ def activate() -> None:
         ("gspmm", None, spmm.above_autograd, ("ops.spmm", "ops")),
         ("gsddmm", None, sddmm.above_autograd, ("ops.sddmm", "ops")),
         ("gather_mm", "gather_mm", segments.gather_mm, ("ops.gather_mm", "ops", "nn.pytorch.linear")),
+        ("segment_reduce", None, segments.readout, ("ops.segment", "ops")),
     ):
         new = HOST.admit(getattr(dgl.ops, name), operator, run, entering=name != "gspmm")
         for module in modules:
@@ -76,7 +77,9 @@ def activate() -> None:
     _patches.set(core, "invoke_edge_udf", apart(messages.make_features(core.invoke_edge_udf)))
     _patches.set(DGLGraph, "local_scope", lazy_edges.marking_scope(DGLGraph.local_scope))
     _patches.set(DGLGraph, "local_var", lazy_edges.marking_copy(DGLGraph.local_var))
-    for layer in {each for each in vars(layers).values() if isinstance(each, type) and "forward" in vars(each)}:
+    # one that only calls others leaves it to them
+    own = {each for each in vars(layers).values() if isinstance(each, type) and "forward" in vars(each)}
+    for layer in own - {layers.HeteroGraphConv}:
         _patches.set(layer, "forward", apart(lazy_edges.scoped(layer.forward)))
     leave(dgl)
 

@@ -19,13 +19,15 @@ from dgl.nn.pytorch.conv import GraphConv
 from torch import Tensor
 
 from ...ops.relational.api import rgms
+from ...planner.cpu.listed import FEW
 from ...structures.derived import Derived
 from ...structures.relational.graph import RelGraph
 from ..core.modules import is_untouched
 from ..core.refusal import PASS, Refusal
 from ..scopes import transformed
 from .operands import refuse
-from .relations import edges_of_types
+from .relations import edges_of_types, is_first_sight
+from .structure import edges_in
 
 _REDUCES = {dgl_hetero.get_aggregate_fn(name).keywords["fn"]: name for name in ("sum", "mean")}
 
@@ -43,6 +45,9 @@ class _Relation(NamedTuple):
 def forward(conv, g, inputs, mod_args=None, mod_kwargs=None):
     """``HeteroGraphConv.forward`` in one operator."""
     if torch.compiler.is_compiling() or not _is_candidate(conv, g):
+        return PASS
+    # to bring the edges into rows takes longer than layers one by one, and most blocks are used once
+    if edges_in(g._graph) <= FEW.features and is_first_sight(g):
         return PASS
     if (refusal := transformed()) is not None:
         return refusal

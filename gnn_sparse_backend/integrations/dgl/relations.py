@@ -59,6 +59,13 @@ def typed_edges(g, edge_type: Tensor, num_relations: int) -> RelGraph | None:
     return made
 
 
+def is_first_sight(g) -> bool:
+    """Whether nobody has asked this of a graph before; from now on somebody has."""
+    structures, _ = structures_of(g._graph)
+    before, structures.seen = structures.seen or bool(structures.relations), True
+    return not before
+
+
 def edges_of_types(g, numbers: tuple[int, ...]) -> RelGraph:
     """The edges of these edge types, each a relation; of the node types, those at their ends."""
     structures, side = structures_of(g._graph)

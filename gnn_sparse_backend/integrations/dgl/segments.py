@@ -2,28 +2,59 @@
 each.
 
 ``_segment_reduce`` is below DGL's autograd, whose gradients of it stay: they copy one row per element, or scatter one
-per chosen element. Of the products DGL's path on the CPU loops over segments, or copies a matrix for every row; these
+per chosen element. Readouts of few elements are taken over with their gradients. Of the products DGL's path on the CPU loops over segments, or copies a matrix for every row; these
 are taken over with their gradients.
 """
 
 from __future__ import annotations
 
+from math import isfinite
+
+import torch
+from dgl.backend import replace_inf_with_zero
 from torch import Tensor
 
 from ...ops.grouped.api import gather_mm as grouped_mm
 from ...ops.grouped.segment_reduce import run_segment_reduce
+from ...ops.message.message_op import message_op
 from ...planner.cpu.listed import FEW
 from ...runtime import devices
 from ...structures.checks import read
+from ...structures.csr import EdgeList
 from ...structures.segments import Segments
 from ..core.handles import Handles
 from ..core.refusal import Refusal
+from ..few import operators
 from .lazy_edges import computed
 from .operands import is_index, refuse
 
 KEPT = Handles()
 """The rows of each relation, by the tensor that says which relation a row belongs to, or of lengths."""
 _BELOW = Refusal("segment_reduce")
+_READOUTS = {
+    reduce: message_op("x0", ("edge",), reduce, ties)
+    for reduce, ties in (("sum", None), ("mean", None), ("max", "first"), ("min", "first"))
+}
+
+
+def readout(seglen, value, reducer="sum"):
+    """``dgl.ops.segment_reduce`` of few elements: (segments, ...) of (elements, ...) and the lengths of segments."""
+    of = _READOUTS.get(reducer)
+    if of is None or not is_few(reducer, value, None) or not value.numel() or torch.is_autocast_enabled():
+        return _BELOW
+    if not is_index(seglen) or not seglen.is_cpu:
+        return _BELOW
+    count = value.shape[0]
+    edges = KEPT.once(seglen, ("list", count), lambda: _listed(seglen, count))
+    # DGL's gradient of the maximum of no elements goes to nobody
+    if edges is None or (of.ties is not None and not KEPT.once(seglen, "none empty", lambda: bool((seglen > 0).all()))):
+        return _BELOW
+    found = operators.aggregated(edges, of, (value,))
+    if found is None:
+        return _BELOW
+    if of.ties is not None and not isfinite(found.detach().sum()):
+        found = replace_inf_with_zero(found)
+    return found, "segment_reduce"
 
 
 def below_autograd(op, feat, offsets):
@@ -53,6 +84,15 @@ def gather_mm(a, b, *, idx_b):
     a = computed(a, "gather_mm")
     segments = _refuse_mm(a, b) or _segments_of(a, b, idx_b)
     return segments if type(segments) is Refusal else (grouped_mm(a, b, segments), "gather_mm")
+
+
+def _listed(lengths: Tensor, count: int) -> EdgeList | None:
+    """The segment of each of ``count`` elements; None where the lengths are not theirs."""
+    try:
+        segments = torch.repeat_interleave(lengths.long(), output_size=count)
+    except RuntimeError:
+        return None
+    return EdgeList(segments, segments, (lengths.shape[0],) * 2)
 
 
 def _segments_of(a: Tensor, b: Tensor, index) -> Segments | Refusal:

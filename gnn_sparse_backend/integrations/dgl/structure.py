@@ -107,15 +107,16 @@ class Structures:
     """The structures of all edge types of an index.
 
     edge_types: how many there are. known: by edge type, made when first used. relations: graphs of several edge types,
-    by side and numbers of types.
+    by side and numbers of types. seen: whether a layer over several edge types has met it.
     """
 
-    __slots__ = ("edge_types", "known", "relations")
+    __slots__ = ("edge_types", "known", "relations", "seen")
 
     def __init__(self, edge_types: int) -> None:
         self.edge_types = edge_types
         self.known: dict[int, Structure] = {}
         self.relations: dict[tuple, RelGraph] = {}
+        self.seen = False
 
     def of(self, edge_type: int) -> Structure:
         structure = self.known.get(edge_type)
@@ -216,6 +217,10 @@ def _listed(gidx, side: int) -> EdgeList | bool:
 
 
 def is_small(g) -> bool:
-    """Whether nothing that is computed on a graph of one edge type is worth following."""
-    gidx = g._graph
-    return gidx.number_of_etypes() == 1 and gidx.num_edges(0) <= FEW.edges
+    """Whether nothing that is computed on a graph is worth following."""
+    return edges_in(g._graph) <= FEW.edges
+
+
+def edges_in(gidx) -> int:
+    """How many edges there are of all types."""
+    return sum(map(gidx.num_edges, range(gidx.number_of_etypes())))

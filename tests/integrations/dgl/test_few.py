@@ -13,6 +13,7 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.integrations import reset_status
+from gnn_sparse_backend.integrations.core.counters import OperatorCounts
 from gnn_sparse_backend.integrations.dgl.structure import edges_of, structures_of
 
 pytestmark = pytest.mark.few
@@ -50,6 +51,11 @@ def compare(function, *tensors) -> None:
                     continue
                 assert type(one) is torch.Tensor
                 torch.testing.assert_close(one, other)
+
+
+def calls() -> dict[str, OperatorCounts]:
+    """What has been counted, by operator."""
+    return {row.operator: row for row in gsb.status().rows}
 
 
 def random(*shape) -> torch.Tensor:
@@ -148,6 +154,46 @@ def test_readouts():
                 return dgl.readout_nodes(g, "x", op=op)
 
         compare(readout, random(2 * NODES, 3))
+        assert not calls()["segment_reduce"].fallbacks
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32], ids=str)
+@pytest.mark.parametrize("lengths", [[3, 1, 7], [3, 0, 1, 7, 0], [11], [0, 11]], ids=str)
+@pytest.mark.parametrize("features", [(), (3,), (2, 3)], ids=str)
+@pytest.mark.parametrize("op", ["sum", "mean", "max", "min"])
+def test_segments(op, features, lengths, dtype):
+    lengths, x = torch.tensor(lengths, dtype=dtype), random(11, *features).round()
+    compare(lambda x: dgl.ops.segment_reduce(lengths, x, op), x)
+    x[4] = -torch.inf if op == "min" else torch.inf
+    compare(lambda x: dgl.ops.segment_reduce(lengths, x, op).nan_to_num(), x)
+
+
+def test_segments_of_other_lengths_are_dgls():
+    x, lengths = random(9, 2), torch.tensor([3, 2])
+    expected = dgl.ops.segment_reduce(lengths, x, "max")
+    with gsb.enabled("dgl"):
+        reset_status()
+        assert torch.equal(dgl.ops.segment_reduce(lengths, x, "max"), expected)
+        assert "segment_reduce" not in calls()
+
+
+@pytest.mark.parametrize("make", [layers.GraphConv, lambda *widths, **more: layers.SAGEConv(*widths, "mean")])
+def test_layers_over_edge_types(make):
+    torch.manual_seed(0)
+    parts = {
+        name: make(6, 4, norm="right", allow_zero_in_degree=True) for name in ("follows", "likes", "liked")
+    }
+    conv = layers.HeteroGraphConv(parts, "mean").double()
+    ends = {"follows": ("user", "user"), "likes": ("user", "item"), "liked": ("item", "user")}
+    edges = {(source, name, target): graph().edges() for name, (source, target) in ends.items()}
+    block = dgl.create_block(edges, {"user": NODES, "item": NODES}, {"user": NODES, "item": NODES})
+
+    def call(users, items):
+        found = conv(block, {"user": users, "item": items})
+        return torch.cat([found["user"], found["item"]])
+
+    compare(call, random(NODES, 6), random(NODES, 6))
+    assert ("rgms" in calls()) == (make is layers.GraphConv)  # at the second sight
 
 
 def test_functions_of_users_in_a_local_scope():

@@ -38,7 +38,7 @@ def test_disable_restores_every_attribute_to_the_same_object():
     assert changed[1:] == [
         {"reverse", "get_relation_graph"},
         {"local_scope", "local_var"},
-        {"gspmm", "gsddmm", "gather_mm"},
+        {"gspmm", "gsddmm", "gather_mm", "segment_reduce"},
         {"gspmm"},
         {"gsddmm"},
         {"edge_softmax_internal", "edge_softmax_hetero_internal"},
