@@ -18,6 +18,7 @@ from ..ops.core.prepared import KINDS, PREPARED, Prepared, Width
 from ..planner import cost, reasons
 from ..planner.choose import Choice, choose, describe
 from ..planner.cost import compulsory_bytes
+from ..planner.cpu.listed import told
 from ..planner.cuda import cost as cuda_cost
 from ..planner.cuda import reasons as cuda_reasons
 from ..planner.plan import Plan
@@ -103,11 +104,12 @@ class Explanation:
             for share, degree in zip(("half of the rows have", "90%", "99%"), s.degree_quantiles)
         )
         reach = f"; neighbouring edges reach over about {p.reach:,} of {p.cols:,} columns" if p.reach else ""
+        new = "" if type(p) is CudaProblem else f"{told(p.rows, p.nnz, p.features, p.threads)}\n"
         return (
             f"structure: degrees {s.min_degree} to {s.max_degree}, mean {s.mean_degree:.2f} (standard deviation "
             f"{s.std_degree:.2f}); {quantiles}; Gini {s.gini:.2f}; {s.empty_rows:,} rows without edges\n"
             f"gathered rows: {size(p.row_bytes)} each, {size(p.table_bytes)} in all{reach}\n"
-            f"lower bound: {_micro(self.bound)} µs, to move {size(compulsory_bytes(p))} once and in order\n"
+            f"{new}lower bound: {_micro(self.bound)} µs, to move {size(compulsory_bytes(p))} once and in order\n"
             f"machine: {self.machine}"
         )
 

@@ -1,11 +1,14 @@
 """What ``gsb.explain`` lists beside the plan is what ``gsb.last_run`` then names; and every operator is explained."""
 
+import re
+
 import pytest
 import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.core.prepared import KINDS, PREPARED
 from gnn_sparse_backend.planner.database import PlanDatabase, database
+from gnn_sparse_backend.structures.csr import EdgeList
 from gnn_sparse_backend.tuning.explain import explain_structure
 from gnn_sparse_backend.tuning.precompile_operators import operators_named
 
@@ -38,6 +41,19 @@ def test_every_variant_that_is_taken_was_listed(op, dtype):
 
 def test_a_plan_of_one_way_lists_no_variants():
     assert not gsb.explain(graph_of(2), "sum", 64).variants and "variant" not in str(gsb.explain(graph_of(2), "sum"))
+
+
+@pytest.mark.few
+def test_what_is_told_of_new_graphs_is_what_happens(set_threads):
+    set_threads(1)
+    row, col = (torch.randint(700, (1_700,), generator=torch.Generator().manual_seed(3)) for _ in range(2))
+    said = str(gsb.explain(gsb.Graph.from_coo(row, col, (700, 700)), "sum", 64)).replace("\n", " ")
+    passes = int(re.search(r"the first (\d+) passes read the edges as they are listed", said)[1])
+    graph = gsb.Graph._of_list(EdgeList(row, col, (700, 700)))
+    for number in range(passes + 2):
+        gsb.spmm(graph, torch.ones(700, 64))
+        assert ("as they are listed" in str(gsb.last_run().steps[-1].plan)) == (number < passes)
+    assert "brought into rows at once" in str(gsb.explain(graph_of(1), "sum", 64))
 
 
 def test_the_formats_of_a_matrix_are_a_table(tmp_path):

@@ -39,22 +39,26 @@ class ReadyAggregate:
     keep, fill: as in ``run_aggregate``. recorded: what its operator knows of calls that are recorded.
     """
 
-    __slots__ = ("_bound", "call", "fill", "keep", "of", "recorded")
+    __slots__ = ("_bound", "_listed", "call", "fill", "keep", "of", "recorded")
 
     def __init__(self, of: MessageOp, keep: tuple[str, ...] = (), fill: int = 0):
         self.of, self.keep, self.fill = of, keep, fill
         self.call: Call | None = None
         self.recorded: Any = None
         self._bound: _Bound | None = None
+        self._listed = False
 
     def __call__(self, graph, operands: Sequence[Tensor | None]):
         if graph.listed is not None:
             settle_list(graph, operands)
+        listed = graph.listed is not None
         bound, call = self._bound, self.call
-        if call is None:  # the first call, which may be the only one: a batch has a graph of its own
+        # the first call, which may be the only one: a batch has a graph of its own; or the first one over rows
+        if call is None or self._listed is not listed:
             call = self.call = aggregation_of(self.of, graph, operands, self.keep, self.fill)
+            self._listed = listed
             return run_call(call, graph, operands)
-        if graph.listed is not None:
+        if listed:
             return run_call(call, graph, operands)
         if bound is None or bound[0] != torch.get_num_threads() or graph.plans.get(bound[1]) is not bound[2]:
             bound = self._bound = _bind(call, graph, operands)

@@ -67,8 +67,25 @@ def loss(rows: int, edges: int, features: int, threads: int) -> float:
     return lost
 
 
+def conversion(edges: int) -> float:
+    """Nanoseconds to bring edges into rows."""
+    return FIXED + CONVERSION * edges
+
+
 def pays_to_convert(edges: Any, rows: int, columns: int, features: int, threads: int) -> bool:
     """Whether rows pay for themselves from this pass on. edges: a list, with its ``lost`` so far, which is added to."""
     count = edges.row.shape[0]
     edges.lost += loss(rows, count, features, threads)
-    return bool(edges.lost > FIXED + CONVERSION * count)
+    return bool(edges.lost > conversion(count))
+
+
+def told(rows: int, edges: int, features: int, threads: int) -> str:
+    """What happens to a graph of this size that a framework hands over for the first time, in words."""
+    lost, whole = loss(rows, edges, features, threads), conversion(edges)
+    passes = int(whole // lost) if lost else 0
+    if edges * features > FEW.features or not passes:
+        return f"new graphs of this size are brought into rows at once ({whole / 1e3:,.0f} µs)"
+    return (
+        f"new graphs of this size: the first {passes:,} passes read the edges as they are listed, each of them "
+        f"{lost / 1e3:,.1f} µs longer than over rows, which take {whole / 1e3:,.0f} µs to make"
+    )

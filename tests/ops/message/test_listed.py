@@ -283,6 +283,25 @@ def test_a_graph_is_converted_once_rows_would_have_paid():
     assert graph.listed is None
 
 
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min", "prod"])
+def test_a_call_that_is_known_goes_on_where_the_graph_is_converted(reduce):
+    """Between two calls, by this one or by another."""
+    x = torch.randn(COLUMNS, 8, requires_grad=True)
+    for other in (False, True):
+        listed = edges()
+        graph, results = gsb.Graph._of_list(listed), []
+        for turn in range(6):
+            if turn == 3 and other:
+                graph.indptr  # noqa: B018  (asked for, it is made)
+            elif turn == 3:
+                listed.lost = 1e9
+            out = gsb.spmm(graph, x, reduce=reduce)
+            results.append((out, *torch.autograd.grad(out.square().sum(), x)))
+            assert (graph.listed is None) == (turn > 2 or reduce == "prod")
+        for found in results[1:]:
+            torch.testing.assert_close(found, results[0])
+
+
 def test_sums_are_the_same_bits_at_each_call():
     listed, (x,) = edges(), operands("x0", torch.float32)
     flat = FlatAggregate(message_op("x0", ("column",), "sum"), [x.detach()[:1]])
