@@ -25,6 +25,7 @@ from benchmarks.support import report
 from benchmarks.support.generators import power_law
 from benchmarks.support.graphs import BenchmarkGraph
 from gnn_sparse_backend import Graph
+from gnn_sparse_backend.ops.core.executable import OnList
 from gnn_sparse_backend.ops.message import ready
 from gnn_sparse_backend.ops.message.executables.one_pass import OnePass
 from gnn_sparse_backend.ops.message.executables.scattered import Scattered
@@ -86,7 +87,8 @@ def recorded(left_out: bool = False) -> Iterator[list[tuple]]:
 
     def recording(entry):
         def call(*arguments):
-            calls.append((entry, arguments))
+            # as tensors of their own: a result may become another tensor, a message that was deferred
+            calls.append((entry, [x.detach() if isinstance(x, Tensor) else x for x in arguments]))
             entry(*arguments)
 
         found = (lambda *arguments: None) if left_out else call
@@ -112,7 +114,7 @@ def recorded(left_out: bool = False) -> Iterator[list[tuple]]:
 
         return call
 
-    bind, run_ready = ready._bind, ready.ReadyAggregate.__call__
+    bind, run_ready, launch = ready._bind, ready.ReadyAggregate.__call__, OnList.launch
 
     def recorded_bind(*arguments):
         bound = bind(*arguments)
@@ -127,13 +129,21 @@ def recorded(left_out: bool = False) -> Iterator[list[tuple]]:
             if self._bound is not None:
                 self._bound = self._bound._replace(entry=self._bound.entry.bare)
 
+    def recorded_launch(self, *arguments):
+        self.entry = recording(self.entry)
+        try:
+            launch(self, *arguments)
+        finally:
+            self.entry = self.entry.bare
+
     for kind, run in zip(kinds, before):
         kind.__call__ = recorded_call(run)
+    OnList.launch = recorded_launch
     ready._bind, ready.ReadyAggregate.__call__ = recorded_bind, recorded_ready
     try:
         yield calls
     finally:
-        ready._bind, ready.ReadyAggregate.__call__ = bind, run_ready
+        ready._bind, ready.ReadyAggregate.__call__, OnList.launch = bind, run_ready, launch
         for kind, run in zip(kinds, before):
             kind.__call__ = run
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ...compiler.cache.bounded import kept
 from ...ops.core.operands import is_plain
+from ...ops.core.transforms import unwatched
 from ...runtime import devices
 from ...structures.checks import FLOATING
 from ...structures.graph import Graph
@@ -53,20 +54,21 @@ def graph_of_operands(
     gidx, op: str, places: tuple[str, ...], x: Tensor | None, y: Tensor | None = None, find: Callable = only_graph_of
 ) -> Graph | Refusal:
     """The graph that ``find`` gives of an index, if ``op`` of these operands, at these places, is ours on it."""
-    if y is None and len(places) == 2:
-        return Refusal("missing feature")
-    if (refusal := refuse(x, y)) is not None:
-        return refusal
-    graph = find(gidx)
-    if graph is None:
-        return Refusal("several edge types")
-    if graph.device != x.device:
-        return Refusal("graph on another device")
-    if x.shape[0] != rows_at(graph, places[0]) or (y is not None and y.shape[0] != rows_at(graph, places[1])):
-        return Refusal("number of rows")
-    if y is not None and not broadcast(op, x.shape[1:], y.shape[1:]):
-        return Refusal("features do not broadcast")
-    return graph
+    with unwatched():
+        if y is None and len(places) == 2:
+            return Refusal("missing feature")
+        if (refusal := refuse(x, y)) is not None:
+            return refusal
+        graph = find(gidx)
+        if graph is None:
+            return Refusal("several edge types")
+        if graph.device != x.device:
+            return Refusal("graph on another device")
+        if x.shape[0] != rows_at(graph, places[0]) or (y is not None and y.shape[0] != rows_at(graph, places[1])):
+            return Refusal("number of rows")
+        if y is not None and not broadcast(op, x.shape[1:], y.shape[1:]):
+            return Refusal("features do not broadcast")
+        return graph
 
 
 def rows_at(graph: Graph, place: str) -> int:

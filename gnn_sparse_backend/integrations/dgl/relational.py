@@ -75,7 +75,7 @@ def _sums(layer, g, rfunc, afunc) -> tuple[dict[str, Tensor], str] | Refusal:
 
 def _of_few(g, h: Tensor, weight, types: Tensor, norm: Tensor | None) -> Tensor | None:
     """The sum on a graph of a few edges; None on others."""
-    edges = edges_of(g._graph) if is_list(types, 1) and current() is None and transformed() is None else None
+    edges = edges_of(g._graph, h) if is_list(types, 1) and transformed() is None else None
     if edges is None or autocasts(h) or types.shape != edges.row.shape:
         return None
     try:

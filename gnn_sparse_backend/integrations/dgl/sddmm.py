@@ -66,7 +66,7 @@ def _of_few(g, op: str, lhs, rhs, lhs_target: str, rhs_target: str) -> Tensor | 
     if not isinstance(lhs, Tensor) or not isinstance(rhs, Tensor):
         return None
     operands = lhs, rhs
-    edges = edges_of(g._graph)
+    edges = edges_of(g._graph, lhs)
     if edges is None or not broadcast_of(op, *operands):
         return None
     return operators.mapped(edges, form_of(op, lhs_target, rhs_target), operands, reduced_dimensions(op, operands))

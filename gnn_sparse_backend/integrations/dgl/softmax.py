@@ -38,7 +38,7 @@ def above_autograd(original: Callable) -> Callable:
             if weights is not None:
                 return weights, None
             logits = computed(logits, "edge_softmax")
-        edges = edges_of(gidx)
+        edges = edges_of(gidx, logits)
         if edges is not None:
             found = operators.softmaxed(edges.reversed() if norm_by == "src" else edges, logits)
             if found is not None:

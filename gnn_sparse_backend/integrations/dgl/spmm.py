@@ -109,7 +109,7 @@ def _of_few(g, op: str, reduce_op: str, u, e) -> Tensor | None:
         of = EXTREMES[op, reduce_op, ties(operands)]
     elif op in ("add", "sub") and torch.is_grad_enabled() and all(getattr(x, "requires_grad", 1) for x in operands):
         return None  # `_Tied`
-    edges = edges_of(g._graph)
+    edges = edges_of(g._graph, operands[0])
     if edges is None or (len(operands) == 2 and not broadcast_of(op, *operands)):
         return None
     return operators.aggregated(edges, of, operands)

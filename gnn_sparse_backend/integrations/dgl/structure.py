@@ -16,12 +16,14 @@ from functools import partial
 
 import torch
 from dgl import DGLError, heterograph_index
+from torch import Tensor
 
 from ...planner.cpu.listed import FEW
 from ...structures.csr import EdgeList
 from ...structures.graph import Graph
 from ...structures.relational.graph import RelGraph
 from ..core.handles import Handles
+from ..scopes import current
 
 
 class _Source:
@@ -187,13 +189,18 @@ def linked_relation(original: Callable) -> Callable:
     return get_relation_graph
 
 
-def edges_of(gidx) -> EdgeList | None:
-    """The edges of an index of one edge type, in DGL's order; None of a large one, or with other integers."""
+def edges_of(gidx, x: Tensor | None = None) -> EdgeList | None:
+    """The edges of an index of one edge type, in DGL's order; None of a large one, or with other integers, and in a
+    scope, where edges are in rows. x: what is computed on, rows of so many features.
+    """
     structures, side = structures_of(gidx)
-    if structures.edge_types != 1:
+    if structures.edge_types != 1 or current() is not None:
         return None
     structure = structures.of(0)
     if structure.listed is None:
+        rows = 0 if x is None or not x.dim() else x.shape[0]
+        if rows and gidx.num_edges(0) * (x.numel() // rows) > FEW.features:
+            return None
         structure.listed = _listed(gidx, side)
     if structure.listed is False:
         return None

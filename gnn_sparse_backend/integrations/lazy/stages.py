@@ -59,14 +59,15 @@ class Score(Recipe):
 class Softmax(Recipe):
     """A softmax of scores over the edges into each row.
 
-    scores: a ``Pointwise`` or ``Score``. graph: of the scores, its rows those that are normalised. rows: their end.
+    scores: a ``Pointwise`` or ``Score``. graph: of the scores, its rows those that are normalised; None while a step is
+    learnt. rows: their end.
     framework: ``(scores) -> tensor``, the framework's own softmax. ``shape`` may have the features of the scores in
     other dimensions.
     """
 
     __slots__ = ("framework", "graph", "rows", "scores")
 
-    def __init__(self, scores: Pointwise | Score, graph: Graph, rows: End, framework, shape: torch.Size):
+    def __init__(self, scores: Pointwise | Score, graph: Graph | None, rows: End, framework, shape: torch.Size):
         super().__init__(scores.host, shape, scores.dtype, scores.operands)
         self.scores, self.graph, self.rows, self.framework = scores, graph, rows, framework
 
@@ -81,6 +82,8 @@ class Softmax(Recipe):
         return Softmax(self.scores, self.graph, self.rows, self.framework, shape)
 
     def run(self):
+        if self.graph is None:
+            return self.reference(), self.host.counted("softmax")
         scores = self.scores.value("the scores of an attention")
         weights = softmax_edges(self.graph, scores).view(self.shape)
         # somebody may write to them, and the operator reads what it gave again

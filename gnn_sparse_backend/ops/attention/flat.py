@@ -10,7 +10,7 @@ from torch import Tensor
 from ...runtime.layout import kernel_ready
 from ...runtime.type_names import type_name
 from ..core.executable import OnList
-from ..message.flat import Flat, launch
+from ..message.flat import Flat
 from . import schedules_cpu
 from .operators import EDGE_SOFTMAX
 from .programs.edge_softmax import EdgeSoftmaxSpec
@@ -38,7 +38,7 @@ class FlatSoftmax(Flat):
         (x,), width, rows = operands, self.width, edges.shape[0]
         out = x.new_empty(x.shape)
         given = _rows(x, width), x.new_empty(rows, width), x.new_empty(rows, width)
-        launch(self.kernel, edges, False, given, out if out.dim() == 2 else out.view(-1, width))
+        self.kernel.launch(edges, False, given, out if out.dim() == 2 else out.view(-1, width))
         return out, None
 
     def read_again(self, needed):
@@ -48,7 +48,7 @@ class FlatSoftmax(Flat):
         width = self.width
         found = grad.new_empty(grad.shape)
         given = _rows(saved[0], width), _rows(grad, width), grad.new_empty(edges.shape[0], width)
-        launch(self.backward, edges, False, given, found if found.dim() == 2 else found.view(-1, width))
+        self.backward.launch(edges, False, given, found if found.dim() == 2 else found.view(-1, width))
         return [found]
 
     def by_operator(self, structure, saved, extra, needed, grad, shapes):

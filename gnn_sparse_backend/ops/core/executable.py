@@ -16,6 +16,7 @@ from ...compiler.cache.bounded import KernelCache
 from ...compiler.cache.kernel import Kernel
 from ...planner.cpu.listed import pays_to_convert
 from ...planner.plan import Plan
+from ...structures.csr import EdgeList
 from ...structures.derived import untransformed
 from .ran import note
 
@@ -97,11 +98,19 @@ class OnList:
 
     def __call__(self, graph: Any, operands: Sequence[Tensor], results: Sequence[Tensor]) -> None:
         """Raises OutOfRange where an edge is."""
-        row, col = graph.listed.read()
+        self.launch(graph.listed, False, operands, *results)
+
+    def launch(self, edges: EdgeList, transposed: bool, operands: Sequence[Tensor], *results: Tensor) -> None:
+        """Run over a list, over its edges reversed where ``transposed``. Raises OutOfRange where an edge is."""
+        row, col = edges.read()
+        rows, columns = edges.shape
+        if transposed:
+            row, col, rows, columns = col, row, columns, rows
+        count = wrong
         note(self, "")
-        self.entry(*graph.shape, graph.num_edges, row, col, *operands, *results, wrong.count)
-        if wrong.read[0]:
+        self.entry(rows, columns, row.shape[0], row, col, *operands, *results, count.count)
+        if count.read[0]:
             raise OutOfRange(
-                f"{wrong.read[0]} of {graph.num_edges} edges are out of range: there are {graph.shape[0]} destinations "
-                f"and {graph.shape[1]} sources"
+                f"{count.read[0]} of {row.shape[0]} edges are out of range: there are {rows} destinations and "
+                f"{columns} sources"
             )

@@ -14,7 +14,7 @@ from .batched import for_each, in_batch
 from .library import Attributes, Operands, call_library, call_transformed, operands_alone
 from .ran import note_operator
 from .traced import NO_STRUCTURE, StructureKind, Traced
-from .transforms import as_recorded, transformed
+from .transforms import as_recorded, transformed, unwatched
 
 _in_backward, _transforms = torch._C._current_graph_task_id, torch._C._are_functorch_transforms_active
 
@@ -85,11 +85,12 @@ class Operator:
         if _in_backward() >= 0 and in_batch(operands):  # who has such tensors has them in a backward pass
             return for_each(lambda *of_one: self(structure, of_one, attributes), operands)
         note_operator(self.name)
-        if torch.is_grad_enabled():
-            for x in operands:
-                if x is not None and x.requires_grad:
-                    return Recorded.apply(self, structure, attributes, *operands)
-        return self.run(structure, operands, attributes)
+        with unwatched():
+            if torch.is_grad_enabled():
+                for x in operands:
+                    if x is not None and x.requires_grad:
+                        return Recorded.apply(self, structure, attributes, *operands)
+            return self.run(structure, operands, attributes)
 
 
 class Recorded(Function):

@@ -22,6 +22,11 @@ from torch.utils._pytree import tree_map
 from .batched import for_each, in_batch, mapped
 
 
+unwatched = torch._C.DisableTorchFunction
+"""The context in which no mode or subclass of PyTorch's is told what is called: each is asked about every shape and
+type, which takes longer than the rest of a call."""
+
+
 def transformed() -> bool:
     """Whether a function is transformed now."""
     return forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()

@@ -108,6 +108,48 @@ def test_what_is_learnt_is_counted_as_what_it_is(name, counted):
         assert calls()[counted] == direct_calls + 1
 
 
+DROPPING = {
+    "GAT": lambda: pyg.GATConv(8, 3, heads=2, dropout=0.5),
+    "GAT with attributes": lambda: pyg.GATConv(8, 3, heads=2, edge_dim=8, dropout=0.5),
+    "GATv2": lambda: pyg.GATv2Conv(8, 3, heads=2, dropout=0.5),
+    "Transformer": lambda: pyg.TransformerConv(8, 3, heads=2, dropout=0.5),
+    "SuperGAT": lambda: pyg.SuperGATConv(8, 3, heads=2, dropout=0.5, is_undirected=True),
+    "Hypergraph": lambda: pyg.HypergraphConv(8, 6, dropout=0.5),
+    "RGAT": lambda: pyg.RGATConv(8, 3, 3, heads=2, dropout=0.5),
+    "FA": lambda: pyg.FAConv(8, dropout=0.5),
+    "ARMA": lambda: pyg.ARMAConv(8, 6, 2, 2, dropout=0.5),
+    "GAT, a model": lambda: pyg.GAT(8, 16, 2, 6, heads=2, dropout=0.5),
+}
+
+
+@pytest.mark.parametrize("name", DROPPING)
+def test_layers_that_drop_messages_draw_what_they_draw_alone(name):
+    """In training, in evaluation between, and what is drawn afterwards."""
+    edge_index = edges()
+    x = features(8).detach()
+    more = {"RGAT": (torch.arange(edge_index.shape[1]) % 3,), "FA": (edge_index,)}.get(name, ())
+    if name.endswith("attributes"):
+        more = (torch.randn(edge_index.shape[1], 8, dtype=torch.float64),)
+
+    def run() -> list[torch.Tensor]:
+        torch.manual_seed(1)
+        layer, found = DROPPING[name]().double(), []
+        for turn in range(4):
+            layer.train(turn != 2)
+            given = (x, x, edge_index) if name == "FA" else (x, edge_index, *more)
+            out = layer(*given)
+            found += [out.detach(), *torch.autograd.grad(out.square().sum(), layer.parameters(), allow_unused=True)]
+        return [*found, torch.rand(3)]
+
+    expected = run()
+    with gsb.enabled("pyg"):
+        actual = run()
+    for one, other in zip(actual, expected, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            torch.testing.assert_close(one, other)
+
+
 def test_pairs_of_features_and_sizes():
     layer, index = pyg.SAGEConv((8, 5), 6), torch.stack((torch.randint(30, (90,)), torch.randint(NODES, (90,))))
     x = features(8, 30, torch.float32), features(5, NODES, torch.float32)

@@ -10,7 +10,7 @@ module         what it holds
 """
 
 from .extreme import FlatExtreme
-from .operators import FLOATS, Flat, FlatAggregate, FlatMap, launch
+from .operators import FLOATS, Flat, FlatAggregate, FlatMap
 from .prepared import few_of_reduction
 
-__all__ = ["FLOATS", "Flat", "FlatAggregate", "FlatExtreme", "FlatMap", "few_of_reduction", "launch"]
+__all__ = ["FLOATS", "Flat", "FlatAggregate", "FlatExtreme", "FlatMap", "few_of_reduction"]

@@ -11,7 +11,7 @@ from ..calls import flat, spec_of_aggregate
 from ..executables.listed import MessagesOnList
 from ..message_op import MessageOp
 from ..operators import AGGREGATE
-from .operators import Flat, launch
+from .operators import Flat
 
 
 class FlatExtreme(Flat):
@@ -35,7 +35,7 @@ class FlatExtreme(Flat):
         (x,), rows = operands, edges.shape[0]
         out = x.new_empty(rows, *x.shape[1:])
         chosen = edges.row.new_empty(rows, self.features)
-        launch(self.kernel, edges, False, self.kernel.given(operands), flat(out, rows, self.features), chosen)
+        self.kernel.launch(edges, False, self.kernel.given(operands), flat(out, rows, self.features), chosen)
         return out, chosen.view(out.shape)
 
     def read_again(self, needed):

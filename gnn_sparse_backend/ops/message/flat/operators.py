@@ -22,9 +22,8 @@ from ....compiler.language.reduction import REDUCTIONS
 from ....structures.csr import EdgeList
 from ....structures.graph import Graph
 from ...core.batched import for_each, in_batch
-from ...core.executable import OnList, OutOfRange, wrong
 from ...core.operator import Operator
-from ...core.ran import note, note_operator
+from ...core.ran import note_operator
 from ...core.transforms import as_recorded, transformed
 from ..calls import broadcast_features, flat, spec_of_aggregate, spec_of_edge_map
 from ..executables.listed import MessagesOnList
@@ -35,19 +34,6 @@ from ..operators import AGGREGATE, EDGE_MAP, Memo
 _SOURCES = frozenset(("cotangent", "scale", "result"))
 FLOATS = (torch.float32, torch.float64)
 """Types that results are added up in as they are."""
-
-
-def launch(kernel: OnList, edges: EdgeList, transposed: bool, operands: Sequence[Tensor], *results: Tensor) -> None:
-    """Run a kernel, of the edges reversed where ``transposed``. Raises OutOfRange where an edge is."""
-    row, col = edges.read()
-    rows, columns = edges.shape
-    if transposed:
-        row, col, rows, columns = col, row, columns, rows
-    count = wrong
-    note(kernel, "")
-    kernel.entry(rows, columns, row.shape[0], row, col, *operands, *results, count.count)
-    if count.read[0]:
-        raise OutOfRange(f"{count.read[0]} of {row.shape[0]} edges are out of range of {edges.shape}")
 
 
 class Flat(ABC):
@@ -140,7 +126,7 @@ class FlatAggregate(Flat):
         if kernel.degrees:
             extra = first.new_empty(rows)
             given += (edges.row.new_empty(rows), extra)
-        launch(kernel, edges, False, given, flat(out, rows, self.features))
+        kernel.launch(edges, False, given, flat(out, rows, self.features))
         return out, extra
 
     def read_again(self, needed):
@@ -153,7 +139,7 @@ class FlatAggregate(Flat):
             kernel, sources = self.count
             given = kernel.given([result if s == "result" else saved[s] for s in sources])
             count = grad.new_empty(edges.shape[0], self.features)
-            launch(kernel, edges, False, given, count)
+            kernel.launch(edges, False, given, count)
             count = count.view(grad.shape)
             more["cotangent"] = grad / (count.add_(result == 0) if self.of.ties == "even_with_zero" else count)
         return _each(self.backward, edges, saved, more, needed, shapes)
@@ -188,7 +174,7 @@ class FlatMap(Flat):
     def run(self, edges, operands):
         count, kernel = edges.row.shape[0], self.kernel
         out = operands[0].new_empty(count, *self.kept)
-        launch(kernel, edges, False, kernel.given(operands), flat(out, count, self.features))
+        kernel.launch(edges, False, kernel.given(operands), flat(out, count, self.features))
         return out, None
 
     def read_again(self, needed):
@@ -252,7 +238,7 @@ class _Back:
         given = kernel.given(given)
         rows = edges.row.shape[0] if self.edges else edges.shape[plan.transposed]
         out = grad.new_empty(rows, self.width)
-        launch(kernel, edges, plan.transposed, given, out)
+        kernel.launch(edges, plan.transposed, given, out)
         if out.shape == shape:
             return out
         return fit_gradient(plan, out.view(rows, *self.dims), self.place, shape).view(shape)
