@@ -107,7 +107,7 @@ FEW_EDGES = Variable(
     _number,
     "a number of features of edges",
     "0",
-    "524288",
+    "2097152",
     "up to how many features of edges, edges times features, an operation reads a graph as it is listed, and nothing "
     "of a layer is deferred; 0: no graph is so small",
     "when a framework is first enabled (integrations.few.__init__)",

@@ -109,21 +109,24 @@ class Structures:
     """The structures of all edge types of an index.
 
     edge_types: how many there are. known: by edge type, made when first used. relations: graphs of several edge types,
-    by side and numbers of types. seen: whether a layer over several edge types has met it.
+    by side and numbers of types. seen: whether a layer over several edge types has met it. steps: that have asked whether it is small.
     """
 
-    __slots__ = ("edge_types", "known", "relations", "seen")
+    __slots__ = ("edge_types", "known", "relations", "seen", "steps")
 
     def __init__(self, edge_types: int) -> None:
         self.edge_types = edge_types
         self.known: dict[int, Structure] = {}
         self.relations: dict[tuple, RelGraph] = {}
-        self.seen = False
+        self.seen, self.steps = False, 0
 
     def of(self, edge_type: int) -> Structure:
         structure = self.known.get(edge_type)
         return self.known.setdefault(edge_type, Structure()) if structure is None else structure
 
+
+STEPS = 24
+"""Steps on a graph, some for each layer, from which on it is one that comes again and again."""
 
 KEPT = Handles()
 """The structures of each index, and the side that its destinations are on."""
@@ -224,8 +227,13 @@ def _listed(gidx, side: int) -> EdgeList | bool:
 
 
 def is_small(g) -> bool:
-    """Whether nothing that is computed on a graph is worth following."""
-    return edges_in(g._graph) <= FEW.edges
+    """Whether nothing that is computed on a graph is worth following. Steps on a graph ask, and are counted."""
+    edges = edges_in(g._graph)
+    if edges <= FEW.often // 32 or edges > FEW.edges:
+        return edges <= FEW.edges
+    structures, _ = structures_of(g._graph)
+    structures.steps += 1
+    return structures.steps <= STEPS
 
 
 def edges_in(gidx) -> int:

@@ -6,6 +6,7 @@ edges, which kernels read as it is, and rows once they pay (`planner.cpu.listed`
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -52,6 +53,21 @@ def seen_before(edge_index: Tensor, key: tuple) -> bool:
         return True
     SEEN.put(edge_index, True, (key, "seen"))
     return False
+
+
+SIGHTS = 8
+"""Calls of layers on an index from which on it is one that comes again and again."""
+
+
+def comes_often(edge_index: Tensor) -> bool:
+    """Whether layers have been called on the tensor that often; this is a call."""
+    if edge_index.is_inference():
+        return False
+    sights = SEEN.get(edge_index, "sights")
+    if sights is None:
+        sights = itertools.count()
+        SEEN.put(edge_index, sights, "sights")
+    return next(sights) >= SIGHTS
 
 
 def derived(edge_index: Tensor, key: tuple, compute: Callable[[], tuple]) -> tuple:

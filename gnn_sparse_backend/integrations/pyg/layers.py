@@ -16,6 +16,7 @@ from torch_geometric.nn.conv import MessagePassing
 from ...compiler.cache.bounded import kept
 from ...planner.cpu.listed import FEW
 from ..core.counters import fallback
+from ..few.listed import comes_often
 from ..lazy import LEAST, watched
 from ..scopes import has_hooks as module_has_hooks
 from ..scopes import kind_of
@@ -80,7 +81,8 @@ def _work(layer: MessagePassing, args: tuple, kwargs: dict[str, Any]) -> int:
     """How many features of edges, with loops, a call has where these are few; 0 where its steps are worth following, as
     those on a sparse matrix that is not tiny.
     """
-    edges, nodes, features, most = 0, 0, _width(layer), FEW.features
+    edges, nodes, features, index = 0, 0, _width(layer), None
+    most = FEW.often if "heads" in layer.__dict__ else FEW.features  # attention goes over the edges many times
     for x in (*args, *kwargs.values()) if kwargs else args:
         if type(x) is tuple and x:
             x = x[0]
@@ -90,11 +92,13 @@ def _work(layer: MessagePassing, args: tuple, kwargs: dict[str, Any]) -> int:
             edges, most = x._nnz(), FEW.tiny
         elif x.dtype is torch.int64:
             if x.dim() == 2 and x.is_cpu:
-                edges = x.shape[1]
+                edges, index = x.shape[1], x
         elif x.dim() > 1:
             nodes, features = max(nodes, x.shape[0]), max(features, x.shape[-1])
     work = (edges + nodes) * features
-    return work if edges and work <= most else 0
+    if not edges or work > most or (work > FEW.often and index is not None and comes_often(index)):
+        return 0
+    return work
 
 
 def _width(layer: MessagePassing) -> int:

@@ -34,24 +34,26 @@ ALONE = 40_000
 ROWS_PER_EDGE = 4
 """Products of nodes and relations for each edge up to which all of them are made, on a graph that is new."""
 
-TINY, USUAL = 1 << 12, 1 << 19
+TINY, USUAL = 1 << 12, 1 << 21
 
 
 class Few:
     """What few edges are: nothing that is computed on them is followed, and they are read as they are listed.
 
     features: of edges, over all of an operation. edges: where it is not known what for. tiny: features up to which an
-    autograd function in Python takes longer than the framework's own few.
+    autograd function in Python takes longer than the framework's own few. often: features up to which that holds of a
+    graph that comes again and again, and would have been brought into rows by now.
     """
 
-    __slots__ = ("edges", "features", "tiny")
+    __slots__ = ("edges", "features", "often", "tiny")
 
     def __init__(self, features: int):
         self.set(features)
 
     def set(self, features: int) -> None:
         """0: no edges are few."""
-        self.features, self.edges, self.tiny = features, features // 32, min(features, TINY)
+        self.features, self.edges = features, features // 32
+        self.often, self.tiny = features // 4, min(features, TINY)
 
 
 FEW = Few(USUAL)
