@@ -18,7 +18,7 @@ from ...ops.relational.few import few_relations
 from ..core.modules import is_untouched
 from ..core.refusal import PASS, Refusal
 from ..few.listed import is_list
-from ..scopes import current, transformed
+from ..scopes import transformed
 from .lazy_edges import computed
 from .operands import is_index, refuse
 from .relations import typed_edges

@@ -10,6 +10,7 @@ DGL's formula, which scatters, is the better one.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import dgl
 import torch
@@ -32,7 +33,7 @@ from .host import HOST, GraphEnd
 from .lazy_edges import belongs, combined, computed, reduce
 from .operands import broadcast_of, graph_of_operands, refuse
 from .sddmm import form_of
-from .structure import edges_of, only_graph_of
+from .structure import edges_of, listed_graph_of, lists_in_order, only_graph_of
 
 _BOTH = ("column", "edge")
 MESSAGES = {
@@ -61,13 +62,15 @@ def below_autograd(gidx, op, reduce_op, u, e):
     u is (n_src, ...), e (E, ...) and v (n_dst, ...). The args are None for sums and for an operand that is not read.
     What DGL refuses is left to it, so that its users see its errors.
     """
-    checked = _checked(gidx, op, u, e)
+    chooses = reduce_op in ("max", "min")
+    first = e if u is None else u
+    checked = _checked(gidx, op, u, e, lambda gidx: listed_graph_of(gidx, first) if chooses else only_graph_of(gidx))
     if type(checked) is Refusal:
         return checked
     graph, operands = checked
     if reduce_op == "sum":
         return (run_aggregate(TOTALS[op, "sum"], graph, operands), (None, None)), "gspmm"
-    if reduce_op not in ("max", "min"):
+    if not chooses:
         return Refusal("unknown reduce")
     return _extreme(gidx, op, reduce_op, graph, operands), "gspmm"
 
@@ -105,6 +108,8 @@ def _of_few(g, op: str, reduce_op: str, u, e) -> Tensor | None:
     operands = (u,) if op == "copy_lhs" else (e,) if op == "copy_rhs" else (u, e)
     if (of := TOTALS.get((op, reduce_op))) is None:
         if len(operands) != 1 or reduce_op not in ("max", "min") or type(operands[0]) is not Tensor:
+            return None
+        if not lists_in_order(g._graph):
             return None
         of = EXTREMES[op, reduce_op, ties(operands)]
     elif op in ("add", "sub") and torch.is_grad_enabled() and all(getattr(x, "requires_grad", 1) for x in operands):
@@ -196,12 +201,12 @@ Attributes: (message,).
 """
 
 
-def _checked(gidx, op: str, u: Tensor | None, e: Tensor | None) -> tuple | Refusal:
-    """(graph, operands)."""
+def _checked(gidx, op: str, u: Tensor | None, e: Tensor | None, find: Callable = only_graph_of) -> tuple | Refusal:
+    """(graph, operands). find: the graph of an index."""
     if op not in MESSAGES:
         return Refusal("unknown op")
     x, y = (u, None) if op == "copy_lhs" else (e, None) if op == "copy_rhs" else (u, e)
-    graph = graph_of_operands(gidx, op, MESSAGES[op][1], x, y)
+    graph = graph_of_operands(gidx, op, MESSAGES[op][1], x, y, find)
     return graph if type(graph) is Refusal else (graph, (x,) if y is None else (x, y))
 
 

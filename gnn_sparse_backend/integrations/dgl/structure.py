@@ -59,16 +59,18 @@ class Structure:
 
     graphs: by side. Side 0 has as rows what were destinations for the first index seen; side 1 is its transpose.
     relations: what is known of relations among these edges (``relations.py``). listed: the edges as they are listed,
-    with the rows of side 0; None before somebody asked, False where they are not for that (``few.py``).
+    with the rows of side 0; None before somebody asked, False where they are not for that. in_order: as of
+    ``lists_in_order``, once somebody has asked.
     """
 
-    __slots__ = ("graphs", "listed", "relations", "source")
+    __slots__ = ("graphs", "in_order", "listed", "relations", "source")
 
     def __init__(self) -> None:
         self.graphs: list[Graph | None] = [None, None]
         self.relations: dict[tuple, list] = {}
         self.source: _Source | None = None
         self.listed: EdgeList | bool | None = None
+        self.in_order: bool | None = None
 
     def graph(self, gidx, edge_type: int, side: int) -> Graph:
         """The graph that ``gidx`` shows."""
@@ -109,7 +111,8 @@ class Structures:
     """The structures of all edge types of an index.
 
     edge_types: how many there are. known: by edge type, made when first used. relations: graphs of several edge types,
-    by side and numbers of types. seen: whether a layer over several edge types has met it. steps: that have asked whether it is small.
+    by side and numbers of types. seen: whether a layer over several edge types has met it. steps: how many have asked
+    whether it is small.
     """
 
     __slots__ = ("edge_types", "known", "relations", "seen", "steps")
@@ -197,17 +200,43 @@ def edges_of(gidx, x: Tensor | None = None) -> EdgeList | None:
     scope, where edges are in rows. x: what is computed on, rows of so many features.
     """
     structures, side = structures_of(gidx)
-    if structures.edge_types != 1 or current() is not None:
+    if structures.edge_types != 1:
         return None
     structure = structures.of(0)
     if structure.listed is None:
         rows = 0 if x is None or not x.dim() else x.shape[0]
         if rows and gidx.num_edges(0) * (x.numel() // rows) > FEW.features:
             return None
-        structure.listed = _listed(gidx, side)
-    if structure.listed is False:
+    if structure.listed is False or current() is not None:
         return None
+    if structure.listed is None:
+        structure.listed = _listed(gidx, side)
+        if structure.listed is False:
+            return None
     return structure.listed.reversed() if side else structure.listed
+
+
+def lists_in_order(gidx) -> bool:
+    """Whether DGL takes the edges of a row in the order of ``edges_of``, for certain: it was given that list, and has
+    made nothing of it yet. Of equal maxima one is chosen by their order.
+    """
+    structure = structures_of(gidx)[0].of(0)
+    if structure.in_order is None:
+        structure.in_order = list(heterograph_index._CAPI_DGLHeteroGetCreatedFormats(gidx)) == ["coo"]
+    return structure.in_order
+
+
+def listed_graph_of(gidx, x: Tensor) -> Graph | None:
+    """``only_graph_of`` an index, of few edges in their order as they are listed. x: as of ``edges_of``."""
+    edges = edges_of(gidx, x)
+    if edges is None or not lists_in_order(gidx):
+        return only_graph_of(gidx)
+    structures, side = structures_of(gidx)
+    graphs = structures.of(0).graphs
+    if graphs[side] is None:
+        other = graphs[1 - side]
+        graphs[side] = Graph._of_list(edges) if other is None else other.transpose()
+    return graphs[side]
 
 
 def _listed(gidx, side: int) -> EdgeList | bool:

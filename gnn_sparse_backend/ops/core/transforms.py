@@ -21,7 +21,6 @@ from torch.utils._pytree import tree_map
 
 from .batched import for_each, in_batch, mapped
 
-
 unwatched = torch._C.DisableTorchFunction
 """The context in which no mode or subclass of PyTorch's is told what is called: each is asked about every shape and
 type, which takes longer than the rest of a call."""

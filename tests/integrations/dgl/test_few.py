@@ -28,6 +28,10 @@ def graph(kind: str = "coo", dtype=torch.int64) -> dgl.DGLGraph:
         return dgl.create_block((source, destination % 9), NODES, 9)
     if kind == "none":
         source, destination = source[:0], destination[:0]
+    if kind == "csc, shuffled":  # which edge comes first in a row is not told by numbers
+        destination = destination.sort().values
+        indptr = torch.searchsorted(destination, torch.arange(NODES + 1))
+        return dgl.graph((kind[:3], (indptr, source, torch.randperm(EDGES, generator=generator))), num_nodes=NODES)
     made = dgl.graph((source, destination), num_nodes=NODES)
     return made.formats([kind]) if kind in ("csr", "csc") else made
 
@@ -65,7 +69,15 @@ def random(*shape) -> torch.Tensor:
 KINDS = ["coo", "block"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("op", ["u_mul_e", "u_add_e", "u_sub_e", "u_div_e"])
+def test_extremes_of_two_operands_read_the_list(op):
+    g = graph()
+    with gsb.enabled("dgl"):
+        getattr(dgl.ops, f"{op}_max")(g, random(NODES, 4), random(EDGES, 4) + 3)
+        assert structures_of(g._graph)[0].of(0).graphs[0].listed is not None
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "csc, shuffled"])
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min"])
 @pytest.mark.parametrize("op", ["copy_u", "copy_e", "u_mul_e", "u_add_e", "u_sub_e", "u_div_e"])
 def test_messages(op, reduce, kind):
@@ -180,9 +192,7 @@ def test_segments_of_other_lengths_are_dgls():
 @pytest.mark.parametrize("make", [layers.GraphConv, lambda *widths, **more: layers.SAGEConv(*widths, "mean")])
 def test_layers_over_edge_types(make):
     torch.manual_seed(0)
-    parts = {
-        name: make(6, 4, norm="right", allow_zero_in_degree=True) for name in ("follows", "likes", "liked")
-    }
+    parts = {name: make(6, 4, norm="right", allow_zero_in_degree=True) for name in ("follows", "likes", "liked")}
     conv = layers.HeteroGraphConv(parts, "mean").double()
     ends = {"follows": ("user", "user"), "likes": ("user", "item"), "liked": ("item", "user")}
     edges = {(source, name, target): graph().edges() for name, (source, target) in ends.items()}
