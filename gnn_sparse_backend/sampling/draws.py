@@ -21,6 +21,7 @@ from ..compiler.loops.neighbours import (
 )
 from ..runtime.memory import empty
 from ..runtime.type_names import type_name
+from ..structures.checks import as_kernels_read
 
 _WORD = (1 << 64) - 1
 _STEP, _FACTORS = 0x9E3779B97F4A7C15, (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # of SplitMix64
@@ -28,7 +29,7 @@ _STEP, _FACTORS = 0x9E3779B97F4A7C15, (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  
 
 @dataclass(frozen=True)
 class Relation:
-    """Edges of one type by their destinations, as kernels take them.
+    """Edges of one type by their destinations. Arrays of any layout and class are given, and are as kernels read them.
 
     Attributes:
         source, destination: types of nodes.
@@ -47,6 +48,11 @@ class Relation:
     weights: Tensor | None = None
     times: Tensor | None = None
     of_edges: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("indptr", "indices", "weights", "times"):
+            if (array := getattr(self, name)) is not None:
+                object.__setattr__(self, name, as_kernels_read(array))
 
     @property
     def destinations(self) -> int:
@@ -92,6 +98,7 @@ def draw(
 
     keys: (rows,) int64 of destinations, compact. latest: (trees,) int64, where times count, until when.
     """
+    keys, latest = as_kernels_read(keys), None if latest is None else as_kernels_read(latest)
     count, edges, index = keys.shape[0], relation.indices.shape[0], type_name(relation.indices.dtype)
     whole = fanout < 0
     first, population = torch.empty_like(keys), torch.empty_like(keys)

@@ -12,6 +12,7 @@ from ..compiler.cache.kernel import Kernel
 from ..compiler.compile import compile_loops
 from ..compiler.loops.numbering import FILL, FIND, NUMBER, numbering_function
 from ..runtime.memory import empty
+from ..structures.checks import as_kernels_read
 
 DIRECT = 1 << 20
 """Nodes up to which a table has a place for each, which is filled anew for each sample: 4 MiB."""
@@ -32,7 +33,7 @@ class Numbers:
         self._table: Tensor | None = None
         self._hashed = False
         self._shift = 0
-        self._keys = seeds.contiguous()
+        self._keys = as_kernels_read(seeds)
         self.size = seeds.shape[0]
         self._make_room(0)
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..runtime import devices
+from ..runtime.layout import compact
 from ..runtime.memory import check_written_out
 
 FLOATING = frozenset((torch.float32, torch.float64, torch.bfloat16, torch.float16))
@@ -79,6 +80,11 @@ def plain_tensor(x: Tensor) -> Tensor:
     if type(x) is Tensor:
         return x
     return x.as_tensor() if hasattr(x, "as_tensor") else x.as_subclass(Tensor)
+
+
+def as_kernels_read(x: Tensor) -> Tensor:
+    """``x`` itself if it is an ordinary tensor without gaps at an address for vectors, else its values in one."""
+    return compact(plain_tensor(x))
 
 
 def read(*values: Tensor) -> list[int]:

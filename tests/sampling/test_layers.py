@@ -1,5 +1,7 @@
 """What a sample must be, whatever was drawn: against a plain reading of its edges."""
 
+import warnings
+
 import pytest
 import torch
 
@@ -224,6 +226,58 @@ SEEDS = torch.arange(3)
 def test_errors_quote_what_they_got(arguments, given, error, words):
     with pytest.raises(error, match=words):
         gsb.sample_neighbors(*arguments, **given)
+
+
+class Tagged(torch.Tensor):
+    """A subclass that changes nothing."""
+
+
+def held_in_another(x):
+    """As PyG's index classes hold their numbers."""
+    index = pytest.importorskip("torch_geometric").Index
+    return index(x) if x.dtype in (torch.int64, torch.int32) else x
+
+
+def read_only(x):
+    array = x.numpy().copy()
+    array.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.from_numpy(array)
+
+
+GIVEN = {
+    "every second": lambda x: x.repeat_interleave(2)[::2],
+    "a column": lambda x: torch.stack((x, x), 1)[:, 0],
+    "flipped": lambda x: x.flip(0).flip(0),
+    "offset": lambda x: torch.cat((x[:1], x))[1:],
+    "at an odd address": lambda x: torch.frombuffer(
+        bytearray(b"0") + bytearray(x.numpy().tobytes()), dtype=x.dtype, offset=1, count=x.numel()
+    ),
+    "a subclass": lambda x: x.as_subclass(Tagged),
+    "held in another": held_in_another,
+    "read only": read_only,
+}
+
+
+@pytest.mark.parametrize("way", GIVEN)
+def test_arrays_of_every_layout_and_class_give_one_sample(way):
+    graph, row, column = random_graph(50, 50, 300, 0)
+    seeds, view = torch.tensor([3, 9, 3, 41]), GIVEN[way]
+    numbers = {
+        "weights": torch.rand(300, generator=torch.Generator().manual_seed(1)),
+        "time": torch.randint(9, (50,), generator=torch.Generator().manual_seed(2)),
+        "edge_time": torch.randint(9, (300,), generator=torch.Generator().manual_seed(3)),
+        "seed_time": torch.tensor([8, 7, 6, 5]),
+    }
+    for names in ((), ("weights",), ("time",), ("time", "seed_time"), ("edge_time", "seed_time")):
+        plain = {name: numbers[name] for name in names}
+        expected = gsb.sample_neighbors(graph, seeds, [3, 2], **plain, seed=0)
+        given = gsb.Graph.from_coo(view(row), view(column), (50, 50))
+        found = gsb.sample_neighbors(given, view(seeds), [3, 2], **{k: view(x) for k, x in plain.items()}, seed=0)
+        assert type(found.nodes) is torch.Tensor
+        assert torch.equal(found.nodes, expected.nodes)
+        assert torch.equal(found.edges, expected.edges)
 
 
 def test_nothing_to_sample():

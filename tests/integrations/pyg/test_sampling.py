@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 import torch
 import torch_geometric.typing
+from torch_geometric import EdgeIndex
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import HGTLoader, LinkNeighborLoader, NeighborLoader
 from torch_geometric.sampler import hgt_sampler
@@ -140,6 +141,36 @@ def test_hgt_draws_by_the_squares_of_budgets():
     torch.manual_seed(0)
     counts = Counter(int(batch["b"].n_id) for _ in range(1000) for batch in loader)
     assert_distributed([counts[0], counts[1]], [0.1, 0.9])
+
+
+@pytest.mark.parametrize("order", [None, "row", "col"])
+@pytest.mark.parametrize(
+    "given", [{}, {"replace": True}, {"disjoint": True}, {"subgraph_type": "induced"}, {"num_workers": 1}], ids=str
+)
+def test_loaders_of_an_edge_index_of_pyg(order, given):
+    data = graph_data()
+    data.edge_index = EdgeIndex(data.edge_index, sparse_size=(200, 200))
+    if order is not None:
+        data.edge_index, _ = data.edge_index.sort_by(order)
+    for batch in NeighborLoader(data, [3, 2], input_nodes=torch.arange(40), batch_size=20, **given):
+        assert type(batch.edge_index) is torch.Tensor
+        check_batch(data, batch)
+    for batch in LinkNeighborLoader(data, [3, 2], edge_label_index=data.edge_index[:, :40], batch_size=20):
+        check_batch(data, batch)
+
+
+def test_hetero_loaders_of_an_edge_index_of_pyg():
+    data = hetero_data()
+    for source, name, destination in data.edge_types:
+        edges = data[source, name, destination]
+        size = data[source].num_nodes, data[destination].num_nodes
+        edges.edge_index = EdgeIndex(edges.edge_index, sparse_size=size)
+    for loader in (
+        NeighborLoader(data, [3, 2], input_nodes="paper", batch_size=40),
+        HGTLoader(data, [4, 4], input_nodes="paper", batch_size=40),
+    ):
+        for batch in loader:
+            check_hetero_batch(data, batch)
 
 
 def test_workers_draw_apart_and_manual_seed_repeats():
