@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ... import config
 from ...runtime.allocator import reuse_while_enabled
+from .processes import leave_behind, take_along
 
 
 class _Framework(NamedTuple):
@@ -72,8 +73,9 @@ def enabled_frameworks() -> tuple[str, ...]:
 def enable(name: str, *, deferred: bool | None = None) -> None:
     """Route message passing of "dgl" or "pyg", or the layers of "spconv", to this package, for the whole process.
 
-    While a framework is enabled, freed tensors' memory is kept for the next ones (``gsb.reuse_memory``), and PyTorch's
-    dropouts on a CPU are drawn faster, with the same bits.
+    While a framework is enabled, freed tensors' memory is kept for the next ones (``gsb.reuse_memory``), PyTorch's
+    dropouts on a CPU are drawn faster, with the same bits, and processes that are started, those of loaders and of
+    ``torch.multiprocessing`` among them, have it enabled, too.
     Enabling what is enabled changes nothing but ``deferred``, where that is given. Raises ValueError for an unknown
     name and ImportError where the framework is not installed.
 
@@ -145,10 +147,17 @@ def _defer(name: str, deferred: bool) -> None:
 def _while_enabled(held: bool) -> None:
     """What goes with any framework, while one is enabled."""
     reuse_while_enabled(held)
+    leave_behind()
     if held:
+        take_along(_enabled_here, enable)
         importlib.import_module(_TORCH).activate()
     elif _TORCH in sys.modules:
         sys.modules[_TORCH].deactivate()
+
+
+def _enabled_here() -> tuple[tuple[str, bool], ...]:
+    """The frameworks of this package that are enabled, and whether each is deferring."""
+    return tuple((name, name not in IMMEDIATE) for name in enabled_frameworks() if name in _BUILTIN)
 
 
 def _check_name(name: str) -> None:
