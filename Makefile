@@ -1,5 +1,6 @@
 # make demo    set up, train GraphSAGE under DGL and PyG with and without the backend, print the table
 # make test    set up, run the tests that a contributor runs, some minutes
+# make test-dgl2 set up, run the tests of DGL beside DGL 2, where setting up has installed DGL 1
 # make test-all  set up, run everything: whole grids, every layer of DGL and PyG, whole programs, the wheel
 # make lint    set up, ruff and mypy: what .pre-commit-config.yaml runs before a commit
 # make docs    set up, build the documentation into out/site; any warning is an error
@@ -26,8 +27,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 CONSTRAINTS := -c requirements/constraints.txt
-# DGL has wheels for these alone: Linux on x86-64, Python 3.10 and 3.11
-DGL := $(shell $(PYTHON) -c 'import sys, platform as p; print("dgl," if (sys.platform, p.machine()) == ("linux", "x86_64") and sys.version_info[:2] in ((3, 10), (3, 11)) else "")')
+# DGL has wheels for these alone: Linux on x86-64, Python 3.10 and 3.11 of DGL 1, and up to 3.12 of DGL 2
+DGL := $(shell $(PYTHON) -c 'import sys, platform as p; print("dgl," if (sys.platform, p.machine()) == ("linux", "x86_64") and sys.version_info[:2] in ((3, 10), (3, 11), (3, 12)) else "")')
+DGL2 := $(VENV)/dgl2
 
 # spconv for CPUs: Linux on x86-64, Python 3.10 to 3.13
 SPCONV := $(shell $(PYTHON) -c 'import sys, platform as p; print("spconv," if (sys.platform, p.machine()) == ("linux", "x86_64") and sys.version_info[:2] <= (3, 13) else "")')
@@ -38,7 +40,7 @@ CUDA := $(shell $(PYTHON) -c 'import sys, platform as p; print("cuda" if (sys.pl
 PINNED_CUDA = $$($(BIN)/python -c 'import torch; print("" if torch.version.cuda else "-c requirements/cuda.txt")')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint test test-all docs bench fuzz wheel clean
+.PHONY: help setup demo lint test test-dgl2 test-all docs bench fuzz wheel clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -54,14 +56,17 @@ lint: setup
 	$(BIN)/mypy
 
 # compiled modules are kept, whatever the environment says: pytest rewrites the assertions of 300 files
-test test-all: export PYTHONDONTWRITEBYTECODE =
+test test-dgl2 test-all: export PYTHONDONTWRITEBYTECODE =
 # two workers share the cores: threads that spin while they wait take them from each other
-test test-all: export OMP_WAIT_POLICY = passive
+test test-dgl2 test-all: export OMP_WAIT_POLICY = passive
 test: setup
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) $(TEST_FLAGS)
 
 test-all: setup
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "" $(TEST_FLAGS)
+
+test-dgl2: setup $(DGL2)/.ready
+	PYTHONPATH=$(DGL2) $(BIN)/python -m pytest $(PYTEST_FLAGS) $(TEST_FLAGS) tests/integrations/dgl
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -92,4 +97,9 @@ $(VENV)/.ready: pyproject.toml requirements/constraints.txt requirements/cuda.tx
 	$(PIP) install $(CONSTRAINTS) -e ".[$(DGL)$(SPCONV)pyg,demo,docs,lint,test]"
 	@test -z "$(CUDA)" || $(PIP) install $(CONSTRAINTS) $(PINNED_CUDA) -e ".[$(CUDA)]" \
 	  || echo "NVRTC cannot be installed here: the tests that compile CUDA source with it are skipped"
+	touch $@
+
+# beside the environment, whose other packages it uses: GraphBolt's are what it does without
+$(DGL2)/.ready: $(VENV)/.ready
+	$(PIP) install --no-deps --target $(DGL2) dgl==2.1.0
 	touch $@

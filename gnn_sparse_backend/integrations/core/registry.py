@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ... import config
 from ...runtime.allocator import reuse_while_enabled
 from .processes import leave_behind, take_along
+from .stand_ins import import_dgl
 
 
 class _Framework(NamedTuple):
@@ -23,10 +24,11 @@ class _Framework(NamedTuple):
 class _Builtin(NamedTuple):
     module: str  # of ours; offers activate() and deactivate()
     requirement: str  # the module that must be installed
+    load: Callable[[], None] | None = None  # imports it, where that takes more than ``import``
 
 
 _BUILTIN = {
-    "dgl": _Builtin("gnn_sparse_backend.integrations.dgl", "dgl"),
+    "dgl": _Builtin("gnn_sparse_backend.integrations.dgl", "dgl", import_dgl),
     "pyg": _Builtin("gnn_sparse_backend.integrations.pyg", "torch_geometric"),
     "spconv": _Builtin("gnn_sparse_backend.integrations.spconv", "spconv"),
 }
@@ -76,8 +78,9 @@ def enable(name: str, *, deferred: bool | None = None) -> None:
     While a framework is enabled, freed tensors' memory is kept for the next ones (``gsb.reuse_memory``), PyTorch's
     dropouts on a CPU are drawn faster, with the same bits, and processes that are started, those of loaders and of
     ``torch.multiprocessing`` among them, have it enabled, too.
-    Enabling what is enabled changes nothing but ``deferred``, where that is given. Raises ValueError for an unknown
-    name and ImportError where the framework is not installed.
+    Enabling what is enabled changes nothing but ``deferred``, where that is given. A DGL 2 whose GraphBolt does not
+    load beside this PyTorch is imported without it: call this before, or in place of, ``import dgl``. Raises ValueError
+    for an unknown name and ImportError where the framework is not installed, or cannot be imported.
 
     Args:
         name: of the framework.
@@ -175,5 +178,7 @@ def _find(name: str) -> _Framework:
             f"cannot enable {name!r}: {builtin.requirement} is not installed; "
             f"try: pip install gnn-sparse-backend[{name}]"
         )
+    if builtin.load is not None:
+        builtin.load()
     module = importlib.import_module(builtin.module)
     return _Framework(module.activate, module.deactivate)

@@ -29,6 +29,9 @@ _USED = (
 )
 
 REMEDIES = {
+    "a reduce function that does more than is known to treat each node for itself": (
+        "write it with sum, mean, max and softmax over dim=1, arithmetic, activations, F.linear, cat and unsqueeze"
+    ),
     "dtype {}": _FLOATING,
     "the features are {}": _FLOATING,
     "operands of two types or devices": _ONE_TYPE,

@@ -21,7 +21,19 @@ from dgl.heterograph_index import HeteroGraphIndex
 
 from ..core.patch import Patches
 from ..traced.apart import apart, enter, leave
-from . import hetero, hetero_conv, lazy_edges, messages, sddmm, segments, softmax, spmm, structure, typed_linear
+from . import (
+    hetero,
+    hetero_conv,
+    lazy_edges,
+    mailbox,
+    messages,
+    sddmm,
+    segments,
+    softmax,
+    spmm,
+    structure,
+    typed_linear,
+)
 from .host import HOST
 
 _patches = Patches()
@@ -74,6 +86,7 @@ def activate() -> None:
     core = importlib.import_module("dgl.core")
     _patches.set(core, "message_passing", apart(messages.make_messages(core.message_passing)))
     _patches.set(core, "invoke_gsddmm", apart(messages.make_values(core.invoke_gsddmm)))
+    _patches.set(core, "invoke_udf_reduce", apart(mailbox.make_reduced(core.invoke_udf_reduce)))
     _patches.set(core, "invoke_edge_udf", apart(messages.make_features(core.invoke_edge_udf)))
     _patches.set(DGLGraph, "local_scope", lazy_edges.marking_scope(DGLGraph.local_scope))
     _patches.set(DGLGraph, "local_var", lazy_edges.marking_copy(DGLGraph.local_var))

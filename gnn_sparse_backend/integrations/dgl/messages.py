@@ -8,7 +8,7 @@ A message is temporary by construction, so it is lazy, and its reduction runs on
 
 For the second, ``edges.src["h"]`` and ``edges.dst["h"]``, which DGL gathers to every edge before it calls the function,
 are gathered when they are used. So they are in ``apply_edges``, whose results stay lazy where edge features are
-temporary. Functions of some of the edges, and reduce functions of users, stay DGL's.
+temporary. Functions of some of the edges stay DGL's; reduce functions of users are called in ``mailbox``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .operands import refuse
 from .structure import only_graph_of
 
 _passing = OfThread()
-"""The graph whose messages are to be computed next in this thread, for a built-in reduction."""
+"""The graph whose messages are to be computed next in this thread, for a reduction."""
 
 
 def make_messages(original: Callable) -> Callable:
@@ -48,7 +48,7 @@ def make_messages(original: Callable) -> Callable:
             return of_functions(g, mfunc, rfunc, afunc)
         if is_builtin(rfunc) and hasattr(ops, f"{mfunc.name}_{rfunc.name}"):
             return original(g, mfunc, rfunc, afunc)  # DGL has one operator for both
-        _passing.graph = g if is_builtin(rfunc) else None
+        _passing.graph = g
         try:
             with region(g):
                 return original(g, mfunc, rfunc, afunc)

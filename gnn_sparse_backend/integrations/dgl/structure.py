@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from ...planner.cpu.listed import FEW
 from ...structures.csr import EdgeList
+from ...structures.derived import Derived
 from ...structures.graph import Graph
 from ...structures.relational.graph import RelGraph
 from ..core.handles import Handles
@@ -224,6 +226,27 @@ def lists_in_order(gidx) -> bool:
     if structure.in_order is None:
         structure.in_order = list(heterograph_index._CAPI_DGLHeteroGetCreatedFormats(gidx)) == ["coo"]
     return structure.in_order
+
+
+def rows_in_order(gidx) -> bool:
+    """Whether the edges of each row ascend by their numbers, as in every graph whose rows DGL has made."""
+    if structures_of(gidx)[0].of(0).in_order:
+        return True
+    graph = only_graph_of(gidx)
+    return graph is not None and bool(graph.derived(RowsAscend()))
+
+
+@dataclass(frozen=True)
+class RowsAscend(Derived[bool]):
+    """Whether the edges of each row ascend by their numbers."""
+
+    def compute(self, graph: Graph) -> bool:
+        if graph.edge_ids is None:
+            return True
+        falls = graph.edge_ids[1:] < graph.edge_ids[:-1]
+        ends = graph.indptr[1:-1].long()
+        falls[ends[(ends > 0) & (ends < graph.num_edges)] - 1] = False
+        return not bool(falls.any())
 
 
 def listed_graph_of(gidx, x: Tensor) -> Graph | None:
