@@ -150,6 +150,17 @@ REUSE_MEMORY = Variable(
     "when a framework is enabled or disabled (runtime.allocator)",
 )
 
+SAMPLER = Variable(
+    "GSB_SAMPLER",
+    _switch,
+    "0 or 1",
+    "1",
+    "0",
+    "whether PyG's loaders sample by this package even where pyg-lib or torch-sparse is installed, whose samples for a "
+    "seed are others; where neither is, or torch-sparse cannot, it does so anyway",
+    "when PyG is enabled (integrations.pyg.sampling)",
+)
+
 VARIABLES: tuple[Variable[Any], ...] = (
     CACHE_DIR,
     CUDA_COMPILER,
@@ -159,6 +170,7 @@ VARIABLES: tuple[Variable[Any], ...] = (
     POOL_BYTES,
     PYG_CACHE_BYTES,
     REUSE_MEMORY,
+    SAMPLER,
 )
 """What the package reads."""
 

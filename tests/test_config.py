@@ -23,6 +23,7 @@ READ = {
     config.POOL_BYTES: "runtime/pool.py",
     config.PYG_CACHE_BYTES: "integrations/core/graphs.py",
     config.REUSE_MEMORY: "runtime/allocator.py",
+    config.SAMPLER: "integrations/pyg/sampling.py",
 }
 
 

@@ -1,8 +1,9 @@
 """PyG's samplers, which ask pyg-lib or torch-sparse, where neither is installed.
 
 ``NeighborSampler._sample`` is what NeighborLoader, LinkNeighborLoader and their kin come by, ``HGTSampler`` what
-HGTLoader does. Where pyg-lib is installed, all of it stays PyG's. Random numbers begin with one of torch's default
-generator, as each worker process of a loader has its own.
+HGTLoader does. What works stays PyG's, unless ``GSB_SAMPLER`` asks for ours: all of it where pyg-lib is installed, and
+what torch-sparse can do where that is. Random numbers begin with one of torch's default generator, as each worker
+process of a loader has its own.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from torch import Tensor
 from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput, hgt_sampler, neighbor_sampler
 from torch_geometric.sampler.base import SubgraphType
 
+from ...config import SAMPLER
 from ...sampling.draws import Relation
 from ...sampling.hgt import sample_budgets
 from ...sampling.layers import Layers, sample_layers
 from ...sampling.seeds import drawn_seed
 from ..core.patch import Patches
+from ..core.refusal import PASS
 from .host import HOST
 
 ONE = ""
@@ -30,17 +33,19 @@ _INSTALLED = ("WITH_EDGE_TIME_NEIGHBOR_SAMPLE", "WITH_WEIGHTED_NEIGHBOR_SAMPLE")
 
 
 def install(patches: Patches) -> None:
-    """Our sampling in the place of the libraries', until the patches are undone. Nothing beside pyg-lib."""
+    """Our sampling in the place of the libraries', until the patches are undone."""
     typing, neighbours, budgets = torch_geometric.typing, neighbor_sampler.NeighborSampler, hgt_sampler.HGTSampler
-    if not hgt_sampler.WITH_TORCH_SPARSE:
+    asked = bool(SAMPLER.get())
+    if asked or not hgt_sampler.WITH_TORCH_SPARSE:
         patches.set(hgt_sampler, "WITH_TORCH_SPARSE", True)
         ours = HOST.admit(budgets.sample_from_nodes, "sample_neighbors", _hgt)
         patches.set(budgets, "sample_from_nodes", ours)
-    if typing.WITH_PYG_LIB:
+    if typing.WITH_PYG_LIB and not asked:
         return
     for name in _INSTALLED:
         patches.set(typing, name, True)
-    patches.set(neighbours, "__init__", _silent(neighbours.__init__))
+    if asked or not typing.WITH_TORCH_SPARSE:
+        patches.set(neighbours, "__init__", _silent(neighbours.__init__))
     patches.set(neighbours, "_sample", HOST.admit(neighbours._sample, "sample_neighbors", _neighbours))
 
 
@@ -56,7 +61,20 @@ def _silent(original: Callable) -> Callable:
     return init
 
 
+def _is_of_torch_sparse(sampler) -> bool:
+    """Whether torch-sparse is there, and samples so."""
+    return (
+        torch_geometric.typing.WITH_TORCH_SPARSE
+        and not SAMPLER.get()
+        and not sampler.disjoint
+        and sampler.edge_time is None
+        and sampler.edge_weight is None
+    )
+
+
 def _neighbours(self, seed, seed_time=None, **kwargs):
+    if _is_of_torch_sparse(self):
+        return PASS
     induced = self.subgraph_type == SubgraphType.induced
     if induced and self.disjoint:
         raise ValueError("'disjoint' sampling not supported for neighbor sampling with `subgraph_type='induced'`")

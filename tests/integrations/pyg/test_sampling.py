@@ -1,5 +1,6 @@
 """PyG's loaders of sampled batches without pyg-lib and torch-sparse."""
 
+import contextlib
 import warnings
 from collections import Counter
 
@@ -197,6 +198,29 @@ def test_what_is_out_of_range_is_refused():
     data.time = data.time.float()
     with pytest.raises(ValueError, match="float32"):
         next(iter(NeighborLoader(data, [2], batch_size=2, time_attr="time")))
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_what_torch_sparse_samples_stays_with_it(monkeypatch, asked):
+    """What it cannot is sampled here, and all of it where somebody asks."""
+    gsb.disable("pyg")
+    monkeypatch.setattr(torch_geometric.typing, "WITH_TORCH_SPARSE", True)
+    monkeypatch.setenv("GSB_SAMPLER", str(int(asked)))
+
+    class Sampled(Exception):
+        pass
+
+    def by_torch_sparse(self, *args, **kwargs):
+        raise Sampled
+
+    monkeypatch.setattr(NeighborSampler, "_sample", by_torch_sparse)
+    data = graph_data()
+    with gsb.enabled("pyg"):
+        for given in ({}, {"replace": True}, {"subgraph_type": "induced"}):
+            with contextlib.nullcontext() if asked else pytest.raises(Sampled):
+                next(iter(NeighborLoader(data, [3, 2], batch_size=20, **given)))
+        for given in ({"disjoint": True}, {"weight_attr": "weight"}, {"time_attr": "time"}):
+            check_batch(data, next(iter(NeighborLoader(data, [3, 2], batch_size=20, **given))))
 
 
 def test_switching_puts_everything_back():
