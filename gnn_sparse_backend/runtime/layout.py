@@ -21,6 +21,11 @@ def kernel_ready(x: Tensor) -> Tensor:
     return x if in_memory(x, x.element_size()) else x.clone(memory_format=torch.contiguous_format)
 
 
+def is_ready(x: Tensor) -> bool:
+    """Whether `kernel_ready` gives the tensor itself."""
+    return not x.is_neg() and (x.is_contiguous() or _is_row_strided(x)) and in_memory(x, x.element_size())
+
+
 def in_memory(x: Tensor, alignment: int) -> bool:
     """Whether a tensor is at such an address; not at none, as a gradient of which PyTorch knows that it is zero."""
     address = x.data_ptr()

@@ -15,7 +15,9 @@ from ...ops.attention.flat import FlatSoftmax
 from ...ops.core.executable import OutOfRange
 from ...ops.message.flat import FLOATS, Flat, FlatAggregate, FlatExtreme, FlatMap
 from ...ops.message.message_op import MessageOp
+from ...ops.message.thin import MANY
 from ...planner.cpu.listed import FEW
+from ...runtime.layout import is_ready
 from ...structures.csr import EdgeList
 from ..scopes import current
 from ..scopes.modes import transformed
@@ -70,6 +72,8 @@ def _fits(edges: EdgeList, of: MessageOp, operands: tuple[Tensor, ...]) -> bool:
     count, shape, dtype = edges.row.shape[0], edges.shape, operands[0].dtype
     for x, place in zip(operands, of.places):
         rows = count if place == "edge" else shape[place == "column"]
+        if rows > MANY * count and not is_ready(x):
+            return False
         if x.shape[0] != rows or x.dtype is not dtype or count * x.shape[1:].numel() > FEW.features:
             return False
     return True

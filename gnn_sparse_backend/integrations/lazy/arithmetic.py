@@ -11,6 +11,7 @@ import functools
 import torch
 from torch import Tensor
 
+from ...ops.message.thin import MANY
 from . import learnt
 from .recipes import ALL, EDGE, PLAIN, SCALAR, Pointwise, Recipe, number
 from .stages import Score, Softmax, Weighted
@@ -85,7 +86,7 @@ def _two(op: str, first: Recipe, second: Recipe):
     if not (first.plain and second.plain):
         return NotImplemented
     inner, dtype = _broadcast(first.inner, second.inner), _promote(first.dtype, second.dtype)
-    if inner is None or any(one.dtype is not dtype and one.term is not BARE for one in (first, second)):
+    if inner is None or any(one.dtype is not dtype and not _widens(one) for one in (first, second)):
         return NotImplemented
     return _merged(op, first, second, inner, dtype, False)
 
@@ -106,14 +107,23 @@ def _binary(op: str, recipe: Recipe, other, flipped: bool):
     if operand is None:
         return NotImplemented
     wider = operand.dtype is not recipe.dtype
-    if wider and recipe.term is not BARE:
-        return NotImplemented  # what is computed already would have been rounded to its own type
+    if wider and not _widens(recipe):
+        return NotImplemented
     inner = _broadcast(recipe.inner, operand.inner)
     if inner is None:
         return NotImplemented
     if wider and not recipe.of_edges:  # the first operand has the type of the result: the other is read as it is
         return _merged(op, operand, recipe, inner, operand.dtype, not flipped)
     return _merged(op, recipe, operand, inner, operand.dtype, flipped)
+
+
+def _widens(recipe: Pointwise) -> bool:
+    """Whether a message may take on a wider type: what is computed already would have been rounded to its own, and
+    where there are many rows for each edge the rows of the edges are fewer.
+    """
+    return recipe.term is BARE and not any(
+        type(end) is not str and end.size > MANY * end.count for end in recipe.places
+    )
 
 
 def _pointwise(recipe: Recipe) -> Pointwise | Tensor:

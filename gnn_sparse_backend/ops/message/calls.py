@@ -28,6 +28,7 @@ from .programs.aggregate import AggregateSpec
 from .programs.edge_map import EdgeMapSpec
 from .programs.message import commuted
 from .programs.operands import Operand, collapse
+from .thin import gathered, is_thin
 
 MOST_CALLS = 4096
 """Messages, shapes and types of operands that kernels are known for."""
@@ -71,6 +72,8 @@ def run_aggregate(of: MessageOp, graph, operands: Sequence[Tensor | None], keep:
     keep: with max and min, also ``number``, ``column`` or ``unique`` of the chosen edges, in the index type; then a
     list. fill: what stands there where no message was chosen.
     """
+    if is_thin(graph) and not keep and (found := gathered(graph, of.places, operands)) is not None:
+        graph, operands = found
     if graph.listed is not None:
         settle_list(graph, operands)
     return run_call(aggregation_of(of, graph, operands, keep, fill), graph, operands)
@@ -132,6 +135,8 @@ def run_edge_map(of: MessageOp, graph, operands: list[Tensor | None], reduced: t
     reduced: for each feature dimension of the broadcast operands, whether to sum over it, which leaves extent 1;
     () for none.
     """
+    if is_thin(graph) and (found := gathered(graph, of.places, operands)) is not None:
+        graph, operands = found
     if graph.listed is not None:
         settle_list(graph, operands)
     numbered = graph.listed is None and (graph.edge_ids is not None or "number" in of.places)

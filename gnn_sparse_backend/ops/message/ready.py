@@ -14,8 +14,9 @@ from ..core.arguments import operand_arguments
 from ..core.executable import Executable, settle_list
 from ..core.plans import plan_key
 from ..core.ran import note
-from .calls import Call, aggregation_of, flat, run_call
+from .calls import Call, aggregation_of, flat, run_aggregate, run_call
 from .message_op import MessageOp
+from .thin import gathered, is_thin
 
 
 class _Bound(NamedTuple):
@@ -49,6 +50,8 @@ class ReadyAggregate:
         self._listed = False
 
     def __call__(self, graph, operands: Sequence[Tensor | None]):
+        if is_thin(graph) and not self.keep and gathered(graph, self.of.places, operands) is not None:
+            return run_aggregate(self.of, graph, operands, self.keep, self.fill)
         if graph.listed is not None:
             settle_list(graph, operands)
         listed = graph.listed is not None
