@@ -19,7 +19,13 @@ from ..ops.composed.api import checked_linear
 from ..planner.composed import DENSE
 from ..structures.graph import Graph
 from .kept import bits_of, trained
+from .read_only import ReadOnly
 from .weight_format import weight_format
+
+_HOW = (
+    "SparseLinear makes its weight anew from its values, and what is written to it would be lost; write to values, or "
+    "give the whole matrix to load_state_dict"
+)
 
 
 class SparseLinear(Module):
@@ -117,19 +123,34 @@ class SparseLinear(Module):
             device=self.values.device,
         )
         with torch.no_grad():
-            linear.weight.copy_(self.weight)
+            linear.weight.copy_(self._weight())
             if self.bias is not None:
                 linear.bias.copy_(self.bias)
         return linear.train(self.training)
 
     @property
     def weight(self) -> Tensor:
-        """(out_features, in_features) the matrix with its zeros, made anew from ``values``, with their gradient."""
+        """(out_features, in_features) the matrix with its zeros, made anew from ``values``, with their gradient.
+
+        It is to be read: RuntimeError where somebody writes to it.
+        """
+        return ReadOnly.of(self._weight(), _HOW)
+
+    def _weight(self) -> Tensor:
         if self._matrix is None:
-            return self._trained()
+            return self._trained().view(self.out_features, self.in_features)
         values = self._matrix.unpack(self.values)
         flat = values.new_zeros(self.out_features * self.in_features)
         return flat.index_copy(0, self._places, values).view(self.out_features, self.in_features)
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """As of any module. Raises TypeError where it is pruned in place, by ``torch.nn.utils.prune`` or another."""
+        if name in ("weight", "weight_orig"):
+            raise TypeError(
+                "SparseLinear: it is pruned, and holds no weight of its own to be pruned; prune layer.to_dense(), and "
+                "give that to SparseLinear.from_dense"
+            )
+        super().register_parameter(name, param)
 
     @property
     def density(self) -> float:
@@ -205,13 +226,13 @@ class SparseLinear(Module):
     def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         destination.pop(prefix + "values", None)
-        destination[prefix + "weight"] = self.weight if keep_vars else self._saved_weight(destination)
+        destination[prefix + "weight"] = self._weight() if keep_vars else self._saved_weight(destination)
 
     def _saved_weight(self, destination: dict) -> Tensor:
         """A copy of the weight; one for all places that this layer has in a model, as a dense layer would save it."""
         saved = None if self._saved is None else self._saved()
         if saved is None or not any(x is saved for x in destination.values()):
-            saved = self.weight.detach().clone()
+            saved = self._weight().detach().clone()
             self._saved = weakref.ref(saved)
         return saved
 

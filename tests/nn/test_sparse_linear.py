@@ -283,3 +283,54 @@ def test_what_was_measured_of_this_structure_counts_before_the_rule(tmp_path):
         assert (found.best, found.gain, found.measured) == ("csr", 3.0, True)
         assert SparseLinear.from_dense(linear).format == "csr"
     assert SparseLinear.from_dense(linear, format="dbsr( 16 )+csr").format == "dbsr(16) + csr"
+
+
+WRITES = {
+    "in place": lambda w: w.mul_(2),
+    "an element": lambda w: w.__setitem__((0, 0), 1.0),
+    "of a view": lambda w: w[1].fill_(3),
+    "of a flat view": lambda w: w.view(-1).add_(1),
+    "data": lambda w: w.data.zero_(),
+    "data of a view": lambda w: w.t().data.zero_(),
+    "detached": lambda w: w.detach().copy_(torch.ones(5, 7)),
+    "initialised": torch.nn.init.xavier_uniform_,
+    "uniform": lambda w: torch.nn.init.uniform_(w),
+    "out": lambda w: torch.add(torch.ones(5, 7), 1, out=w),
+    "augmented": lambda w: exec("w += 1", {"w": w}),
+}
+
+
+@pytest.mark.parametrize("format", ["csr", "dense", "bsr(2)"])
+@pytest.mark.parametrize("how", WRITES)
+@pytest.mark.parametrize("grad", [False, True])
+def test_what_is_written_to_a_weight_is_never_lost_without_a_word(how, format, grad):
+    layer = SparseLinear.from_dense(pruned(), format=format)
+    before = layer.weight.clone()
+    with torch.set_grad_enabled(grad), pytest.raises(RuntimeError, match="write to values, or give the whole matrix"):
+        WRITES[how](layer.weight)
+    assert torch.equal(layer.weight, before)
+
+
+@pytest.mark.parametrize("format", ["csr", "dense", "bsr(2)"])
+def test_a_weight_is_read_like_any_tensor(format):
+    layer = SparseLinear.from_dense(pruned(), format=format)
+    weight = layer.weight
+    assert (
+        type(weight + 1) is torch.Tensor and type(weight.sum()) is torch.Tensor and type(weight.clone()) is torch.Tensor
+    )
+    weight.square().sum().backward()
+    assert torch.equal(layer.values.grad, 2 * layer.values.detach())
+    with pytest.raises(ValueError, match="read-only"):
+        weight.detach().numpy()[0, 0] = 1.0
+    target = torch.zeros(5, 7, dtype=weight.dtype)
+    target.copy_(weight.detach())
+    assert torch.equal(target, weight.detach()) and type(pickle.loads(pickle.dumps(weight.detach()))) is torch.Tensor
+
+
+@pytest.mark.parametrize("format", ["csr", "dense"])
+def test_a_layer_that_is_pruned_is_not_pruned_again_in_place(format):
+    layer = SparseLinear.from_dense(pruned(), format=format)
+    for prunes in (prune.l1_unstructured, prune.random_unstructured):
+        with pytest.raises(TypeError, match="prune layer.to_dense"):
+            prunes(layer, "weight", amount=0.5)
+    assert not [name for name, _ in layer.named_buffers() if "mask" in name]

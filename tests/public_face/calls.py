@@ -299,7 +299,8 @@ def precompile(d: Drawn) -> dict:
 
 def _mask(d: Drawn) -> gsb.masks.Mask:
     heads = d.pick(1, d.heads)
-    return gsb.masks.from_dense(torch.rand(heads, d.rows, d.cols, generator=d.generator) < 0.5, block=4)
+    allowed = torch.rand(heads, d.rows, d.cols, generator=d.generator) < 0.5
+    return gsb.masks.from_dense(allowed, block=4, of="heads")
 
 
 def sparse_attention(d: Drawn) -> dict:

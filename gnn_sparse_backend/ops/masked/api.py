@@ -164,6 +164,12 @@ def _check_heads(name: str, mask: Mask, label: str, x: Tensor, length: int, of_w
             f"{name}: the mask has {mask.heads} heads, so {label} must have as many, got {tuple(x.shape)}: give a mask "
             "of one head for all, or of one for each"
         )
+    if mask.assumed and mask.heads == x.shape[0] > 1:
+        raise ValueError(
+            f"{name}: the mask was made of a tensor ({mask.heads}, queries, keys), which is read as one for each head, "
+            f"and {label} {tuple(x.shape)} has as many sequences; say masks.from_dense(allowed, of='heads') if it is, "
+            "and of one for each sequence call the attention of each by itself"
+        )
 
 
 def _check_padding(name: str, mask: Mask, q: Tensor) -> None:

@@ -140,8 +140,18 @@ def blocks(matrix: Tensor, block: int = SIDE, *, shape: Sizes | None = None) -> 
     return _whole(sizes, matrix.shape[0], block, head * matrix.shape[1] + row, column).to(matrix.device)
 
 
-def from_dense(allowed: Tensor, *, block: int = SIDE) -> Mask:
-    """Of a (queries, keys) or (heads, queries, keys) bool tensor, True where a pair is allowed."""
+def from_dense(allowed: Tensor, *, block: int = SIDE, of: str | None = None) -> Mask:
+    """Of a (queries, keys) or (heads, queries, keys) bool tensor, True where a pair is allowed.
+
+    of: "heads", to say that a tensor of three dimensions has a mask for each head. Without, a call with as many
+    sequences as heads refuses it: it may be (batch, queries, keys).
+    """
+    if of not in (None, "heads"):
+        raise ValueError(
+            f"from_dense: of must be 'heads' or None, got {of!r}; of one mask for each sequence, call the attention of "
+            "each by itself, or take keys away by padding"
+        )
+    assumed = of is None and isinstance(allowed, Tensor) and allowed.dim() == 3
     allowed = _truth("from_dense", "allowed", allowed, "(queries, keys) or (heads, queries, keys)")
     check_side("from_dense", block)
     heads, queries, keys = allowed.shape
@@ -152,7 +162,7 @@ def from_dense(allowed: Tensor, *, block: int = SIDE) -> Mask:
     head, row, column = cells.amax((3, 4)).nonzero().unbind(1) if cells.numel() else torch.zeros(3, 0).long()
     tiles = cells[head, row, column]
     made = Blocks((queries, keys), heads, block, head * rows + row, column, torch.arange(len(head)), tiles)
-    return Mask._of_blocks(settled(made)).to(allowed.device)
+    return Mask._of_blocks(settled(made), assumed=assumed).to(allowed.device)
 
 
 def from_graph(graph: Graph, *, block: int = SIDE) -> Mask:

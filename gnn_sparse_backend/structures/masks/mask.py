@@ -39,10 +39,23 @@ class Mask(Immutable, Keeps):
             in a block that reaches beyond the last query or key.
         tiles: (num_tiles, block, block) uint8, 1 where a query (row) may attend a key (column); no two are alike.
         padding: (batch, keys) bool, True where a key may be attended; None for all keys.
+        assumed: whether nobody has said that its several masks are those of heads, and not of sequences.
         facts: what was derived from it (`derived`), shared by the masks that differ in their padding alone.
     """
 
-    __slots__ = ("__weakref__", "block", "facts", "heads", "indices", "indptr", "padding", "shape", "tile", "tiles")
+    __slots__ = (
+        "__weakref__",
+        "assumed",
+        "block",
+        "facts",
+        "heads",
+        "indices",
+        "indptr",
+        "padding",
+        "shape",
+        "tile",
+        "tiles",
+    )
 
     shape: tuple[int, int]
     heads: int
@@ -53,6 +66,7 @@ class Mask(Immutable, Keeps):
     tiles: Tensor
     padding: Tensor | None
     facts: dict[Any, Any]
+    assumed: bool
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         raise TypeError("make a Mask with a function of gsb.masks: band, causal, blocks, from_dense, from_graph, ...")
@@ -66,6 +80,7 @@ class Mask(Immutable, Keeps):
         arrays: tuple[Tensor, Tensor, Tensor, Tensor],
         padding: Tensor | None = None,
         facts: dict[Any, Any] | None = None,
+        assumed: bool = False,
     ) -> Mask:
         """Of (indptr, indices, tile, tiles) that are known to be right."""
         self = object.__new__(cls)
@@ -76,13 +91,14 @@ class Mask(Immutable, Keeps):
             ("block", block),
             ("padding", padding),
             ("facts", {} if facts is None else facts),
+            ("assumed", assumed),
         ):
             _set(self, name, value)
         _LIVE.add(self, (*arrays, padding), self.shape, heads)
         return self
 
     @classmethod
-    def _of_blocks(cls, blocks: Blocks, padding: Tensor | None = None) -> Mask:
+    def _of_blocks(cls, blocks: Blocks, padding: Tensor | None = None, assumed: bool = False) -> Mask:
         """Of blocks that are in the one form for them (`settled`)."""
         with torch.inference_mode(False):  # made now, kept for a backward pass later
             counts = torch.bincount(blocks.lines, minlength=blocks.heads * blocks.grid[0])
@@ -92,7 +108,7 @@ class Mask(Immutable, Keeps):
                 blocks.tile.int(),
                 blocks.tiles.contiguous().clone(),
             )
-        return cls._make(blocks.shape, blocks.heads, blocks.block, arrays, padding)
+        return cls._make(blocks.shape, blocks.heads, blocks.block, arrays, padding, assumed=assumed)
 
     @property
     def block_rows(self) -> int:
@@ -160,7 +176,7 @@ class Mask(Immutable, Keeps):
         check_side("with_block", block)
         if block == self.block:
             return self
-        return Mask._of_blocks(algebra.with_side(self._blocks(), block), self.padding).to(self.device)
+        return Mask._of_blocks(algebra.with_side(self._blocks(), block), self.padding, self.assumed).to(self.device)
 
     def to(self, device: torch.device | str | int) -> Mask:
         """This mask on ``device``: itself if it is there already."""
@@ -169,7 +185,7 @@ class Mask(Immutable, Keeps):
             return self
         with torch.inference_mode(False):
             *arrays, padding = (None if array is None else array.to(device) for array in self._arrays)
-        return Mask._make(self.shape, self.heads, self.block, tuple(arrays), padding)
+        return Mask._make(self.shape, self.heads, self.block, tuple(arrays), padding, assumed=self.assumed)
 
     def keepers(self) -> Iterator[Keeper]:
         yield Keeper("mask", self, self._arrays)
@@ -199,7 +215,7 @@ class Mask(Immutable, Keeps):
 
     def _combined(self, other: Mask, combine: Callable[[Tensor, Tensor], Tensor], padding: Tensor | None) -> Mask:
         blocks = algebra.combined(self._blocks(), other._blocks(), combine)
-        return Mask._of_blocks(blocks, padding).to(self.device)
+        return Mask._of_blocks(blocks, padding, self.assumed or other.assumed).to(self.device)
 
     def _padded(self, padding: Padding) -> Mask:
         if padding.allowed.shape[1] != self.shape[1]:
@@ -207,7 +223,7 @@ class Mask(Immutable, Keeps):
         allowed = padding.allowed.to(self.device)
         if self.padding is not None:
             allowed = (Padding(self.padding) & Padding(allowed)).allowed
-        return Mask._make(self.shape, self.heads, self.block, self._arrays[:4], allowed, self.facts)
+        return Mask._make(self.shape, self.heads, self.block, self._arrays[:4], allowed, self.facts, self.assumed)
 
     def _alike(self, sign: str, other: object) -> Mask:
         """``other``, a mask that can be united with this one."""

@@ -22,7 +22,7 @@ def some_mask(queries, keys, block, heads=1, seed=0, density=0.2):
     blocks = blocks.repeat_interleave(block, 1).repeat_interleave(block, 2)[:, :queries, :keys]
     dense = (dense & (blocks < 0.7)) | (blocks < 0.2)
     dense[:, queries // 2] = False
-    return gsb.masks.from_dense(dense, block=block)
+    return gsb.masks.from_dense(dense, block=block, of="heads")
 
 
 def check(mask, batch, heads, width, value_width, dtype, scale=None, **options):
@@ -258,3 +258,18 @@ def test_scores_that_overflow_weigh_nothing():
     allowed = torch.tensor([[True, True, True], [True, False, True], [False, True, False]])
     found = gsb.sparse_attention(q, k, v, gsb.masks.blocks(allowed, 1), scale=1.0)
     assert found.flatten().tolist() == [2.0, 0.0, 2.0]
+
+
+def test_a_mask_of_each_sequence_is_not_taken_for_one_of_each_head():
+    allowed = torch.rand(3, 10, 12, generator=torch.Generator().manual_seed(0)) < 0.5
+    q, k = torch.randn(3, 3, 10, 4), torch.randn(3, 3, 12, 4)
+    guessed, said = gsb.masks.from_dense(allowed, block=4), gsb.masks.from_dense(allowed, block=4, of="heads")
+    for mask in (guessed, guessed & gsb.masks.padding(torch.ones(3, 12, dtype=torch.bool)), guessed | guessed):
+        with pytest.raises(ValueError, match="as many sequences; say masks.from_dense"):
+            gsb.sparse_attention(q, k, k, mask)
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, k, attn_mask=allowed[None])
+    torch.testing.assert_close(gsb.sparse_attention(q, k, k, said), expected.nan_to_num())
+    one = gsb.sparse_attention(q[:1], k[:1], k[:1], guessed)  # there is nothing to be taken for another
+    torch.testing.assert_close(one, expected[:1].nan_to_num())
+    with pytest.raises(ValueError, match="of must be 'heads' or None, got 'batch'"):
+        gsb.masks.from_dense(allowed, of="batch")
