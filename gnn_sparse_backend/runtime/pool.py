@@ -68,7 +68,10 @@ class Pool:
 
     @staticmethod
     def _make(size: int):
-        block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        try:
+            block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except OSError as error:
+            raise MemoryError(f"there are no {size:,} bytes of memory: {error.strerror}") from None
         if hasattr(mmap, "MADV_HUGEPAGE"):
             try:
                 block.madvise(mmap.MADV_HUGEPAGE)

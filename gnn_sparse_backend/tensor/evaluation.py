@@ -13,7 +13,7 @@ from .running import run
 from .scheduling.initial import statement_of
 from .scheduling.statement import Statement
 from .storage.stored import GivenFormat
-from .storage.values import FLOATS, number, promoted
+from .storage.values import FLOATS, is_bool, number, promoted
 
 
 class Kernel(TensorKernel):
@@ -104,11 +104,13 @@ def arrays_of(statement: Notation, operands: Mapping[str, Any]) -> dict[str, Arr
         return dict(operands)
     found: dict[str, Array] = {}
     numbers = {name: x for name, x in operands.items() if isinstance(x, (int, float)) and not isinstance(x, bool)}
-    for name, x in operands.items():
+    # truth values last: they are numbers of the others' type
+    for name, x in sorted(operands.items(), key=lambda named: is_bool(named[1])):
         if name in numbers:
             continue
+        dtype = promoted([each.dtype for each in found.values()]) if found and is_bool(x) else None
         try:
-            found[name] = x if isinstance(x, Array) else array(x)
+            found[name] = x if isinstance(x, Array) else array(x, dtype=dtype)
         except (TypeError, ValueError) as error:
             raise type(error)(f"operand {name}: {error}") from None
     common = promoted([each.dtype for each in found.values()]) if found else "float64"

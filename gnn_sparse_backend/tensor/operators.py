@@ -9,7 +9,7 @@ from .expressions.notation import Access, Call, Expression, Number, Operation, S
 from .running import run
 from .storage.making import make
 from .storage.stored import Stored, of_dense
-from .storage.values import FLOATS, integer, is_tensor, number
+from .storage.values import FLOATS, integer, is_bool, is_tensor, number
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -116,10 +116,14 @@ class Arithmetic(Stored):
         result = tuple(index for index in (*left, *right) if index != "j")
         return self._run(result, Operation("*", Access("A", left), Access("B", right)), A=first, B=second)
 
-    def sum(self, axis: int | tuple[int, ...] | None = None, *, keepdims: bool = False) -> Self:
+    def sum(
+        self, axis: int | tuple[int, ...] | None = None, dtype: None = None, out: None = None, *, keepdims: bool = False
+    ) -> Self:
         """The sum over one mode, several or, if None, all; of integers in int64. keepdims: they stay, with an extent of
-        1.
+        1. dtype, out: None, as NumPy's ``sum`` gives them.
         """
+        if dtype is not None or out is not None:
+            raise TypeError("the sum of an array is in its own type and memory; take A.to(dtype=...).sum(axis)")
         given = range(self.ndim) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
         whole = [mode for mode in map(integer, given) if mode is not None]
         if len(whole) < len(given):
@@ -145,9 +149,10 @@ def _operand(x: Any, like: Stored) -> Stored | None:
     if isinstance(x, (int, float)) and not isinstance(x, bool):
         dtype = "float64" if isinstance(x, float) and like.dtype not in FLOATS else like.dtype
         return make(number(x, dtype))
+    dtype = like.dtype if is_bool(x) else None
     if is_tensor(x) or hasattr(x, "__array__") or isinstance(x, (list, tuple)):
-        return make(list(x) if isinstance(x, tuple) else x)
-    return make(x) if hasattr(x, "tocoo") else None
+        return make(list(x) if isinstance(x, tuple) else x, dtype=dtype)
+    return make(x, dtype=dtype) if hasattr(x, "tocoo") else None
 
 
 def _broadcast(x: Stored, beside: Stored, letters: str) -> tuple[Stored, tuple[str, ...]]:

@@ -8,6 +8,8 @@ import scipy.sparse
 import torch
 
 from gnn_sparse_backend import tensor as st
+from gnn_sparse_backend.runtime.pool import POOL
+from gnn_sparse_backend.tensor import FormatError
 from tests.tensor.random_tensors import MATRIX_FORMATS
 
 SPECIAL = np.array([[1.0, -0.0, np.inf], [np.nan, 0.0, -np.inf], [5e-324, -5e-324, 1e308]])
@@ -187,3 +189,41 @@ def test_numbers_of_arrays_without_modes():
     for function in (float, int, bool):
         with pytest.raises(ValueError, match=rf"{function.__name__}\(\) is of an array without modes, not .*\(2, 2\)"):
             function(a)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "int64"])
+def test_truth_values_are_numbers_of_the_type_beside_them(dtype):
+    """As NumPy promotes them."""
+    values = np.arange(9, dtype=dtype).reshape(3, 3)
+    truth = np.array([[True, False, True], [False, False, True], [True, True, False]])
+    for given in (truth, torch.from_numpy(truth), scipy.sparse.csr_array(truth)):
+        for found in (
+            st.evaluate("R[i,j] = A[i,j] * B[i,j]", A=values, B=given),
+            st.evaluate("R[i,j] = B[i,j] * A[i,j]", B=given, A=values),
+            st.array(values) * given,
+        ):
+            assert found.dtype == dtype
+            assert np.array_equal(found.to_dense(), values * truth)
+    assert st.einsum("ij,jk->ik", truth, truth).dtype == "int64"
+
+
+def test_what_numpy_calls_a_sum():
+    a = st.array(np.arange(6.0).reshape(2, 3), "csr")
+    assert float(np.sum(a)) == 15 and np.array_equal(np.sum(a, axis=0).to_dense(), [3, 5, 7])
+    for given in ({"dtype": "float32"}, {"out": np.zeros(())}):
+        with pytest.raises(TypeError, match="in its own type and memory"):
+            a.sum(**given)
+
+
+def test_what_does_not_fit_into_memory_is_refused_in_words():
+    wide = st.array((np.array([[0, 1], [0, 1]]), np.array([1.0, 2.0])), shape=(2**20, 2**20))
+    with pytest.raises(MemoryError, match="a result of 1,099,511,627,776 elements of float64 takes"):
+        st.evaluate("R[i,j] = A[i,j] + b", A=wide, b=1.0)
+    with pytest.raises(MemoryError, match="there are no 4,611,686,018,427,387,904 bytes"):
+        POOL.lease(1 << 62)
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch was built without MKL-DNN")
+def test_a_tensor_of_mkldnn_is_refused_in_words():
+    with pytest.raises(FormatError, match="layout torch._mkldnn, which is not read; give x.to_dense"):
+        st.array(torch.ones(2, 3).to_mkldnn())

@@ -113,6 +113,9 @@ def _of_torch(x: Any, duplicates: str) -> Read:
     shape = tuple(int(n) for n in x.shape)
     if x.layout is torch.strided:
         return Read(x, shape)
+    compressed = torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc
+    if x.layout not in (torch.sparse_coo, *compressed):
+        raise FormatError(f"x has the layout {x.layout}, which is not read; give x.to_dense()")
     names = {torch.sparse_csr: csr, torch.sparse_csc: csc} if len(shape) == 2 else {}
     if x.layout is torch.sparse_coo:
         _check_within(x._indices(), shape)  # before PyTorch makes others of them

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...runtime.pool import POOL, WORTHWHILE
+from ...runtime.pool import MACHINE, POOL, WORTHWHILE
 
 Values: TypeAlias = Any
 """A NumPy array or a PyTorch tensor."""
@@ -94,6 +94,11 @@ def checked(x: Any, what: str) -> Values:
     return x
 
 
+def is_bool(x: object) -> bool:
+    """Whether it holds truth values, of any library."""
+    return str(getattr(x, "dtype", "")).rpartition(".")[2] == "bool"
+
+
 def promoted(names: list[str]) -> str:
     """The type that values of these types are computed in, by NumPy's rules; bfloat16 with float16 is float32."""
     found = sorted(set(names))
@@ -134,6 +139,11 @@ def empty_like(values: Values, count: int) -> Values:
 
         return empty(values, count)
     size = count * values.dtype.itemsize
+    if size > MACHINE:
+        raise MemoryError(
+            f"a result of {count:,} elements of {values.dtype} takes {size:,} bytes, and this machine has {MACHINE:,}; "
+            "give it a compressed format, or compute a part at a time"
+        )
     if size < WORTHWHILE or not POOL.limit or os.name != "posix":
         return np.empty(count, values.dtype)
     return np.asarray(_Leased(POOL.lease(size), values.dtype, count))

@@ -324,6 +324,9 @@ def test_refuses(case):
     [
         ("x0 + x1", [("u", U)], "aggregate: 'x0 \\+ x1' is not a message"),
         ("pow(x0)", [("u", U)], "is not a message"),
+        ("max(x0,x1)", [("u", U), ("v", U)], "max is a reduction: give reduce='max'"),
+        ("x0*x1", [("u", U), ("v", U)], r"write mul\(a, b\) in the place of 'x0 \* x1'"),
+        ("rellu(x0)", [("u", U)], "there is no operator 'rellu'; did you mean 'relu'"),
         ("add(x0)", [("u", U)], "add wants 2 arguments, got 1"),
         ("add(x0, x1)", [("u", U)], r"the message 'add\(x0, x1\)' reads x1, but there are 1 operands"),
         ("x0", [("u", U), ("e", E)], "does not read operand x1; leave it out"),

@@ -11,12 +11,14 @@ A message is applied feature by feature. Which operand comes from where, and how
 from __future__ import annotations
 
 import ast
+import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ....compiler.cache.bounded import kept
 from ....compiler.language.expr import Expr, call, cast, either, equal, is_nan, number, select
+from ....compiler.language.reduction import REDUCTIONS
 
 
 @dataclass(frozen=True)
@@ -272,7 +274,30 @@ def _parsed(node: ast.expr, names: Mapping[str, Message]) -> Message:
             return Message(
                 op, (*(_parsed(p, names) for p in parts[:arity]), *(float(ast.literal_eval(p)) for p in parts[arity:]))
             )
-    value = ast.literal_eval(node)
+        case ast.Call(func=ast.Name(id=op)):
+            raise ValueError(f"there is no operator {op!r}{_instead(op)}")
+        case ast.BinOp(op=sign) if type(sign) in _SIGNS:
+            raise ValueError(f"write {_SIGNS[type(sign)]}(a, b) in the place of {ast.unparse(node)!r}")
+    try:
+        value = ast.literal_eval(node)
+    except ValueError:
+        value = None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"{ast.unparse(node)!r} is neither an operand, a number nor a known operator")
+        raise ValueError(f"{ast.unparse(node)!r} is neither an operand x0, x1, ..., a number nor an operator of them")
     return const(value)
+
+
+_SIGNS: dict[type, str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
+
+
+def _instead(op: str) -> str:
+    """What somebody may have meant by an operator that there is not, in words."""
+    if op in REDUCTIONS:
+        return f"; {op} is a reduction: give reduce={op!r}"
+    near = difflib.get_close_matches(op, _OPERATORS.keys() - _INTERNAL, 1)
+    meant = f"; did you mean {near[0]!r}?" if near else ""
+    return f"{meant} (the operators are {', '.join(name for name in _OPERATORS if name not in _INTERNAL)})"
+
+
+_INTERNAL = frozenset(("relu_grad", "leaky_relu_grad", "stored", "same", "alike", "chosen"))
+"""What gradients are made of."""
