@@ -147,8 +147,7 @@ def _operand(x: Any, like: Stored) -> Stored | None:
     if isinstance(x, Stored):
         return x
     if isinstance(x, (int, float)) and not isinstance(x, bool):
-        dtype = "float64" if isinstance(x, float) and like.dtype not in FLOATS else like.dtype
-        return make(number(x, dtype))
+        return make(number(x, "float64" if isinstance(x, float) and like.dtype not in FLOATS else like.dtype))
     dtype = like.dtype if is_bool(x) else None
     if is_tensor(x) or hasattr(x, "__array__") or isinstance(x, (list, tuple)):
         return make(list(x) if isinstance(x, tuple) else x, dtype=dtype)

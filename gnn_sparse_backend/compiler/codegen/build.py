@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import struct
 import subprocess
@@ -154,6 +153,12 @@ def function_names(module: tvm.IRModule) -> tuple[str, ...]:
     return tuple(sorted(variable.name_hint for variable in module.functions))
 
 
+LEFT_OUT = ["s_tir.CompactBufferAllocation", "s_tir.HoistIfThenElse", "tirx.RemoveNoOp"]
+"""Passes of TVM's that change nothing in a program for the CPU, whose local buffers have their size, and take longer
+than all others: time that doubles with each loop around a buffer.
+"""
+
+
 def compiled(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     """TVM's module of the functions, none of them in this process's memory yet. Raises BuildError."""
     complete = keep_ieee(module, target.is_cuda)
@@ -166,7 +171,7 @@ def compiled(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
             {**{str(variable.name_hint): body for variable, body in complete.functions.items()}, name: function}
         )
     try:
-        with own_compile_callback(target.arch) if target.is_cuda else contextlib.nullcontext():
+        with own_compile_callback(target.arch) if target.is_cuda else tvm.transform.PassContext(disabled_pass=LEFT_OUT):
             return tvm.compile(
                 complete, target=target.to_tvm(), tir_pipeline="default" if target.is_cuda else CPU_PIPELINE
             ).mod

@@ -119,9 +119,14 @@ def _joint(left: Iteration, cases: tuple[Case, ...]) -> tuple[Store, ...]:
         return ()
     if all(case.body for case in cases):
         return left.stores
-    if left.where is None or any(s.buffer.scope != "local" for s in left.stores):
-        return ()  # to leave what is there as it is, it has to be nobody else's
+    if left.where is None or not all(map(_is_own, left.stores)):
+        return ()  # to leave what is there as it is, it has to be nobody else's, and in a place that is known anyway
     return tuple(replace(s, value=Select(left.where, s.value, Load(s.buffer, s.indices))) for s in left.stores)
+
+
+def _is_own(store: Store) -> bool:
+    """Whether it goes to one place of a local buffer."""
+    return store.buffer.scope == "local" and all(isinstance(index, Const) for index in store.indices)
 
 
 def _subsets(axes: tuple[Axis, ...]) -> Iterator[tuple[Axis, ...]]:

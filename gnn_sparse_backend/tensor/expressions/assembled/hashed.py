@@ -27,7 +27,9 @@ WIDE = 1 << 18
 
 
 class Table:
-    """Such a workspace, one for each thread. sums: of each column; none where columns are counted alone."""
+    """Such a workspace, made before the first row of a thread. sums: of each column; none where columns are counted
+    alone.
+    """
 
     def __init__(self, owner: Assembly, workspace: Callable[[str, Axis, str], BufferHandle], sums: bool) -> None:
         self.owner = owner
@@ -37,6 +39,7 @@ class Table:
         self.table = workspace("Table", self.axis("Hashes", TABLE), "int32")
         self.sums = workspace("Sums", entries, owner.dtype) if sums else None
         self.listed = self.axis("Listed", MOST + 2)
+        self.begin()
 
     def axis(self, name: str, length: int) -> Axis:
         return self.owner.p.dense_fixed(self.owner.fresh(name), length)
@@ -49,35 +52,35 @@ class Table:
         with p.iterate(fresh("Entry"), (axis,), kinds, (fresh("q"),), bounds=bounds) as (q,):
             yield q
 
-    def begin(self, g: Expr) -> None:
-        """Before the first row of a thread."""
+    def begin(self) -> None:
+        """Leave it without entries."""
         p, fresh = self.owner.p, self.owner.fresh
-        with p.iterate(fresh("cleared"), self.table.value.axes[1:], "S", (fresh("z"),)) as (z,):
-            self.table[g, z] = 0
-        self.keys[g, number(0)] = -1
+        with p.iterate(fresh("cleared"), self.table.value.axes, "S", (fresh("z"),)) as (z,):
+            self.table[z] = 0
+        self.keys[number(0)] = -1
 
-    def found(self, g: Expr, column: Expr, last: BufferHandle) -> Expr:
+    def found(self, column: Expr, last: BufferHandle) -> Expr:
         """The entry of a column, a new one if it has none. last: the number of entries."""
         once, local, at = self.owner.once, self.owner.local, self.owner.local("At", 0)
         hashed = self.hash(column)
-        at[0] = self.table[g, hashed]
-        with once(differ(self.keys[g, at[0]], column)):
+        at[0] = self.table[hashed]
+        with once(differ(self.keys[at[0]], column)):
             other = local("Other", 0)
             with once(at[0] > 0), self.entry(self.listed, "S", last[0]) as q:
-                other[0] = select(equal(self.keys[g, q], column), q, other[0])
+                other[0] = select(equal(self.keys[q], column), q, other[0])
             at[0] = other[0]
             with once(equal(at[0], 0)):
                 last[0] = last[0] + 1
                 at[0] = last[0]
-                self.keys[g, at[0]] = column
-                self.table[g, hashed] = at[0]
+                self.keys[at[0]] = column
+                self.table[hashed] = at[0]
                 if self.sums is not None:
-                    self.sums[g, at[0]] = 0
+                    self.sums[at[0]] = 0
         return at[0]
 
-    def leave(self, g: Expr, q: Expr) -> None:
+    def leave(self, q: Expr) -> None:
         """Take an entry out of the table."""
-        self.table[g, self.hash(self.keys[g, q])] = 0
+        self.table[self.hash(self.keys[q])] = 0
 
     def hash(self, column: Expr) -> Expr:
         return cast("int64", column) * FACTOR // (1 << 16) % TABLE

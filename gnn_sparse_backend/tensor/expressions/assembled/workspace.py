@@ -35,33 +35,24 @@ class Workspace(Assembly):
 
     def run(self) -> Written:
         """The program."""
-        self.group, turns, first = self.shares()
+        group, turns, first = self.shares()
         self.every = self.axis("rows")
         self.columns = self.axis("columns")
         self.declare_result((self.every,))
-        self.hashed = Table(self, self.workspace, self.filling)
+        axes = [self.axis(name) for name in (("words", "above") if self.filling else ())]
         if self.filling:
-            self.words = self.workspace("Words", self.axis("words"), "uint32")
-            self.sets_above = self.axis("above")
-            self.above_words = self.workspace("Above", self.sets_above, "uint32")
-            self.work = self.workspace("Work", self.columns, self.dtype)
-            self.listed = self.workspace("List", self.columns, self.index_dtype)
             self.others = self.elements_of(self.every)
             self.lane = self.p.dense_fixed(self.fresh("Bit"), WORD)
             self.count = self.p.buffer(self.named("Count", COUNT), (self.every,), "int64")
-            cleared: tuple[BufferHandle, ...] = self.words, self.above_words, self.work
-        else:
-            self.mark = self.workspace("Mark", self.columns, self.index_dtype if len(self.above) == 1 else "int64")
-            cleared = (self.mark,)
-            if self.order.is_cut:
-                self.clear_counts(self.every)
+        elif self.order.is_cut:
+            self.clear_counts(self.every)
         names = [self.fresh(name) for name in "gr"]
-        with self.p.iterate(self.fresh("Shares"), (self.group,), "S", names[:1]) as (g,):
-            for buffer in cleared:
-                self.clear(buffer, g)
-            self.hashed.begin(g)
+        with self.p.iterate(self.fresh("Shares"), (group,), "S", names[:1]) as (g,):
+            for buffer in self.workspaces(*axes):
+                self.clear(buffer)
+            self.hashed = Table(self, self.workspace, self.filling)
             with self.p.iterate(self.fresh("Row"), (turns,), "S", names[1:]) as (r,):
-                self.turn(self.read_once(first[g] + r), partial(self.summed, g))
+                self.turn(self.read_once(first[g] + r), self.summed)
         return self.written(self.own)
 
     def turn(self, turn: Expr, row: Callable[[At], None]) -> None:
@@ -72,37 +63,49 @@ class Workspace(Assembly):
         first, *others = self.order.rows
         self.walks.found(self.terms, {first: turn}, lambda at: self.walks.nest(self.terms, others, at, row))
 
+    def workspaces(self, words: Axis | None = None, above: Axis | None = None) -> tuple[BufferHandle, ...]:
+        """Make those of a thread; and give those that are zero between rows."""
+        if words is None or above is None:
+            self.mark = self.workspace("Mark", self.columns, self.index_dtype if len(self.above) == 1 else "int64")
+            return (self.mark,)
+        self.sets_above = above
+        self.words = self.workspace("Words", words, "uint32")
+        self.above_words = self.workspace("Above", above, "uint32")
+        self.work = self.workspace("Work", self.columns, self.dtype)
+        self.listed = self.workspace("List", self.columns, self.index_dtype)
+        return self.words, self.above_words, self.work
+
     def workspace(self, name: str, axis: Axis, dtype: str) -> BufferHandle:
-        return self.p.temporary(self.fresh(name), (self.group, axis), dtype)
+        return self.p.local(self.fresh(name), (axis,), dtype)
 
-    def clear(self, buffer: BufferHandle, g: Expr) -> None:
-        with self.p.iterate(self.fresh("cleared"), buffer.value.axes[1:], "S", (self.fresh("z"),)) as (z,):
-            buffer[g, z] = 0
+    def clear(self, buffer: BufferHandle) -> None:
+        with self.p.iterate(self.fresh("cleared"), buffer.value.axes, "S", (self.fresh("z"),)) as (z,):
+            buffer[z] = 0
 
-    def summed(self, g: Expr, at: At) -> None:
+    def summed(self, at: At) -> None:
         """Sum a row, and write it in order or count its elements."""
         row = self.row_of(at)
         if not self.filling:
-            self.counted(g, row, at)
+            self.counted(row, at)
             return
         here = ((self.every, row, row + 1, "coordinate", 1),)
         with self.p.iterate(self.fresh("Here"), (self.every,), "S", (self.fresh("h"),), bounds=here) as (h,):
-            self.filled(g, h, at)
+            self.filled(h, at)
 
-    def counted(self, g: Expr, row: Expr, at: At) -> None:
+    def counted(self, row: Expr, at: At) -> None:
         """By hashing, and if there are too many for it, by marks."""
         seen, left = self.local("At", 0), self.local("Left", 1)
         with self.once(self.wide):
-            self.walked(at, partial(self.hash_in, g, seen))
+            self.walked(at, partial(self.hash_in, seen))
             with self.hashed.entry(self.hashed.entries, "S", seen[0]) as q:
-                self.hashed.leave(g, q)
+                self.hashed.leave(q)
             left[0] = select(seen[0] > MOST, number(1), number(0))
         with self.once(equal(left[0], 1)):
             seen[0] = 0
-            self.walked(at, partial(self.count_in, g, row + 1, seen))
+            self.walked(at, partial(self.count_in, row + 1, seen))
         self.count[row] = seen[0]
 
-    def filled(self, g: Expr, r: Expr, at: At) -> None:
+    def filled(self, r: Expr, at: At) -> None:
         """In the cheapest of three ways."""
         count = self.count[r]
         pairs, cheap = count * count, number(self.sets_above.length) * PAIRS
@@ -114,7 +117,7 @@ class Workspace(Assembly):
             ("Long", both(many, pairs > cheap), self.from_sets),
         ):
             with self.once(condition, kind):
-                fill(g, r, at)
+                fill(r, at)
 
     @property
     def extent(self) -> Extent:
@@ -131,45 +134,45 @@ class Workspace(Assembly):
             left = [loop for loop in self.order.loops if loop not in at and self.walks.parts(loop) & mine]
             self.walks.nest([term], left, at, partial(product, term))
 
-    def count_in(self, g: Expr, stamp: Expr, seen: BufferHandle, term: Term, at: At) -> None:
+    def count_in(self, stamp: Expr, seen: BufferHandle, term: Term, at: At) -> None:
         column = self.read_once(at[self.last])
-        seen[0] = seen[0] + select(equal(self.mark[g, column], stamp), number(0), number(1))
-        self.mark[g, column] = stamp
+        seen[0] = seen[0] + select(equal(self.mark[column], stamp), number(0), number(1))
+        self.mark[column] = stamp
 
-    def hash_in(self, g: Expr, seen: BufferHandle, term: Term, at: At) -> None:
+    def hash_in(self, seen: BufferHandle, term: Term, at: At) -> None:
         with self.once(seen[0] <= MOST):
-            self.hashed.found(g, self.read_once(at[self.last]), seen)
+            self.hashed.found(self.read_once(at[self.last]), seen)
 
-    def add_hashed(self, g: Expr, seen: BufferHandle, term: Term, at: At) -> None:
+    def add_hashed(self, seen: BufferHandle, term: Term, at: At) -> None:
         sums = given(self.hashed.sums)
-        found = self.hashed.found(g, self.read_once(at[self.last]), seen)
-        sums[g, found] = sums[g, found] + self.walks.value(term, at)
+        found = self.hashed.found(self.read_once(at[self.last]), seen)
+        sums[found] = sums[found] + self.walks.value(term, at)
 
-    def add(self, g: Expr, seen: BufferHandle | None, term: Term, at: At) -> None:
+    def add(self, seen: BufferHandle | None, term: Term, at: At) -> None:
         """Add a product to its column, and the column to the row's set; list it where `seen` counts what is listed."""
         column = self.read_once(at[self.last])
         word, bit = column // WORD, bits.bit(column % WORD)
-        self.work[g, column] = self.work[g, column] + self.walks.value(term, at)
+        self.work[column] = self.work[column] + self.walks.value(term, at)
         if seen is not None:
-            self.listed[g, seen[0]] = column  # the next one takes its place, if it was known
-            seen[0] = seen[0] + select(equal(bits.bit_and(self.words[g, word], bit), 0), number(1), number(0))
+            self.listed[seen[0]] = column  # the next one takes its place, if it was known
+            seen[0] = seen[0] + select(equal(bits.bit_and(self.words[word], bit), 0), number(1), number(0))
         else:
-            self.above_words[g, word // WORD] = bits.bit_or(self.above_words[g, word // WORD], bits.bit(word % WORD))
-        self.words[g, word] = bits.bit_or(self.words[g, word], bit)
+            self.above_words[word // WORD] = bits.bit_or(self.above_words[word // WORD], bits.bit(word % WORD))
+        self.words[word] = bits.bit_or(self.words[word], bit)
 
-    def from_table(self, g: Expr, r: Expr, at: At) -> None:
+    def from_table(self, r: Expr, at: At) -> None:
         table = self.hashed
-        self.walked(at, partial(self.add_hashed, g, self.local("At", 0)))
-        with self.ranks(lambda p: table.keys[g, p + 1]) as (p, rank):
-            self.write((r, rank), table.keys[g, p + 1], given(table.sums)[g, p + 1])
-            table.leave(g, p + 1)
+        self.walked(at, partial(self.add_hashed, self.local("At", 0)))
+        with self.ranks(lambda p: table.keys[p + 1]) as (p, rank):
+            self.write((r, rank), table.keys[p + 1], given(table.sums)[p + 1])
+            table.leave(p + 1)
 
-    def ranked(self, g: Expr, r: Expr, at: At) -> None:
-        self.walked(at, partial(self.add, g, self.local("At", 0)))
-        with self.ranks(lambda p: self.listed[g, p]) as (p, rank):
-            column = self.read_once(self.listed[g, p])
-            self.taken((r, rank), g, column)
-            self.words[g, column // WORD] = 0
+    def ranked(self, r: Expr, at: At) -> None:
+        self.walked(at, partial(self.add, self.local("At", 0)))
+        with self.ranks(lambda p: self.listed[p]) as (p, rank):
+            column = self.read_once(self.listed[p])
+            self.taken((r, rank), column)
+            self.words[column // WORD] = 0
 
     @contextmanager
     def ranks(self, column: Callable[[Expr], Expr]) -> Iterator[tuple[Expr, Expr]]:
@@ -181,22 +184,22 @@ class Workspace(Assembly):
                 rank[0] = rank[0] + select(column(q) < column(p), number(1), number(0))
             yield p, rank[0]
 
-    def from_sets(self, g: Expr, r: Expr, at: At) -> None:
-        self.walked(at, partial(self.add, g, None))
+    def from_sets(self, r: Expr, at: At) -> None:
+        self.walked(at, partial(self.add, None))
         placed = self.local("Placed", 0)
         with self.p.iterate(self.fresh("Looked"), (self.sets_above,), "S", (self.fresh("s"),)) as (s,):
-            self.p.where(differ(self.above_words[g, s], 0))
-            with self.members(self.above_words, g, s) as word, self.members(self.words, g, word) as column:
-                self.taken((r, placed[0]), g, column)
+            self.p.where(differ(self.above_words[s], 0))
+            with self.members(self.above_words, s) as word, self.members(self.words, word) as column:
+                self.taken((r, placed[0]), column)
                 placed[0] = placed[0] + 1
 
     @contextmanager
-    def members(self, sets: BufferHandle, g: Expr, at: Expr) -> Iterator[Expr]:
+    def members(self, sets: BufferHandle, at: Expr) -> Iterator[Expr]:
         """The members of a set, which it loses: `WORD * at` and the places of its bits."""
         with self.once():
             left = self.local("Left", 0)
-            left[0] = sets[g, at]
-            sets[g, at] = 0
+            left[0] = sets[at]
+            sets[at] = 0
             count = bits.bit_count(left[0])
             with self.p.iterate(
                 self.fresh("Members"), (self.lane,), "S", (self.fresh("b"),), bounds=((self.lane, 0, count),)
@@ -206,7 +209,7 @@ class Workspace(Assembly):
                 left[0] = bits.without_lowest(left[0])
                 yield member[0]
 
-    def taken(self, place: tuple[Expr, ...], g: Expr, column: Expr) -> None:
+    def taken(self, place: tuple[Expr, ...], column: Expr) -> None:
         """Write the sum of a column, and leave zero there for the next row."""
-        self.write(place, column, self.work[g, column])
-        self.work[g, column] = self.constant(0)
+        self.write(place, column, self.work[column])
+        self.work[column] = self.constant(0)
