@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
 
 import numpy as np
@@ -157,3 +158,14 @@ def test_a_kernel_keeps_no_operand_alive():
     assert indices() is None
     other = sparse(9, 8, seed=2)
     np.testing.assert_allclose(kernel(A=st.array(other, "csr"), x=dense(8)).to_dense(), other @ dense(8))
+
+
+@pytest.mark.parametrize("first", list(itertools.product(("dense", "compressed"), repeat=3)), ids=str)
+@pytest.mark.parametrize("second", [None, ("compressed",)], ids=str)
+def test_an_index_that_occurs_twice_in_a_tensor(first, second):
+    """Its diagonal, on levels of every kind, beside an operand that is walked."""
+    generator = np.random.default_rng(0)
+    a = generator.random((3, 4, 4)) * (generator.random((3, 4, 4)) < 0.6)
+    b = generator.random(4) * [1, 0, 1, 1]
+    found = st.einsum("baa,a->b", st.array(a, first), st.array(b, second))
+    np.testing.assert_allclose(found.to_dense(), np.einsum("baa,a->b", a, b))

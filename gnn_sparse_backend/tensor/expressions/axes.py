@@ -97,7 +97,10 @@ def axes(
         given = extent(level)
         own = f"{name}{level}"
         if kind == "dense" and (level == 0 or not indexed or indexed[-1] < level):
-            made.append(given if isinstance(given, Axis) else builder.dense_fixed(own, given or size(level, "extent")))
+            if isinstance(given, Axis):  # of two levels with one index each has an axis
+                made.append(builder.dense_fixed(own, given.length) if given in made else given)
+            else:
+                made.append(builder.dense_fixed(own, given or size(level, "extent")))
             continue
         pair: tuple[Extent, Extent]
         length = given.length if isinstance(given, Axis) else given or size(level, "extent")

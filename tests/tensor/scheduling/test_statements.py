@@ -281,3 +281,17 @@ def test_a_sum_in_a_workspace():
     }.items():
         with pytest.raises(st.ScheduleError, match=re.escape(why)):
             made.precompute(expression, "j", "jq", "v")
+
+
+@pytest.mark.parametrize("rows, columns", [(4, 8), (5, 9), (1, 3), (8, 4)])
+def test_parts_of_two_loops_are_both_unrolled(rows, columns):
+    """Of extents that the parts divide, and of others."""
+    generator = np.random.default_rng(0)
+    a, x = generator.random((rows, columns)), generator.random(columns)
+    made = st.statement("y[i] = A[i,j] * x[j]", A=a, x=x)
+    made = made.split("i", "i0", "i1", 2).split("j", "j0", "j1", 4)
+    for order in (("i1", "j1"), ("j1", "i1")):
+        both = made
+        for loop in order:
+            both = both.unroll(loop)
+        agree(both, a @ x, compiled=True, A=a, x=x)

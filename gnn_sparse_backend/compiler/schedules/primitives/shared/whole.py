@@ -45,7 +45,7 @@ def whole_or_part(stage2: PositionFunction, iteration: Iteration, kind: tirx.For
         whole = tirx.For(loop.loop_var, int64(0), int64(most), kind, loop.body)
         if isinstance(loop.extent, tirx.IntImm):
             return tirx.For(loop.loop_var, int64(0), loop.extent, kind, loop.body)
-        part = copied(tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body), "_part")
+        part = copied(tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body), "_part", stage2)
         return tirx.IfThenElse(loop.extent.equal(int64(most)), whole, part)
 
     return rewrite_loop(stage2, iteration.name, 0, change)
@@ -85,8 +85,14 @@ def bind_part(stage2: PositionFunction, iteration: Iteration, tag: str) -> Posit
     return rewrite_loop(stage2, iteration.name, 0, change)
 
 
-def copied(statement: tirx.Stmt, suffix: str) -> tirx.Stmt:
-    """The same statement with variables, buffers and blocks of its own."""
+def copied(statement: tirx.Stmt, suffix: str, stage2: PositionFunction) -> tirx.Stmt:
+    """The same statement of a function with variables, buffers and blocks of its own. suffix: of the names of blocks,
+    repeated where the function has such a copy already.
+    """
+    taken = {block.name_hint for block in nodes(stage2.function.body, s_tir.SBlock)}
+    names, more = {block.name_hint for block in nodes(statement, s_tir.SBlock)}, suffix
+    while any(name + suffix in taken for name in names):
+        suffix += more
     buffers = {b: buffer_like(b, b.name) for block in nodes(statement, s_tir.SBlock) for b in block.alloc_buffers}
     variables = [loop.loop_var for loop in nodes(statement, tirx.For)]
     variables += [v.var for block in nodes(statement, s_tir.SBlock) for v in block.iter_vars]
