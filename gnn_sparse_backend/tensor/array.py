@@ -43,6 +43,8 @@ def array(
         duplicates: what to do with coordinates that occur several times: "sum" or "refuse". An `Array` has none.
 
     Elements that are given by their coordinates are stored, zeros too; of a dense `x` those that are not zero are.
+    Memory is shared with `x` where its arrays are what is needed, those of a NumPy array and of SciPy's CSR and CSC in
+    order: what is written to them later is written to the tensor.
     Raises FormatError for what does not fit, TypeError for other types, and ValueError for what is out of the shape.
     """
     found = make(x, format, shape, dtype, index_dtype, duplicates)

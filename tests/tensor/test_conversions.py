@@ -11,6 +11,7 @@ from hypothesis import strategies as hs
 from hypothesis.extra import numpy as hnp
 
 from gnn_sparse_backend import tensor as st
+from gnn_sparse_backend.tensor.storage import making, structure
 from tests.tensor.random_tensors import CUBE_FORMATS, MATRIX_FORMATS, sparse
 
 SHAPES = ((4, 5), (1, 7), (0, 3), (3, 0), (6, 6), (1, 1))
@@ -206,3 +207,66 @@ def test_truth_values_are_counted():
         array = st.array(matrix, "csr")
         assert st.array(ones.astype(np.int8), "csr").sum(0).to_dense().tolist() == [200, 200, 200]
         assert array.dtype == "int64" and (np.asarray((array.permute(1, 0) @ array).to_dense()) == 200).all()
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc"])
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+def test_matrices_of_scipy_in_order_are_taken_as_they_are(kind, index, monkeypatch):
+    x = scipy.sparse.random(30, 20, 0.2, format=kind, random_state=0)
+    x.indices, x.indptr = x.indices.astype(index), x.indptr.astype(index)
+    with monkeypatch.context() as patch:
+        patch.setattr(making, "pack", None)  # nothing is sorted
+        a = st.array(x)
+    assert a.format == {"csr": st.csr, "csc": st.csc}[kind] and a.nnz == x.nnz
+    assert np.shares_memory(a.values, x.data)
+    assert np.shares_memory(a.structure.levels[1].indices, x.indices) == (index is np.int32)
+    np.testing.assert_array_equal(a.to_dense(), x.toarray())
+    assert st.array(x, index_dtype="int64").index_dtype == "int64"
+    np.testing.assert_array_equal(st.array(x, "dcsr", dtype="float32").to_dense(), x.toarray().astype("float32"))
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc"])
+def test_matrices_of_scipy_that_are_not_in_order_are_brought_into_order(kind):
+    x = scipy.sparse.random(30, 20, 0.2, format=kind, random_state=0)
+    expected, swapped = x.toarray(), x.copy()
+    first = int(np.nonzero(np.diff(x.indptr) > 1)[0][0])
+    at = slice(x.indptr[first], x.indptr[first] + 2)
+    swapped.indices[at], swapped.data[at] = x.indices[at][::-1], x.data[at][::-1]
+    swapped.has_sorted_indices = False
+    swapped.has_canonical_format = False
+    np.testing.assert_array_equal(st.array(swapped).to_dense(), expected)
+    twice = x.copy()
+    twice.indices[at] = twice.indices[at][0]
+    twice.has_canonical_format = False
+    np.testing.assert_allclose(st.array(twice).to_dense(), twice.toarray())
+    wrong = x.copy()
+    wrong.indices[0] = 77
+    with pytest.raises(ValueError, match="77"):
+        st.array(wrong)
+
+
+@pytest.mark.parametrize("torch_values", [False, True])
+@pytest.mark.parametrize("shape", [(6, 9), (9, 1), (1, 4), (0, 3), (3, 0)])
+def test_rows_from_columns_and_back(shape, torch_values):
+    x = np.random.default_rng(0).random(shape) * (np.random.default_rng(1).random(shape) < 0.4)
+    x[:1, :1] = 0
+    at = np.nonzero(x)
+    values = torch.from_numpy(x[at]).requires_grad_() if torch_values else x[at]
+    rows = st.array((np.stack(at), values), "csr", shape=shape)
+    columns = rows.to("csc")
+    assert columns.format == st.csc
+    for found in (columns, columns.to("csr"), rows.T.to("csr").T, rows.with_all(st.csc)):
+        np.testing.assert_array_equal(found.to_torch().detach(), x)
+        coordinates, _ = found.coordinates()
+        assert coordinates.shape == (2, len(at[0]))
+    if torch_values and len(at[0]):
+        (gradient,) = torch.autograd.grad(columns.values.square().sum(), values)
+        torch.testing.assert_close(gradient, 2 * values.detach())
+
+
+@pytest.mark.parametrize("format", ["dense", "csr", "coo", "dcsr", "bsr(2)", "dia"])
+def test_counting_makes_no_coordinates(format, monkeypatch):
+    a = st.array(np.eye(6), format)
+    expected = a.coordinates()[0].shape[1]
+    monkeypatch.setattr(structure.Structure, "coordinates", None)
+    assert a.nnz == expected and f"nnz={expected}" in repr(a)

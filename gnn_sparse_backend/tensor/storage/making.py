@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from .format import as_format
-from .reading import read, same_shape
+from .reading import read, rows_of_scipy, same_shape
 from .stored import GivenFormat, Stored, of_dense
-from .structure import check_index_dtype, numbered, pack
+from .structure import by_rows, check_index_dtype, numbered, pack
 from .values import checked, spread, summed, to_dtype
 
 
@@ -29,6 +29,12 @@ def make(
     if isinstance(x, Stored):
         same_shape(x.shape, shape)
         return x.to(format, dtype=dtype, index_dtype=index_dtype)
+    if (compressed := rows_of_scipy(x)) is not None:
+        same_shape(tuple(map(int, x.shape)), shape)
+        named, offsets, indices = compressed
+        structure = by_rows(named, x.shape, offsets, indices, index_dtype)
+        stored = Stored(structure, checked(x.data, "x"))
+        return stored if format is None and dtype is None else stored.to(format, dtype=dtype, index_dtype=index_dtype)
     found = read(x, shape, duplicates)
     values = checked(found.values, "x")
     if dtype is not None:

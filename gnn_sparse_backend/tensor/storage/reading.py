@@ -97,6 +97,28 @@ def _is_scipy(x: object) -> bool:
     return sparse is not None and sparse.issparse(x)
 
 
+def rows_of_scipy(x: object) -> tuple[Format, np.ndarray, np.ndarray] | None:
+    """(format, offsets, indices) of SciPy's CSR or CSC whose arrays are those of the format as they are: sorted, and
+    without duplicates. Raises ValueError for indices that are out of the shape.
+    """
+    if not _is_scipy(x) or x.format not in ("csr", "csc") or len(x.shape) != 2:  # type: ignore[attr-defined]
+        return None
+    offsets, indices, lines = x.indptr, x.indices, x.shape[x.format == "csc"]  # type: ignore[attr-defined]
+    if (
+        len(offsets) != lines + 1
+        or offsets[0] != 0
+        or offsets[-1] != len(indices)
+        or (offsets[1:] < offsets[:-1]).any()
+    ):
+        return None
+    other = x.shape[x.format == "csr"]  # type: ignore[attr-defined]
+    if len(indices) and (indices.min() < 0 or indices.max() >= other):
+        return None  # which is told by who looks at each
+    if len(x.data) != len(indices) or not x.has_canonical_format:  # type: ignore[attr-defined]
+        return None
+    return {"csr": csr, "csc": csc}[x.format], offsets, indices  # type: ignore[attr-defined]
+
+
 def _of_scipy(x: Any) -> Read:
     entries = x.tocoo()
     columns = getattr(entries, "coords", None) or (entries.row, entries.col)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import FormatError
 from .format import Format, as_format, dense
-from .structure import Structure, check_index_dtype, dense_levels, pack
+from .structure import Structure, check_index_dtype, dense_levels, pack, turned
 from .values import Values, checked, dtype_name, integers, is_tensor, spread, taken, to_dtype
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Stored:
     @property
     def nnz(self) -> int:
         """The number of elements that are stored, zeros among them, and slots and masked places not."""
-        return int(self.structure.coordinates()[0].shape[1])
+        return self.structure.count
 
     def coordinates(self) -> tuple[np.ndarray, Values]:
         """(int64 coordinates of shape (modes, nnz), the value of each) of what is stored, in the order of storage."""
@@ -82,6 +82,11 @@ class Stored:
         values = self.values if dtype is None else to_dtype(self.values, dtype)
         if wanted == self.format and index_dtype in (None, self.index_dtype):
             return type(self)(self.structure, values)
+        if (
+            self.index_dtype == (index_dtype or self.index_dtype)
+            and (found := turned(self.structure, wanted)) is not None
+        ):
+            return type(self)(found[0], taken(values, found[1]))
         at, positions = self.structure.coordinates()
         if not self.format.exact and wanted != self.format and not wanted.is_dense:
             there = _nonzero(taken(values, positions))
@@ -90,7 +95,11 @@ class Stored:
 
     def with_all(self, format: Format) -> Self:
         """The same tensor in another format, with the zeros of dense levels too, which have gradients as others do."""
-        return self if format == self.format else type(self)(*packed(format, self.shape, *self.coordinates()))
+        if format == self.format:
+            return self
+        if (found := turned(self.structure, format)) is not None:
+            return type(self)(found[0], taken(self.values, found[1]))
+        return type(self)(*packed(format, self.shape, *self.coordinates()))
 
     def with_values(self, values: Values) -> Self:
         """A tensor of the same structure with other values, one for each position."""

@@ -14,7 +14,7 @@ from operator import mul
 import numpy as np
 
 from ..errors import FormatError
-from .format import Format
+from .format import Format, csc, csr
 
 INDEX_DTYPES = ("int32", "int64")
 
@@ -70,6 +70,13 @@ class Structure:
         found = [a for level in self.levels for a in (level.offsets, level.indices) if a is not None]
         return str(found[0].dtype) if found else "int32"
 
+    @property
+    def count(self) -> int:
+        """The number of elements: positions, but slots and masked places."""
+        if any(level.kind == "slots" for level in self.levels):
+            return int(self.coordinates()[1].size)
+        return self.positions if self.mask is None else int(np.count_nonzero(self.mask))
+
     def permuted(self, modes: Sequence[int]) -> Structure:
         """That of the transposed tensor, whose mode n is mode modes[n] of this one; the arrays are shared."""
         shape = tuple(self.shape[mode] for mode in modes)
@@ -111,6 +118,38 @@ def _expand(level: LevelArrays, parents: np.ndarray) -> tuple[np.ndarray, np.nda
     ends = np.cumsum(counts)
     positions = np.arange(int(counts.sum())) + np.repeat(first - (ends - counts), counts)
     return step, positions, level.indices[positions].astype(np.int64)
+
+
+def by_rows(
+    format: Format, shape: Sequence[int], offsets: np.ndarray, indices: np.ndarray, index_dtype: str | None = None
+) -> Structure:
+    """That of a matrix whose first level is dense and whose second compressed, of arrays that are known to be right and
+    are shared where they have the type. Raises FormatError for what the index type cannot count.
+    """
+    rows, columns = extents(format, shape)
+    dtype = index_dtype_of(format, shape, max(rows, columns, len(indices)), index_dtype)
+    levels = (
+        LevelArrays("dense", rows, rows),
+        LevelArrays(
+            "compressed", columns, len(indices), offsets.astype(dtype, copy=False), indices.astype(dtype, copy=False)
+        ),
+    )
+    return Structure(format, tuple(int(n) for n in shape), levels)
+
+
+def turned(structure: Structure, wanted: Format) -> tuple[Structure, np.ndarray] | None:
+    """A matrix by rows of one by columns, or the other way round, and the position there of each of its elements; None
+    of other formats.
+    """
+    if {structure.format, wanted} != {csr, csc}:
+        return None
+    from scipy.sparse import csr_array  # which sorts by counting
+
+    outer, inner = structure.levels
+    numbers = np.arange(inner.positions)
+    found = csr_array((numbers, inner.indices, inner.offsets), shape=(outer.extent, inner.extent)).tocsc()
+    made = by_rows(wanted, structure.shape, found.indptr, found.indices, structure.index_dtype)
+    return made, found.data
 
 
 def extents(format: Format, shape: Sequence[int]) -> tuple[int, ...]:
@@ -155,6 +194,16 @@ def check_index_dtype(given: object) -> None:
         raise FormatError(f"index_dtype {given!r:.60} is not 'int32' or 'int64'")
 
 
+def index_dtype_of(format: Format, shape: Sequence[int], largest: int, given: str | None) -> str:
+    """The type of index arrays that count up to ``largest``. Raises FormatError where the given one cannot."""
+    dtype = given or ("int32" if largest <= np.iinfo(np.int32).max else "int64")
+    if largest > np.iinfo(dtype).max:
+        raise FormatError(
+            f"a {format} of shape {tuple(shape)} counts up to {largest}, more than {dtype} can; use int64"
+        )
+    return dtype
+
+
 def pack(
     format: Format, shape: Sequence[int], coordinates: np.ndarray, index_dtype: str | None = None
 ) -> tuple[Structure, np.ndarray]:
@@ -176,11 +225,7 @@ def pack(
         number = level.positions
         made.append(level)
     largest = max([*(level.extent for level in made), *(level.positions for level in made), 0])
-    dtype = index_dtype or ("int32" if largest <= np.iinfo(np.int32).max else "int64")
-    if largest > np.iinfo(dtype).max:
-        raise FormatError(
-            f"a {format} of shape {tuple(shape)} counts up to {largest}, more than {dtype} can; use int64"
-        )
+    dtype = index_dtype_of(format, shape, largest, index_dtype)
     mask = None
     if format.masked:
         mask = np.zeros(number, np.uint8)
