@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from .array import Array, array
-from .expressions.kernel import TensorKernel, kernel_of
+from .expressions.contraction import Factor, Path, kept_indices, path_of
+from .expressions.kernel import TensorKernel, has_ordinary_result, kernel_of
 from .expressions.notation import Statement as Notation
-from .expressions.notation import parse, parse_einsum
+from .expressions.notation import accesses, parse, parse_einsum
+from .expressions.specs import extents_of
 from .running import run
 from .scheduling.initial import statement_of
 from .scheduling.statement import Statement
 from .storage.stored import GivenFormat
-from .storage.values import FLOATS, is_bool, number, promoted
+from .storage.values import FLOATS, is_bool, is_finite, number, promoted
 
 
 class Kernel(TensorKernel):
@@ -56,10 +58,52 @@ def evaluate(expression: str, /, *, format: GivenFormat = None, **operands: Any)
     return _computed(parse(expression), operands, format)
 
 
-def einsum(subscripts: str, *operands: Any, format: GivenFormat = None) -> Array:
-    """The result of subscripts as NumPy's `einsum` takes them: `einsum("ij,jk->ik", A, B)`; as `evaluate` otherwise."""
+def einsum(subscripts: str, *operands: Any, format: GivenFormat = None, optimize: bool = True) -> Array:
+    """The result of subscripts as NumPy's `einsum` takes them: `einsum("ij,jk->ik", A, B)`; as `evaluate` otherwise.
+
+    optimize: whether three operands and more may be contracted two at a time, where the result is an ordinary array,
+    all numbers are finite, and that takes a fraction of the products; False for one kernel.
+    """
     statement = parse_einsum(subscripts, len(operands))
-    return _computed(statement, {f"T{n}": operand for n, operand in enumerate(operands)}, format)
+    arrays = arrays_of(statement, {f"T{n}": operand for n, operand in enumerate(operands)})
+    if optimize and len(operands) > 2 and format in (None, "dense"):
+        factors = [access.indices for access in accesses(statement.expression)]
+        path = _path(statement, factors, arrays, format)
+        if path is not None:
+            return _in_steps(statement.result.indices, factors, list(arrays.values()), path)
+    return _computed(statement, arrays, format)
+
+
+def _path(
+    statement: Notation, factors: list[tuple[str, ...]], arrays: Mapping[str, Array], format: GivenFormat
+) -> Path | None:
+    """The order of two at a time, where that is allowed and pays."""
+    given = list(arrays.values())
+    sizes = extents_of(statement, arrays)
+    if any(len(set(indices)) < len(indices) for indices in factors):
+        return None
+    path = path_of(
+        [Factor(frozenset(indices), x.structure.count) for indices, x in zip(factors, given)],
+        frozenset(statement.result.indices),
+        sizes,
+    )
+    if path is None or not all(is_finite(x.values) for x in given):
+        return None
+    return path if format == "dense" or has_ordinary_result(statement, arrays) else None
+
+
+def _in_steps(result: tuple[str, ...], factors: list[tuple[str, ...]], given: list[Array], path: Path) -> Array:
+    left = list(zip(factors, given))
+    for a, b in path:
+        pair = left[a], left[b]
+        left = [each for at, each in enumerate(left) if at not in (a, b)]
+        (one, x), (other, y) = pair
+        needed = frozenset(result).union(*(indices for indices, _ in left))
+        kept = kept_indices(frozenset(one), frozenset(other), needed)
+        indices = tuple(index for index in dict.fromkeys((*one, *other)) if index in kept) if left else result
+        product = f"{''.join(one)},{''.join(other)}->{''.join(indices)}"
+        left.append((indices, einsum(product, x, y, format=None if left else "dense")))
+    return left[0][1]
 
 
 def compile(expression: str | Statement, /, *, format: GivenFormat = None, **operands: Any) -> Kernel:

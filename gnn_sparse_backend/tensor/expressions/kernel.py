@@ -121,6 +121,13 @@ def kernel_of(
     return kernel, operands
 
 
+def has_ordinary_result(statement: Statement, operands: Mapping[str, Stored]) -> bool:
+    """Whether the result of such operands is an ordinary array, if nobody says otherwise."""
+    specs = specs_of(statement, operands, frozenset())
+    terms = terms_of(statement, specs)
+    return structure_of(statement, terms, specs, None) is None and not is_assembled(statement, terms, specs, None)
+
+
 def in_formats(operands: Mapping[str, Stored], formats: Mapping[str, Format]) -> Mapping[str, Stored]:
     """The operands, those that are named here in these formats: without the zeros of dense levels, unless gradients of
     them are asked for.

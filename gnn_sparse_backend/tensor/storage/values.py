@@ -99,6 +99,11 @@ def is_bool(x: object) -> bool:
     return str(getattr(x, "dtype", "")).rpartition(".")[2] == "bool"
 
 
+def is_finite(values: Values) -> bool:
+    """Whether all are numbers."""
+    return bool(values.detach().isfinite().all()) if is_tensor(values) else bool(np.isfinite(values).all())
+
+
 def promoted(names: list[str]) -> str:
     """The type that values of these types are computed in, by NumPy's rules; bfloat16 with float16 is float32."""
     found = sorted(set(names))
