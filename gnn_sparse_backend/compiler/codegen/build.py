@@ -13,7 +13,7 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import tirx
+from tvm import s_tir, tirx
 
 from .cpu import threads
 from .cpu.launcher import slot_function
@@ -153,6 +153,23 @@ def function_names(module: tvm.IRModule) -> tuple[str, ...]:
     return tuple(sorted(variable.name_hint for variable in module.functions))
 
 
+def _refuse_unknown_sizes(module: tvm.IRModule) -> None:
+    """Raise BuildError for a buffer in a loop that has a size at run time alone: the host allocates what is around all
+    loops, and a GPU nothing.
+    """
+    for name, function in module.functions.items():
+        for block in nodes(function.body, s_tir.SBlock):
+            for buffer in block.alloc_buffers if block.name_hint != "root" else ():
+                if not all(isinstance(extent, tirx.IntImm) for extent in buffer.shape):
+                    raise BuildError(
+                        str(name.name_hint),
+                        f"its local buffer {buffer.name!r} of shape {tuple(map(str, buffer.shape))} has a size that is "
+                        "known at run time alone, and a kernel for CUDA allocates no memory; give a fixed length, or "
+                        "make the buffer a parameter",
+                        module.script(),
+                    )
+
+
 LEFT_OUT = ["s_tir.CompactBufferAllocation", "s_tir.HoistIfThenElse", "tirx.RemoveNoOp"]
 """Passes of TVM's that change nothing in a program for the CPU, whose local buffers have their size, and take longer
 than all others: time that doubles with each loop around a buffer.
@@ -163,6 +180,7 @@ def compiled(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     """TVM's module of the functions, none of them in this process's memory yet. Raises BuildError."""
     complete = keep_ieee(module, target.is_cuda)
     if target.is_cuda:
+        _refuse_unknown_sizes(module)
         complete = choose_apart(complete)
     loops = [loop for function in module.functions.values() for loop in nodes(function.body, tirx.For)]
     if any(loop.kind == tirx.ForKind.PARALLEL for loop in loops):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from gnn_sparse_backend.compiler.codegen import build_jit
+from gnn_sparse_backend.compiler.codegen import BuildError, build_jit
 from gnn_sparse_backend.compiler.codegen.cuda.machine_code import compile_cuda, cuda_source, cuda_target, nvcc_path
 from gnn_sparse_backend.compiler.compile import stage3
 from gnn_sparse_backend.compiler.language.interpret import interpret
@@ -18,6 +18,8 @@ from gnn_sparse_backend.compiler.schedules.cuda import CudaSchedule
 from tests.compiler.programs_under_test import CASES
 from tests.compiler.structures import seeds
 from tests.compiler.test_stages import NAMES, compare, few, program_of
+
+OF_ANY_SIZE = "merged_sparse_product"
 
 needs_nvcc = pytest.mark.skipif(nvcc_path() is None, reason="no nvcc on this machine")
 
@@ -33,8 +35,16 @@ def test_thread_loops_mean_what_stage_one_means(name, seed):
     compare(run_loops(stage3(program, CudaSchedule()), arguments), want, CASES[name].outputs, 1e-12)
 
 
+def test_a_workspace_of_a_size_that_only_a_call_knows_is_refused_in_words():
+    loops = stage3(program_of(OF_ANY_SIZE, "int32"), CudaSchedule())
+    with pytest.raises(
+        BuildError, match="local buffer 'W' .* known at run time alone, and a kernel for CUDA allocates"
+    ):
+        build_jit(loops, cuda_target("sm_90"))
+
+
 @pytest.mark.short(28)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != OF_ANY_SIZE])
 def test_source(name):
     program = program_of(name, "int32")
     source = cuda_source(build_jit(stage3(program, CudaSchedule()), cuda_target("sm_90")))
