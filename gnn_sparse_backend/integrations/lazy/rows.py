@@ -44,6 +44,10 @@ from .tensor import LazyTensor, lazy_tensor, unseen, value
 
 LEAST = 1 << 20
 """Numbers from which a pass over them is long beside what following it costs."""
+WIDEST = 1 << 12
+"""Features of a row up to which arithmetic is followed: kernels are made for a width, and of a matrix for each row
+compiling takes minutes.
+"""
 MOST_EDGES = 64
 """Edges of a node up to which scaling features once for each edge costs less than a pass over the nodes."""
 
@@ -280,7 +284,7 @@ def _is_worth_it(x) -> bool:
 def _is_large(x) -> bool:
     return (
         type(x) in PLAIN
-        and x.numel() >= LEAST
+        and LEAST <= x.numel() <= x.shape[0] * WIDEST
         and x.dim() > 1
         and x.is_cpu
         and x.dtype in FLOATING
