@@ -284,8 +284,8 @@ def _is_worth_it(x) -> bool:
 def _is_large(x) -> bool:
     return (
         type(x) in PLAIN
-        and LEAST <= x.numel() <= x.shape[0] * WIDEST
         and x.dim() > 1
+        and LEAST <= x.numel() <= x.shape[0] * WIDEST
         and x.is_cpu
         and x.dtype in FLOATING
         and x.is_contiguous()

@@ -234,6 +234,7 @@ def _aggregators() -> list[Case]:
             ),
             on_edges,
             note=BY_PYTHON,
+            dtypes=(torch.float64,),  # the bias before its batch norm has no gradient but what rounding leaves
             x=X,
             e=E,
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dgl
 import dgl.function as fn
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -53,11 +54,21 @@ KNOWN = {
     "logarithm": lambda n: {"h": n.mailbox["m"].exp().sum(1).log()},
     "numbers": lambda n: {"h": (2 - n.mailbox["m"] / 3).sum(1), "c": -n.mailbox["e"].sum(1)},
     "squeezed": lambda n: {"h": n.mailbox["m"].sum(1, keepdim=True).squeeze(1)},
+    "degrees": lambda n: {"h": n.mailbox["m"].sum(1) * n.mailbox["m"].shape[1]},
+    "size": lambda n: {"h": n.mailbox["m"].sum(1) / n.mailbox["m"].size(1)},
+    "degrees of messages": lambda n: {"h": (n.mailbox["m"] ** 2 / n.mailbox["m"].shape[1] ** 0.5).sum(1)},
+    "features": lambda n: {"h": n.mailbox["m"].sum(1) / n.mailbox["m"].shape[-1]},
+    "logarithm of degrees": lambda n: {
+        "h": n.mailbox["m"].max(1)[0] * (np.log(n.mailbox["m"].size(1) + 1) / 2.5),
+        "c": n.mailbox["m"].mean(1) * (2.5 / np.log(n.mailbox["m"].size(1) + 1)),
+    },
 }
 UNKNOWNS = {
     "the first": lambda n: {"h": n.mailbox["m"][:, 0]},
-    "degrees": lambda n: {"h": n.mailbox["m"].sum(1) * n.mailbox["m"].shape[1]},
-    "size": lambda n: {"h": n.mailbox["m"].sum(1) / n.mailbox["m"].size(1)},
+    "one of the nodes": lambda n: {"h": n.mailbox["m"].sum(1) / n.mailbox["m"].size(0)},
+    "a condition on degrees": lambda n: {"h": n.mailbox["m"].sum(1) * (1 if n.mailbox["m"].size(1) == 3 else 2)},
+    "larger degrees": lambda n: {"h": n.mailbox["m"].sum(1) * max(n.mailbox["m"].size(1), 3)},
+    "whether there are any": lambda n: {"h": n.mailbox["m"].sum(1) * (2 if n.mailbox["m"].size(1) else 1)},
     "numbers of nodes": lambda n: {"h": n.mailbox["m"].sum(1) * n.nodes().view(-1, 1)},
     "arguments of maxima": lambda n: {"h": n.mailbox["m"].sum(1) * n.mailbox["m"].max(1)[1]},
     "median": lambda n: {"h": n.mailbox["m"].median(1)[0]},
@@ -72,11 +83,11 @@ UNKNOWNS = {
 
 def graph(kind: str = "some without") -> dgl.DGLGraph:
     generator = torch.Generator().manual_seed(0)
-    source, destination = (torch.randint(NODES - 3, (EDGES,), generator=generator) for _ in range(2))
+    source, destination = (torch.randint(3, NODES, (EDGES,), generator=generator) for _ in range(2))
     if kind == "all with":
         source, destination = (torch.cat((ends, torch.arange(NODES))) for ends in (source, destination))
     if kind == "block":
-        return dgl.create_block((source, destination % 9), NODES, 11)
+        return dgl.create_block((source, destination % 9 + 1), NODES, 11)
     return dgl.graph((source, destination), num_nodes=NODES)
 
 

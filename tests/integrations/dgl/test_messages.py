@@ -94,7 +94,7 @@ def test_reduce_functions_of_users(graph):
         "s": (edges.src["h"] * edges.dst["d"]).sum(-1, keepdim=True),
     }
     reduce = lambda nodes: {"out": (nodes.mailbox["s"].softmax(1) * nodes.mailbox["m"]).sum(1)}
-    assert agree(passing(graph, message, reduce), normal(9, 3)) == {"gsddmm": (2, {})}
+    assert agree(passing(graph, message, reduce), normal(9, 3)) == {"gsddmm": (2, {}), "attention": (1, {})}
 
 
 def test_edge_features_that_a_function_computes(graph):

@@ -42,7 +42,7 @@ def test_disable_restores_every_attribute_to_the_same_object():
         {"gspmm"},
         {"gsddmm"},
         {"edge_softmax_internal", "edge_softmax_hetero_internal"},
-        {"message_passing", "invoke_gsddmm", "invoke_edge_udf"},
+        {"message_passing", "invoke_gsddmm", "invoke_edge_udf", "invoke_udf_reduce"},
         {"segment_reduce", "segment_mm"},
         {"gather_mm"},
         {"gather_mm"},

@@ -36,6 +36,9 @@ class Inbox:
     def of_nodes(self, x: Tensor) -> Tensor:
         return x if self.some is None else x.index_select(0, self.some)
 
+    def degrees(self) -> Tensor:
+        return self.of_nodes(self.graph.in_degrees().double())
+
     def at_edges(self, x: Tensor) -> Tensor:
         """Numbers of the nodes, at their edges."""
         if self.some is not None:

@@ -20,6 +20,8 @@ from ..structure import rows_in_order
 
 NODE, ONE, EDGE = "nodes", "nodes, one each", "edges"
 """What rows stand for: of shapes (nodes, ...), (nodes, 1, ...) and (nodes, degree, ...) to the function."""
+COUNT = "a number"
+"""What is one number to the function, as the degree is, and another for each node: (nodes,) in float64."""
 
 
 class Unknown(Exception):
@@ -40,8 +42,8 @@ class _Extreme(NamedTuple):
 
 
 class Rows:
-    """Numbers of nodes or edges. x: (rows, ...). at: `NODE`, `ONE` or `EDGE`. inbox: with ``graph``, and operators on
-    it.
+    """Numbers of nodes or edges. x: (rows, ...). at: `NODE`, `ONE`, `EDGE` or `COUNT`. inbox: with ``graph``, and
+    operators on it.
     """
 
     __slots__ = ("at", "inbox", "x")
@@ -58,6 +60,21 @@ class Rows:
             raise AttributeError(name)
         return lambda *args, **kwargs: _apply(name, (self, *args), kwargs)
 
+    def __eq__(self, other: object) -> bool:
+        raise Unknown("a comparison")
+
+    def __bool__(self) -> bool:
+        raise Unknown("a decision")
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def shape(self) -> _Shape:
+        return _Shape(self)
+
+    def size(self, dim: Any = None) -> Any:
+        return self.shape if dim is None else self.shape[dim]
+
     @property
     def ahead(self) -> int:
         """How many dimensions it says it has before its features; it has one."""
@@ -68,9 +85,24 @@ class Rows:
 
     def dimension(self, dim: Any) -> int:
         """One of its dimensions, counted from the beginning as the function sees them."""
-        if type(dim) is not int:
-            raise Unknown("several dimensions")
+        if type(dim) is not int or self.at == COUNT:
+            raise Unknown("several dimensions, or none")
         return dim + (self.x.dim() - 1 + self.ahead) * (dim < 0)
+
+
+class _Shape:
+    """The shape of rows to the function. Degrees are `COUNT`, and how many nodes a call is for is not told."""
+
+    def __init__(self, rows: Rows):
+        self.rows = rows
+
+    def __getitem__(self, dim: Any) -> Any:
+        rows, at = self.rows, self.rows.dimension(dim)
+        if at >= rows.ahead:
+            return rows.x.shape[at - rows.ahead + 1]
+        if at != 1:
+            raise Unknown("how many nodes there are")
+        return 1 if rows.at == ONE else rows.like(rows.inbox.degrees(), COUNT)
 
 
 def _binary(name: str) -> Callable:
@@ -96,7 +128,8 @@ for _name in ("iadd", "isub", "imul", "itruediv", "ipow"):  # whose result other
 Rows.__neg__ = lambda self: _apply("neg", (self,), {})  # type: ignore[attr-defined]
 
 _EACH: dict[str, Callable] = {
-    name: getattr(torch, name) for name in "exp log sqrt rsqrt square abs neg sigmoid tanh sin cos clamp".split()
+    name: getattr(torch, name)
+    for name in "exp log log1p sqrt rsqrt square abs sign neg sigmoid tanh sin cos clamp".split()
 } | {name: getattr(F, name) for name in "relu leaky_relu elu gelu silu softplus".split()}
 """Functions of every number for itself."""
 
@@ -138,7 +171,10 @@ def in_numbers(x: Any, function: str) -> Any:
 
 def _of_two(function: Callable, first: Any, second: Any) -> Rows:
     rows = [x for x in (first, second) if isinstance(x, Rows)]
-    wide = max(rows, key=lambda x: (NODE, ONE, EDGE).index(x.at))
+    wide = max(rows, key=lambda x: (COUNT, NODE, ONE, EDGE).index(x.at))
+    if wide.at != COUNT:
+        first, second = (_beside(x, wide) for x in (first, second))
+        rows = [x for x in (first, second) if isinstance(x, Rows)]
     if wide.at == EDGE and any(x.at == NODE for x in rows):
         raise Unknown("numbers of nodes beside messages, without unsqueeze(1)")
     if len(rows) == 2 and (rows[0].x.dim() != rows[1].x.dim() or {x.at for x in rows} == {NODE, ONE}):
@@ -147,13 +183,23 @@ def _of_two(function: Callable, first: Any, second: Any) -> Rows:
     for x in (first, second):
         if isinstance(x, Rows):
             given.append(x.inbox.at_edges(x.x) if x.at == ONE and wide.at == EDGE else x.x)
-        elif isinstance(x, Tensor) and x.dim() >= wide.x.dim():
+        elif isinstance(x, Tensor) and (x.dim() >= wide.x.dim() or wide.at == COUNT):
             raise Unknown("a tensor of as many dimensions")
         elif isinstance(x, (Tensor, int, float)):
             given.append(x)
         else:
             raise Unknown(type(x).__name__)
     return wide.like(function(*given))
+
+
+def _beside(x: Any, wide: Rows) -> Any:
+    """A number for each node, as rows of the other operand; all else as it is."""
+    if not isinstance(x, Rows) or x.at != COUNT:
+        return x
+    if not wide.x.dtype.is_floating_point:
+        raise Unknown("degrees beside integers")
+    numbers = x.x.to(wide.x.dtype).view(-1, *[1] * (wide.x.dim() - 1))
+    return wide.like(x.inbox.at_edges(numbers) if wide.at == EDGE else numbers)
 
 
 def _mapped(name: str, x: Any, weight: Any, bias: Tensor | None = None) -> Rows:
@@ -202,7 +248,7 @@ def _joined(parts: Any, dim: Any = 0) -> Rows:
 
 
 def _resized(name: str, x: Any, dim: Any = None) -> Rows:
-    if not isinstance(x, Rows) or type(dim) is not int:
+    if not isinstance(x, Rows) or x.at == COUNT or type(dim) is not int:
         raise Unknown(name)
     seen = x.x.dim() - 1 + x.ahead
     at = dim + (seen + (name == "unsqueeze")) * (dim < 0)
