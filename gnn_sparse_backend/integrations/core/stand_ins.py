@@ -17,6 +17,8 @@ from typing import Any, NoReturn
 
 _log = logging.getLogger(__name__)
 GRAPHBOLT = "dgl.graphbolt"
+TO_C = ("dgl._ffi", "dgl._api_internal")
+"""DGL's interface to C."""
 
 
 class StandIn(ModuleType):
@@ -71,13 +73,18 @@ def import_dgl() -> None:
         _forget_halves()
         raise _refused(error) from error
     dgl.graphbolt = stand_in
+    for name in TO_C:
+        setattr(dgl, name.rpartition(".")[2], sys.modules[name])
     _log.info("%s", why)
 
 
 def _forget_halves() -> None:
-    """Forget the modules of a DGL that was not imported to its end: a new one would not know them as its own."""
+    """Forget the modules of a DGL that was not imported to its end: a new one would not know them as its own.
+
+    Its interface to C stays: an extension is initialised once, and goes on raising the ``DGLError`` that it knows.
+    """
     for name in list(sys.modules):
-        if name.startswith("dgl."):
+        if name.startswith("dgl.") and not f"{name}.".startswith(tuple(f"{kept}." for kept in TO_C)):
             del sys.modules[name]
 
 

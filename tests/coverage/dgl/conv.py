@@ -36,6 +36,7 @@ LOOPED = EDGES + NODES  # edges of `square`
 X, X0, XWIDE = features(NODES, IN), features(NODES, IN, seed=3), features(NODES, WIDE, seed=4)
 W = features(LOOPED, seed=1).abs() + 0.5  # a weight per edge
 E = features(LOOPED, ON_EDGES, seed=2)  # features per edge
+DOUBLE = (torch.float64,)  # a bias before a batch norm has no gradient but what rounding leaves
 BY_PYTHON = "messages and reduction are Python functions"
 PAIR = {"x": features(SOURCES, IN), "y": features(TARGETS, IN, seed=1)}
 
@@ -220,6 +221,10 @@ def _aggregators() -> list[Case]:
             p=features(NODES, 4),
             e=E[: loopless().num_edges()],
         ),
+        *[
+            conv("GatedGCNConv", lambda: dglnn.GatedGCNConv(IN, ON_EDGES, OUT), on_edges, dtypes=DOUBLE, x=X, e=E)
+            for _ in range(hasattr(dglnn, "GatedGCNConv"))  # of DGL 2
+        ],
         conv(
             "PNAConv",
             lambda: dglnn.PNAConv(
@@ -234,7 +239,7 @@ def _aggregators() -> list[Case]:
             ),
             on_edges,
             note=BY_PYTHON,
-            dtypes=(torch.float64,),  # the bias before its batch norm has no gradient but what rounding leaves
+            dtypes=DOUBLE,
             x=X,
             e=E,
         ),
