@@ -159,7 +159,7 @@ def main() -> None:
         type=int,
         default=0,
         metavar="BATCHES",
-        help="measure memory after so many new batches, and no times",
+        help="measure memory after this number of new batches, and no times",
     )
     parser.add_argument("--turns", type=cli.positive_int, default=TURNS)
     parser.add_argument("--all-threads", type=cli.positive_int, nargs="+", default=[1, 2], help="numbers of threads")

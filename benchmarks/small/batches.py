@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 NODES, BONDS = 22, 27
-"""A molecule has so many atoms, and so many bonds, each of which is two edges."""
+"""The atoms and the bonds of one molecule. A bond is two edges."""
 
 SIZES = {"1 molecule": 1, "32 molecules": 32, "128 molecules": 128}
 BLOCK = "block"
 DESTINATIONS, FANOUT = 512, 10
-"""A sampled block has so many seeds, and so many neighbours of each; its sources are both."""
+"""The seeds of a sampled block, and the neighbours of each seed. Its sources are both."""
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ class Measured:
         return seconds
 
     def memory(self, batches: int) -> list[float]:
-        """Return by how many bytes the process grew from a tenth of so many steps on new batches to the last."""
+        """Return by how many bytes the process grew over the last nine tenths of the steps on new batches."""
         process = psutil.Process()
         for _ in range(batches // 10):
             self._run(*self.fresh())

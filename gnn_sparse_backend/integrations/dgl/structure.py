@@ -198,8 +198,8 @@ def linked_relation(original: Callable) -> Callable:
 
 
 def edges_of(gidx, x: Tensor | None = None) -> EdgeList | None:
-    """The edges of an index of one edge type, in DGL's order; None of a large one, or with other integers, and in a
-    scope, where edges are in rows. x: what is computed on, rows of so many features.
+    """The edges of an index of one edge type, in DGL's order. None if there are many, if they are no int64, and inside a
+    scope, which reads rows. x: the operand, whose features count towards what is many.
     """
     structures, side = structures_of(gidx)
     if structures.edge_types != 1:

@@ -141,7 +141,7 @@ def blocks(matrix: Tensor, block: int = SIDE, *, shape: Sizes | None = None) -> 
 
 
 def from_dense(allowed: Tensor, *, block: int = SIDE, of: str | None = None) -> Mask:
-    """Of a (queries, keys) or (heads, queries, keys) bool tensor, True where a pair is allowed.
+    """Make a mask of a (queries, keys) or (heads, queries, keys) bool tensor, True where a pair is allowed.
 
     of: "heads", to say that a tensor of three dimensions has a mask for each head. Without, a call with as many
     sequences as heads refuses it: it may be (batch, queries, keys).

@@ -18,7 +18,9 @@ Path = tuple[tuple[int, int], ...]
 MOST = 5
 """Operands of which all orders are compared."""
 GAIN, LEAST = 4.0, 1e5
-"""In one kernel nothing is stored in between: another order has to save so many times, and so many products."""
+"""The factor, and the number of products, that another order has to save over one kernel, which stores nothing in
+between.
+"""
 
 
 class Factor(NamedTuple):

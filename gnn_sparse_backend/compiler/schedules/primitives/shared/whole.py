@@ -86,7 +86,7 @@ def bind_part(stage2: PositionFunction, iteration: Iteration, tag: str) -> Posit
 
 
 def copied(statement: tirx.Stmt, suffix: str, stage2: PositionFunction) -> tirx.Stmt:
-    """The same statement of a function with variables, buffers and blocks of its own. suffix: of the names of blocks,
+    """A copy of a statement, with variables, buffers and blocks of its own. The names of its blocks end in ``suffix``,
     repeated where the function has such a copy already.
     """
     taken = {block.name_hint for block in nodes(stage2.function.body, s_tir.SBlock)}
