@@ -198,7 +198,7 @@ def linked_relation(original: Callable) -> Callable:
 
 
 def edges_of(gidx, x: Tensor | None = None) -> EdgeList | None:
-    """The edges of an index of one edge type, in DGL's order. None if there are many, if they are no int64, and inside a
+    """The edges of an index of one edge type, in DGL's order. None if there are many, if they are no int64, and in a
     scope, which reads rows. x: the operand, whose features count towards what is many.
     """
     structures, side = structures_of(gidx)
