@@ -22,6 +22,7 @@ from dgl.heterograph_index import HeteroGraphIndex
 from ..core.patch import Patches
 from ..traced.apart import apart, enter, leave
 from . import (
+    few,
     hetero,
     hetero_conv,
     lazy_edges,
@@ -88,6 +89,13 @@ def activate() -> None:
     _patches.set(core, "invoke_gsddmm", apart(messages.make_values(core.invoke_gsddmm)))
     _patches.set(core, "invoke_udf_reduce", apart(mailbox.make_reduced(core.invoke_udf_reduce)))
     _patches.set(core, "invoke_edge_udf", apart(messages.make_features(core.invoke_edge_udf)))
+    for name, make in (
+        ("update_all", few.make_update),
+        ("apply_edges", few.make_apply),
+        ("in_degrees", few.make_in_degrees),
+        ("out_degrees", few.make_out_degrees),
+    ):
+        _patches.set(DGLGraph, name, apart(make(getattr(DGLGraph, name))))
     _patches.set(DGLGraph, "local_scope", lazy_edges.marking_scope(DGLGraph.local_scope))
     _patches.set(DGLGraph, "local_var", lazy_edges.marking_copy(DGLGraph.local_var))
     # one that only calls others leaves it to them

@@ -47,7 +47,7 @@ def above_autograd(g, op, lhs_data, rhs_data, lhs_target="u", rhs_target="v"):
             if result is not None:
                 return result, None
             lhs_data, rhs_data = computed(lhs_data, f"gsddmm {op}"), computed(rhs_data, f"gsddmm {op}")
-        found = _of_few(g, op, lhs_data, rhs_data, lhs_target, rhs_target)
+        found = of_few(g, op, lhs_data, rhs_data, lhs_target, rhs_target)
         if found is not None:
             return found, "gsddmm"
         checked = _checked(g._graph, op, lhs_data, rhs_data, lhs_target, rhs_target)
@@ -59,7 +59,7 @@ def above_autograd(g, op, lhs_data, rhs_data, lhs_target="u", rhs_target="v"):
     return Refusal(f"gsddmm {op}")
 
 
-def _of_few(g, op: str, lhs, rhs, lhs_target: str, rhs_target: str) -> Tensor | None:
+def of_few(g, op: str, lhs, rhs, lhs_target: str, rhs_target: str) -> Tensor | None:
     """The result on a graph of a few edges; None on others, and of what is not ours there."""
     if op not in _MESSAGES or lhs_target not in PLACES or rhs_target not in PLACES:
         return None

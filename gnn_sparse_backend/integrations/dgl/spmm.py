@@ -81,7 +81,7 @@ def above_autograd(g, op, reduce_op, lhs_data, rhs_data):
         found = _fused(g, op, reduce_op, lhs_data, rhs_data)
         if found is not None:
             return found
-    found = _of_few(g, op, reduce_op, lhs_data, rhs_data)
+    found = of_few(g, op, reduce_op, lhs_data, rhs_data)
     if found is not None:
         return found, "gspmm_mean" if reduce_op == "mean" else "gspmm"
     total = TOTALS.get((op, reduce_op))
@@ -103,7 +103,7 @@ def above_autograd(g, op, reduce_op, lhs_data, rhs_data):
     return aggregate(total, graph, *operands), "gspmm" if reduce_op == "sum" else "gspmm_mean"
 
 
-def _of_few(g, op: str, reduce_op: str, u, e) -> Tensor | None:
+def of_few(g, op: str, reduce_op: str, u, e) -> Tensor | None:
     """The result on a graph of a few edges; None on others, and of what is not ours there."""
     operands = (u,) if op == "copy_lhs" else (e,) if op == "copy_rhs" else (u, e)
     if (of := TOTALS.get((op, reduce_op))) is None:

@@ -62,10 +62,10 @@ class Structure:
     graphs: by side. Side 0 has as rows what were destinations for the first index seen; side 1 is its transpose.
     relations: what is known of relations among these edges (``relations.py``). listed: the edges as they are listed,
     with the rows of side 0; None before somebody asked, False where they are not for that. in_order: as of
-    ``lists_in_order``, once somebody has asked.
+    ``lists_in_order``, once somebody has asked. degrees: of the rows of each side, once somebody has asked.
     """
 
-    __slots__ = ("graphs", "in_order", "listed", "relations", "source")
+    __slots__ = ("degrees", "graphs", "in_order", "listed", "relations", "source")
 
     def __init__(self) -> None:
         self.graphs: list[Graph | None] = [None, None]
@@ -73,6 +73,7 @@ class Structure:
         self.source: _Source | None = None
         self.listed: EdgeList | bool | None = None
         self.in_order: bool | None = None
+        self.degrees: list[Tensor | None] = [None, None]
 
     def graph(self, gidx, edge_type: int, side: int) -> Graph:
         """The graph that ``gidx`` shows."""
