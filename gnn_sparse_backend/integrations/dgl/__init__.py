@@ -96,6 +96,8 @@ def activate() -> None:
         ("out_degrees", few.make_out_degrees),
     ):
         _patches.set(DGLGraph, name, apart(make(getattr(DGLGraph, name))))
+    for name, frames in (("_set_n_repr", "_node_frames"), ("_set_e_repr", "_edge_frames")):
+        _patches.set(DGLGraph, name, apart(few.make_store(getattr(DGLGraph, name), frames)))
     _patches.set(DGLGraph, "local_scope", lazy_edges.marking_scope(DGLGraph.local_scope))
     _patches.set(DGLGraph, "local_var", lazy_edges.marking_copy(DGLGraph.local_var))
     # one that only calls others leaves it to them

@@ -115,21 +115,38 @@ class Structures:
 
     edge_types: how many there are. known: by edge type, made when first used. relations: graphs of several edge types,
     by side and numbers of types. seen: whether a layer over several edge types has met it. steps: how many have asked
-    whether it is small.
+    whether it is small. edges, on_cpu: as of the methods, once somebody has asked.
     """
 
-    __slots__ = ("edge_types", "known", "relations", "seen", "steps")
+    __slots__ = ("edge_types", "edges", "known", "on_cpu", "relations", "seen", "steps")
 
     def __init__(self, edge_types: int) -> None:
         self.edge_types = edge_types
         self.known: dict[int, Structure] = {}
         self.relations: dict[tuple, RelGraph] = {}
         self.seen, self.steps = False, 0
+        self.edges: int | None = None
+        self.on_cpu: bool | None = None
+
+    def count_in(self, gidx) -> int:
+        """How many edges there are of all types."""
+        if self.edges is None:
+            self.edges = sum(map(gidx.num_edges, range(self.edge_types)))
+        return self.edges
+
+    def is_on_cpu(self, gidx) -> bool:
+        """Whether the index is on the CPU, in memory that nobody has pinned for a GPU."""
+        if self.on_cpu is None:
+            self.on_cpu = gidx.ctx.device_type == _CPU and not torch.cuda.is_available()
+        return self.on_cpu
 
     def of(self, edge_type: int) -> Structure:
         structure = self.known.get(edge_type)
         return self.known.setdefault(edge_type, Structure()) if structure is None else structure
 
+
+_CPU = 1
+"""DGL's number of that kind of devices."""
 
 STEPS = 24
 """Steps on a graph, some for each layer, from which on it is one that comes again and again."""
@@ -281,14 +298,14 @@ def _listed(gidx, side: int) -> EdgeList | bool:
 
 def is_small(g) -> bool:
     """Whether nothing that is computed on a graph is worth following. Steps on a graph ask, and are counted."""
-    edges = edges_in(g._graph)
+    structures, _ = structures_of(g._graph)
+    edges = structures.count_in(g._graph)
     if edges <= FEW.often // 32 or edges > FEW.edges:
         return edges <= FEW.edges
-    structures, _ = structures_of(g._graph)
     structures.steps += 1
     return structures.steps <= STEPS
 
 
 def edges_in(gidx) -> int:
     """How many edges there are of all types."""
-    return sum(map(gidx.num_edges, range(gidx.number_of_etypes())))
+    return structures_of(gidx)[0].count_in(gidx)

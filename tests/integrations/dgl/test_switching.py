@@ -37,7 +37,8 @@ def test_disable_restores_every_attribute_to_the_same_object():
     assert {"_gspmm", "_gsddmm", "_gspmm_hetero", "_edge_softmax_forward"} <= changed[0]
     assert changed[1:] == [
         {"reverse", "get_relation_graph"},
-        {"apply_edges", "in_degrees", "local_scope", "local_var", "out_degrees", "update_all"},
+        {"local_scope", "local_var", "update_all", "apply_edges", "in_degrees", "out_degrees"}
+        | {"_set_n_repr", "_set_e_repr"},
         {"gspmm", "gsddmm", "gather_mm", "segment_reduce"},
         {"gspmm"},
         {"gsddmm"},

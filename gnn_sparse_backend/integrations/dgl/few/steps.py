@@ -19,6 +19,7 @@ from torch import Tensor
 from ...core.counters import ours
 from .. import sddmm, spmm
 from ..host import HOST
+from .columns import put
 
 _TARGETS = "uve"
 """DGL's letters of sources, destinations and edges, by their codes."""
@@ -35,7 +36,7 @@ def make_update(original: Callable) -> Callable:
             frames = _frames(self)
             found = None if frames is None else _reduced(self, message_func, reduce_func, frames)
             if found is not None:
-                _store(frames[1], reduce_func.out_field, found)
+                put(frames[1], reduce_func.out_field, found)
                 return
         original(self, message_func, reduce_func, apply_node_func, etype)
 
@@ -51,7 +52,7 @@ def make_apply(original: Callable) -> Callable:
             frames = _frames(self)
             found = None if frames is None else _mapped(self, func, frames)
             if found is not None:
-                _store(frames[2], func.out_field, found)
+                put(frames[2], func.out_field, found)
                 return
         original(self, func, edges, etype)
 
@@ -104,7 +105,3 @@ def _feature(frame: Frame, name: str) -> Tensor | None:
     """A feature that is there; None otherwise, which DGL says in its own words."""
     column = frame._columns.get(name)
     return column.data if type(column) is Column else None
-
-
-def _store(frame: Frame, name: str, x: Tensor) -> None:
-    frame._columns[name] = Column(x)
