@@ -1,4 +1,4 @@
-"""Methods of ``DGLGraph`` on a graph of a few edges, from its columns straight to a kernel.
+"""Methods of ``DGLGraph`` on a graph of a few edges, from its features straight to a kernel.
 
 DGL makes views of all features, finds an operator by its name and checks what it gave; on a batch of molecules that
 takes longer than the kernel.
