@@ -19,7 +19,7 @@ from collections.abc import Callable
 from inspect import Parameter, Signature
 from typing import Any, final
 
-from torch.compiler import disable, is_compiling
+from torch.compiler import disable, is_dynamo_compiling
 
 from .counters import fallback, ours
 from .registry import IMMEDIATE
@@ -112,7 +112,7 @@ class Boundary:
             compute="; ".join(_COMPUTED_OF.get(each.kind, _COMPUTED).format(each.name) for each in parameters),
         )
         # of this module, where those who trace programs look for them
-        known = {"PASS": PASS, "Refusal": Refusal, "is_compiling": is_compiling, "disable": disable}
+        known = {"PASS": PASS, "Refusal": Refusal, "is_dynamo_compiling": is_dynamo_compiling, "disable": disable}
         names: dict[str, Any] = known | {"__name__": __name__}
         exec(source, names)
         # a tuple, since PyTorch 2.8 cannot trace what asks a frozenset; they are few
@@ -143,10 +143,10 @@ def bind(_run, _original, _ours, _fallback, _deferred, _computed, _entering, _pa
     return asking
 """
 _PASSES = """
-        if not is_compiling() and _passes({0}):
+        if not is_dynamo_compiling() and _passes({0}):
             return _original({0})"""
 _PART = """
-        if is_compiling():
+        if is_dynamo_compiling():
             return _apart({})"""
 _APART = "_apart = disable(asking)"
 _GIVEN = {Parameter.KEYWORD_ONLY: "{0}={0}", Parameter.VAR_POSITIONAL: "*{0}", Parameter.VAR_KEYWORD: "**{0}"}

@@ -225,3 +225,17 @@ def test_deterministic():
     with gsb.enabled("dgl"):
         first, second = run(module, [normal(12, 6)]), run(module, [normal(12, 6)])
     assert all(torch.equal(one, other) for one, other in zip(first, second))
+
+
+@pytest.mark.parametrize("name", ["sage", "gat", "relations"])
+def test_exporting_a_layer_ends_as_with_dgl_alone(name):
+    module = OnGraph(layer(name), multigraph(12, 60), call)
+
+    def error():
+        with pytest.raises(RuntimeError, match="Cannot access data pointer of Tensor") as found:
+            torch.export.export(module, (normal(12, 6),), strict=False)
+        return type(found.value), str(found.value)
+
+    expected = error()
+    with gsb.enabled("dgl"):
+        assert error() == expected
