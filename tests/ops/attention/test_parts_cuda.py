@@ -8,6 +8,8 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
+from gnn_sparse_backend.ops.attention.operators import EDGE_SOFTMAX, SEGMENT_SOFTMAX
+from tests.ops.attention_oracle import assert_close, graph_of, rows_of
 from tests.ops.operators import OPERATORS, step
 from tests.ops.serial_gpu import cut_rows_short
 
@@ -51,3 +53,38 @@ def test_attention_and_its_gradients_in_parts(name, dtype, request):
     for a, b in zip(found, expected, strict=True):
         assert a.dtype == dtype
         torch.testing.assert_close(a.double(), b, rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
+
+
+INF, NAN = float("inf"), float("nan")
+LONG = {  # rows of three parts
+    "finite": [1, -2, 0.5] * 4,
+    "+inf": [1, INF, 2, *[0.5] * 8],
+    "+inf in two parts": [INF, *[1] * 9, INF, INF],
+    "+inf and -inf": [INF, *[-INF] * 10],
+    "-inf": [-INF] * 11,
+    "-inf in a part": [-INF] * 5 + [1] * 6,
+    "NaN": [*[1] * 5, NAN, *[2] * 5],
+    "NaN and +inf": [NAN, *[1] * 9, INF],
+    "short": [INF, 1],
+    "none": [],
+}
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize(
+    "operator, infinite", [(SEGMENT_SOFTMAX, 0.0), (EDGE_SOFTMAX, None)], ids=["segments", "edges"]
+)
+def test_infinite_scores_of_long_rows(operator, infinite, dtype, short_parts, serial_gpu):
+    """As PyTorch has them: the softmax of segments takes an infinite maximum for 0, and adds a little to the sum."""
+    structure = rows_of([len(row) for row in LONG.values()])
+    scores = torch.tensor([x for row in LONG.values() for x in row], dtype=dtype)[:, None] + torch.tensor([0, -1.0]).to(
+        dtype
+    )
+    found = operator(graph_of(structure), (scores,))
+    assert "softmax_merge" in serial_gpu
+    expected = []
+    for row in scores.double().split([len(row) for row in LONG.values()]):
+        most = row.amax(0) if len(row) else row.sum(0)
+        weights = (row - (most if infinite is None else most.masked_fill(most.isinf(), infinite))).exp()
+        expected.append(weights / (weights.sum(0) + (0 if infinite is None else 1e-16)))
+    assert_close(found, torch.cat(expected), dtype)

@@ -25,7 +25,7 @@ class EdgeSoftmaxSpec:
     numbered: edge arrays are in the order that E gives.
     product: of the gradient: what is given beside P is P * dP, not dP.
     finite: an infinite maximum is taken for 0, and what sums to 0 stays 0: a row of -inf alone is 0, and of one with
-        +inf all else is 0, as PyG's softmax of segments has it. A row in parts that has +inf is NaN all the same.
+        +inf all else is 0, as PyG's softmax of segments has it.
     stage: "whole": of rows; "parts": the maximum and sum of each part of a row, or of the gradient its sum alone;
         "apply": what follows, with those of its row given for each part.
     """

@@ -59,7 +59,7 @@ def softmax_merge(spec: MergeSpec) -> Program:
         PartA = p.buffer("PartA", (*edges.axes("column"), K), accumulator)
         C = p.buffer("C", (I, K), spec.dtype)
     M, R = (p.buffer(name, (I, H), accumulator) for name in ("M", "R"))
-    low, zero = number(float("-inf"), accumulator), number(0.0, accumulator)
+    low, zero, one = (number(value, accumulator) for value in (float("-inf"), 0.0, 1.0))
 
     def head(k: Expr) -> Expr:
         return feature_index(k, spec.dims, spec.heads)
@@ -84,7 +84,7 @@ def softmax_merge(spec: MergeSpec) -> Program:
             Seen[()] = number(1.0, accumulator)
             with p.iterate("weight", (H,), "S", ("hw",)) as (h,):
                 W[h] = exp(PartM[(*at, h)] - Max[h])
-                W[h] = select(equal(PartM[(*at, h)], low), zero, W[h])  # -inf - -inf is NaN
+                W[h] = select(equal(PartM[(*at, h)], Max[h]), one, W[h])  # inf - inf is NaN
                 Sum[h] = Sum[h] + W[h] * PartS[(*at, h)]
             if K is not None:
                 with p.iterate("add", (K,), "S", ("ka",)) as (k,):
