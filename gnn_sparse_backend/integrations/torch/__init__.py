@@ -13,7 +13,8 @@ p of 0 or 1), is PyTorch's and not counted.
 
 ``F.dropout`` and its kind stay as they are: what is replaced is what they call, ``torch._VF.dropout``, where a name
 that is set hides PyTorch's. So every module that holds one of them is served, ``torch.compile`` knows them, and what
-overrides them (``__torch_function__``) is asked first, as before.
+overrides them (``__torch_function__``) is asked first, as before. ``torch.dropout`` and its kind, which are called by
+those names, are replaced there.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _PRODUCTS = (
     (torch, "mm", products.matmul),
 )
 _DRAWN = (
-    *((_VF, name, run) for name, run in _DROPOUTS.items()),
+    *((owner, name, run) for owner in (_VF, torch) for name, run in _DROPOUTS.items()),
     (torch, "native_dropout", native_dropout),
     (torch, "bernoulli", bernoulli),
     (Tensor, "bernoulli_", bernoulli_),

@@ -33,7 +33,7 @@ HOST = TorchHost()
 
 
 def dropout_run(name: str):
-    """What is asked in the place of ``torch._VF.<name>``."""
+    """What is asked in the place of ``torch._VF.<name>`` and ``torch.<name>``."""
     alpha, feature, inplace = "alpha" in name, "feature" in name, name.endswith("_")
 
     def run(input, p, train):

@@ -188,7 +188,7 @@ def dropout_of(node: Node) -> Dropout | None:
     """The dropout in training that a node is, on a CPU, of a type that kernels take."""
     if node.target is functional.dropout:
         x, p, training, inplace = arguments(node, "input", "p", "training", "inplace")
-    elif node.target in (torch.dropout, torch._VF.dropout):
+    elif node.target == torch._C._VariableFunctions.dropout:  # whatever stands under the names that it has
         (x, p, training), inplace = arguments(node, "input", "p", "train"), False
     else:
         return None

@@ -157,7 +157,8 @@ def replaced():
 
 
 KINDS = [f"{kind}dropout{inplace}" for kind in ("", "alpha_", "feature_", "feature_alpha_") for inplace in ("", "_")]
-PLACES = [*((_VF, name) for name in KINDS), *((torch, n) for n in ("native_dropout", "bernoulli"))]
+PLACES = [*((owner, name) for owner in (_VF, torch) for name in KINDS)]
+PLACES += [(torch, "native_dropout"), (torch, "bernoulli")]
 PLACES.append((torch.Tensor, "bernoulli_"))
 
 
@@ -173,12 +174,14 @@ def test_all_is_put_back_when_the_last_framework_is_disabled():
     gsb.disable("other")
     assert replaced() == before and "bernoulli_" not in vars(torch.Tensor)
     F.dropout(torch.ones(900))
+    torch.dropout(torch.ones(900), 0.5, True)
     assert counted("dropout")[0] == 1
 
 
 def test_scripts_and_traces_have_pytorchs_operators():
     def function(x):
-        return F.dropout(x, 0.5, True), torch.bernoulli(x, 0.5), F.alpha_dropout(x, 0.5, True)
+        found = F.dropout(x, 0.5, True), torch.bernoulli(x, 0.5), F.alpha_dropout(x, 0.5, True)
+        return *found, torch.dropout(x, 0.5, True)
 
     expected, _ = seeded(lambda: function(torch.ones(900)))
     with warnings.catch_warnings():
@@ -196,7 +199,8 @@ def test_a_compiled_model_is_as_without():
     """No break of the graph, the same graph, and the same numbers."""
 
     def function(x, y):
-        return F.dropout(x, 0.5) + torch.bernoulli(x, 0.5) + y.bernoulli_(0.5) + torch.native_dropout(x, 0.5, True)[0]
+        both = F.dropout(x, 0.5) + torch.dropout(x, 0.5, True)
+        return both + torch.bernoulli(x, 0.5) + y.bernoulli_(0.5) + torch.native_dropout(x, 0.5, True)[0]
 
     def compiled():
         graphs = []

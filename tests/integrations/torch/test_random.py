@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.random.draws import torch_draws_so
 
-from .drawing import DROPOUTS, OTHERS, PROBABILITIES, SIZES, TYPES, counted, numbers, same, step
+from .drawing import DROPOUTS, OTHERS, PROBABILITIES, SIZES, TYPES, counted, numbers, same, seeded, step
 
 pytestmark = [
     pytest.mark.skipif(not torch_draws_so(), reason="PyTorch draws by MKL here"),
@@ -215,6 +215,27 @@ def test_second_gradients_hooks_and_inference():
 
     for run in (second, offloaded, inference):
         same(run, 1, "dropout")
+
+
+@pytest.mark.parametrize("name", ["dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"])
+def test_operators_called_by_their_own_names(name):
+    function, inplace = (lambda *given, n=n, **named: getattr(torch, n)(*given, **named) for n in (name, f"{name}_"))
+
+    def gradient(x):
+        x = x.clone().requires_grad_()
+        y = function(x * 1, 0.3, True)
+        return y.detach(), *torch.autograd.grad(y.square().sum(), x)
+
+    for dtype in TYPES:
+        x = numbers(dtype, 30, 20, 2)
+        same(lambda x=x: function(x, 0.3, train=True), 1, name)
+        same(lambda x=x: inplace(input=x.clone(), p=0.3, train=True), 2, f"{name}_")
+        same(lambda x=x: gradient(x.nan_to_num(0, 1, -1)), 3, name)
+        same(lambda x=x: function(x, 0.3, False))
+    if name == "dropout":
+        expected, _ = seeded(lambda: F.dropout(torch.ones(900), 0.3))
+        with gsb.enabled("some"):
+            assert torch.equal(seeded(lambda: torch.dropout(torch.ones(900), 0.3, True))[0], expected)
 
 
 def test_layers_and_what_modules_have_imported():
