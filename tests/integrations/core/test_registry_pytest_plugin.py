@@ -1,10 +1,12 @@
 """Anybody's tests with a framework enabled: `pytest -p gnn_sparse_backend.integrations.pytest_plugin --gsb NAME`."""
 
 import json
+import sys
 
 import pytest
 
 import gnn_sparse_backend as gsb
+import gnn_sparse_backend.integrations.torch  # with all that enabling imports
 from gnn_sparse_backend.integrations.core import counters, registry
 
 pytest_plugins = ["pytester"]
@@ -25,9 +27,21 @@ def _home(table):
     )
 
 
+class Imported:
+    """The modules that are there when a run inside ends."""
+
+    def pytest_unconfigure(self):
+        self.names = set(sys.modules)
+
+
 def _inside(pytester, *arguments):
     # in this process, so that the tests inside see the made-up framework
-    return pytester.runpytest_inprocess(*PLUGIN, "-p", "no:xdist", *arguments)
+    imported = Imported()
+    result = pytester.runpytest_inprocess(*PLUGIN, "-p", "no:xdist", *arguments, plugins=[imported])
+    # what is first imported inside is forgotten, and operators would be registered twice by whoever imports it again
+    forgotten = imported.names - set(sys.modules) - set(PLUGIN)
+    assert not [name for name in forgotten if name.partition(".")[0] in ("gnn_sparse_backend", "torch")]
+    return result
 
 
 def test_enabled_from_collection_to_the_end_and_not_after(pytester, made_up):
