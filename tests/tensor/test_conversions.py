@@ -12,6 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from gnn_sparse_backend import tensor as st
 from gnn_sparse_backend.tensor.storage import making, structure
+from gnn_sparse_backend.tensor.storage.values import DTYPES, FLOATS
 from tests.tensor.random_tensors import CUBE_FORMATS, MATRIX_FORMATS, sparse
 
 SHAPES = ((4, 5), (1, 7), (0, 3), (3, 0), (6, 6), (1, 1))
@@ -262,6 +263,29 @@ def test_rows_from_columns_and_back(shape, torch_values):
     if torch_values and len(at[0]):
         (gradient,) = torch.autograd.grad(columns.values.square().sum(), values)
         torch.testing.assert_close(gradient, 2 * values.detach())
+
+
+@pytest.mark.parametrize("index_dtype", ["int32", "int64"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_from_columns_keep_every_bit(dtype, index_dtype):
+    """Of NaN, infinities and zeros of both signs, of values that are strided or may not be written to."""
+    at = np.array([[0, 0, 1, 3, 3, 3], [1, 4, 0, 0, 1, 4]])
+    x = torch.tensor([0.0, -0.0, 1.0, -3.0, torch.inf, torch.nan] if dtype in FLOATS else [0, 5, 1, -3, 127, -128])
+    x = x.to(getattr(torch, dtype)).repeat_interleave(2)[::2]
+    given = [x] if dtype == "bfloat16" else [x, x.numpy()]
+    for values in given:
+        if isinstance(values, np.ndarray):
+            values.flags.writeable = False
+        rows = st.array((at, values), "csr", shape=(4, 5), index_dtype=index_dtype).with_values(values)
+        columns = rows.to("csc")
+        assert type(columns.values) is type(values) and columns.values.dtype == values.dtype
+        assert columns.index_dtype == index_dtype
+        order = np.lexsort(at)
+        np.testing.assert_array_equal(columns.coordinates()[0], at[:, order])
+        for found, want in ((columns, x[order]), (columns.to("csr"), x)):
+            assert bytes(torch.as_tensor(found.values).view(torch.uint8).numpy()) == bytes(
+                want.contiguous().view(torch.uint8).numpy()
+            )
 
 
 @pytest.mark.parametrize("format", ["dense", "csr", "coo", "dcsr", "bsr(2)", "dia"])

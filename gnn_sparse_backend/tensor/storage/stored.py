@@ -9,8 +9,20 @@ import numpy as np
 
 from ..errors import FormatError
 from .format import Format, as_format, dense
-from .structure import Structure, check_index_dtype, dense_levels, pack, turned
-from .values import Values, checked, dtype_name, integers, is_tensor, spread, taken, to_dtype
+from .structure import Structure, check_index_dtype, dense_levels, pack, turned, turns
+from .values import (
+    Values,
+    bits,
+    checked,
+    dtype_name,
+    integers,
+    is_recorded,
+    is_tensor,
+    of_bits,
+    spread,
+    taken,
+    to_dtype,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -82,11 +94,8 @@ class Stored:
         values = self.values if dtype is None else to_dtype(self.values, dtype)
         if wanted == self.format and index_dtype in (None, self.index_dtype):
             return type(self)(self.structure, values)
-        if (
-            self.index_dtype == (index_dtype or self.index_dtype)
-            and (found := turned(self.structure, wanted)) is not None
-        ):
-            return type(self)(found[0], taken(values, found[1]))
+        if self.index_dtype == (index_dtype or self.index_dtype) and turns(self.structure, wanted):
+            return type(self)(*_turned(self.structure, wanted, values))
         at, positions = self.structure.coordinates()
         if not self.format.exact and wanted != self.format and not wanted.is_dense:
             there = _nonzero(taken(values, positions))
@@ -97,8 +106,8 @@ class Stored:
         """The same tensor in another format, with the zeros of dense levels too, which have gradients as others do."""
         if format == self.format:
             return self
-        if (found := turned(self.structure, format)) is not None:
-            return type(self)(found[0], taken(self.values, found[1]))
+        if turns(self.structure, format):
+            return type(self)(*_turned(self.structure, format, self.values))
         return type(self)(*packed(format, self.shape, *self.coordinates()))
 
     def with_values(self, values: Values) -> Self:
@@ -208,6 +217,15 @@ def _dense(found: Stored) -> Values:
         places = np.ravel_multi_index(tuple(at), found.shape) if at.size else np.zeros(at.shape[1], np.int64)
         return spread(values, places, count).reshape(found.shape)
     return found.values.reshape(found.shape)
+
+
+def _turned(structure: Structure, wanted: Format, values: Values) -> tuple[Structure, Values]:
+    """`turned`, of values of any type: by their bits, or where gradients are recorded by their positions."""
+    if is_recorded(values):
+        found, positions = turned(structure, wanted, np.arange(structure.positions))
+        return found, taken(values, positions)
+    made, moved = turned(structure, wanted, bits(values))
+    return made, of_bits(moved, values)
 
 
 def packed(

@@ -137,19 +137,18 @@ def by_rows(
     return Structure(format, tuple(int(n) for n in shape), levels)
 
 
-def turned(structure: Structure, wanted: Format) -> tuple[Structure, np.ndarray] | None:
-    """A matrix by rows of one by columns, or the other way round, and the position there of each of its elements; None
-    of other formats.
-    """
-    if {structure.format, wanted} != {csr, csc}:
-        return None
+def turns(structure: Structure, wanted: Format) -> bool:
+    """Whether `turned` makes one of the other: a matrix by rows and one by columns."""
+    return {structure.format, wanted} == {csr, csc}
+
+
+def turned(structure: Structure, wanted: Format, values: np.ndarray) -> tuple[Structure, np.ndarray]:
+    """A matrix by rows of one by columns, or the other way round. values: a number for each element, moved with it."""
     from scipy.sparse import csr_array  # which sorts by counting
 
     outer, inner = structure.levels
-    numbers = np.arange(inner.positions)
-    found = csr_array((numbers, inner.indices, inner.offsets), shape=(outer.extent, inner.extent)).tocsc()
-    made = by_rows(wanted, structure.shape, found.indptr, found.indices, structure.index_dtype)
-    return made, found.data
+    found = csr_array((values, inner.indices, inner.offsets), shape=(outer.extent, inner.extent)).tocsc()
+    return by_rows(wanted, structure.shape, found.indptr, found.indices, structure.index_dtype), found.data
 
 
 def extents(format: Format, shape: Sequence[int]) -> tuple[int, ...]:

@@ -202,6 +202,19 @@ def taken(values: Values, positions: np.ndarray) -> Values:
     return values[_as_index(values, positions)] if is_tensor(values) else values[positions]
 
 
+def bits(values: Values) -> np.ndarray:
+    """The values as integers of their width, of NumPy."""
+    if is_tensor(values):
+        values = argument(values)
+        values = values.view(getattr(sys.modules["torch"], f"int{8 * values.element_size()}")).numpy()
+    return np.ascontiguousarray(values).view(f"i{values.itemsize}")
+
+
+def of_bits(numbers: np.ndarray, like: Values) -> Values:
+    """The reverse of `bits`, in the type and the library of `like`."""
+    return sys.modules["torch"].from_numpy(numbers).view(like.dtype) if is_tensor(like) else numbers.view(like.dtype)
+
+
 def _as_index(values: Values, positions: np.ndarray) -> Any:
     return sys.modules["torch"].from_numpy(np.ascontiguousarray(positions, np.int64))
 
