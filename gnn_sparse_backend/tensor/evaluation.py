@@ -7,13 +7,14 @@ from typing import Any
 
 from .array import Array, array
 from .expressions.contraction import Factor, Path, kept_indices, path_of
-from .expressions.kernel import TensorKernel, has_ordinary_result, kernel_of
+from .expressions.kernel import TensorKernel, kernel_of, own_format
 from .expressions.notation import Statement as Notation
 from .expressions.notation import accesses, parse, parse_einsum
 from .expressions.specs import extents_of
 from .running import run
 from .scheduling.initial import statement_of
 from .scheduling.statement import Statement
+from .storage.format import Format
 from .storage.stored import GivenFormat
 from .storage.values import FLOATS, is_bool, is_finite, number, promoted
 
@@ -61,48 +62,53 @@ def evaluate(expression: str, /, *, format: GivenFormat = None, **operands: Any)
 def einsum(subscripts: str, *operands: Any, format: GivenFormat = None, optimize: bool = True) -> Array:
     """The result of subscripts as NumPy's `einsum` takes them: `einsum("ij,jk->ik", A, B)`; as `evaluate` otherwise.
 
-    optimize: whether three operands and more may be contracted two at a time, where the result is an ordinary array,
-    all numbers are finite, and that takes a fraction of the products; False for one kernel.
+    optimize: whether three operands and more may be contracted two at a time, where the result is an ordinary array or
+    all operands are sparse, all numbers are finite, and that takes a fraction of the products; False for one kernel.
     """
     statement = parse_einsum(subscripts, len(operands))
     arrays = arrays_of(statement, {f"T{n}": operand for n, operand in enumerate(operands)})
-    if optimize and len(operands) > 2 and format in (None, "dense"):
+    if optimize and len(operands) > 2:
         factors = [access.indices for access in accesses(statement.expression)]
-        path = _path(statement, factors, arrays, format)
-        if path is not None:
-            return _in_steps(statement.result.indices, factors, list(arrays.values()), path)
+        steps = _steps(statement, factors, arrays, format)
+        if steps is not None:
+            return _in_steps(statement.result.indices, factors, list(arrays.values()), *steps)
     return _computed(statement, arrays, format)
 
 
-def _path(
+def _steps(
     statement: Notation, factors: list[tuple[str, ...]], arrays: Mapping[str, Array], format: GivenFormat
-) -> Path | None:
-    """The order of two at a time, where that is allowed and pays."""
-    given = list(arrays.values())
+) -> tuple[Path, Format] | None:
+    """The order of two at a time, and the format of the result, where that is allowed and pays."""
+    given, result = list(arrays.values()), frozenset(statement.result.indices)
     sizes = extents_of(statement, arrays)
     if any(len(set(indices)) < len(indices) for indices in factors):
         return None
-    path = path_of(
-        [Factor(frozenset(indices), x.structure.count) for indices, x in zip(factors, given)],
-        frozenset(statement.result.indices),
-        sizes,
-    )
+    known = [Factor(frozenset(indices), x.structure.count) for indices, x in zip(factors, given)]
+    # elements that a sparse result stores are those of one kernel where no step gives an ordinary array
+    apart = len({indices for indices, _ in known}) == len(known) and not any(x.format.is_dense for x in given)
+    path = path_of(known, result, sizes, apart)
     if path is None or not all(is_finite(x.values) for x in given):
         return None
-    return path if format == "dense" or has_ordinary_result(statement, arrays) else None
+    found = own_format(statement, arrays, format)
+    if found is None or not (found.is_dense or apart):
+        return None
+    path = path_of(known, result, sizes) if found.is_dense else path
+    return None if path is None else (path, found)
 
 
-def _in_steps(result: tuple[str, ...], factors: list[tuple[str, ...]], given: list[Array], path: Path) -> Array:
-    left = list(zip(factors, given))
+def _in_steps(
+    result: tuple[str, ...], factors: list[tuple[str, ...]], given: list[Array], path: Path, format: Format
+) -> Array:
+    left, order = list(zip(factors, given)), list(dict.fromkeys(index for indices in factors for index in indices))
     for a, b in path:
         pair = left[a], left[b]
         left = [each for at, each in enumerate(left) if at not in (a, b)]
         (one, x), (other, y) = pair
         needed = frozenset(result).union(*(indices for indices, _ in left))
         kept = kept_indices(frozenset(one), frozenset(other), needed)
-        indices = tuple(index for index in dict.fromkeys((*one, *other)) if index in kept) if left else result
+        indices = tuple(index for index in order if index in kept) if left else result
         product = f"{''.join(one)},{''.join(other)}->{''.join(indices)}"
-        left.append((indices, einsum(product, x, y, format=None if left else "dense")))
+        left.append((indices, einsum(product, x, y, format=None if left else format)))
     return left[0][1]
 
 
@@ -119,7 +125,7 @@ def compile(expression: str | Statement, /, *, format: GivenFormat = None, **ope
     else:
         notation = parse(expression)
         found, _ = kernel_of(notation, arrays_of(notation, operands), format)
-    return Kernel(found.plan, found.format)
+    return Kernel(found.plan, found.format, found.made)
 
 
 def statement(expression: str, /, *, format: GivenFormat = None, **operands: Any) -> Statement:

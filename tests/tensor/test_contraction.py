@@ -48,6 +48,70 @@ def test_chains(subscripts, steps):
     assert any(path is not None for path in steps)
 
 
+def thin(letters: str, format: str, seed: int, empty: bool = False):
+    """A sparse matrix with empty rows and columns, whose values sum exactly."""
+    generator = np.random.default_rng(seed)
+    x = generator.integers(1, 4, (SIZE, SIZE)) * (generator.random((SIZE, SIZE)) < 0.1) * 1.0
+    x[::3], x[:, 1::4] = 0, 0
+    return st.array(x * (not empty), format)
+
+
+@pytest.mark.parametrize("formats", ["csr csr csr", "dcsr csr dcsr", "dcsr dcsr dcsr", "csc csr csc", "coo csr ell"])
+@pytest.mark.parametrize("format", [None, "csr", "dcsr", "csc", "coo"])
+@pytest.mark.parametrize("subscripts", ["ij,jk,kl->il", "kl,ij,jk->li", "ij,kj,kl->il"])
+def test_chains_with_sparse_results(subscripts, format, formats, steps):
+    """They store what one kernel stores, in its format."""
+    given = [thin("ij", each, seed) for seed, each in enumerate(formats.split())]
+    found = st.einsum(subscripts, *given, format=format)
+    assert len(steps[0]) == 2
+    one = st.einsum(subscripts, *given, format=format, optimize=False)
+    assert found.format == one.format and not found.format.is_dense
+    for a, b in zip(found.coordinates(), one.coordinates()):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(found.to_dense(), np.einsum(subscripts, *(x.to_dense() for x in given)))
+
+
+def test_longer_chains_and_empty_factors_with_sparse_results(steps):
+    given = [thin("ij", "csr", seed) for seed in range(5)]
+    want = np.linalg.multi_dot([x.to_dense() for x in given])
+    found = st.einsum("ij,jk,kl,lm,mn->in", *given)
+    assert str(found.format) == "csr" and len(steps[0]) == 4
+    np.testing.assert_array_equal(found.to_dense(), want)
+    given[2] = thin("ij", "csr", 9, empty=True)
+    assert st.einsum("ij,jk,kl,lm,mn->in", *given).nnz == 0
+    vector = st.array((([3, 7],), [1.0, 2.0]), "csf", shape=(SIZE,))
+    found = st.einsum("ij,jk,k->i", *given[:2], vector)
+    assert found.format == st.Format(("compressed",))
+    np.testing.assert_array_equal(found.to_dense(), given[0].to_dense() @ given[1].to_dense() @ vector.to_dense())
+
+
+def test_sparse_results_that_one_kernel_is_for(steps):
+    """A sampled product, a dense factor and two factors of the same indices."""
+    mask, a, b = (thin("ij", "csr", seed) for seed in range(3))
+    for subscripts, given in (
+        ("ij,jk,ik->ik", (a, b, mask)),
+        ("ij,jk,kl->il", (a, b, np.ones((SIZE, 4)))),
+        ("ij,ij,jk->ik", (a, a, b)),
+    ):
+        found = st.einsum(subscripts, *given, format="csr")
+        one = st.einsum(subscripts, *given, format="csr", optimize=False)
+        assert found.format == one.format and np.array_equal(found.coordinates()[0], one.coordinates()[0])
+        np.testing.assert_allclose(found.values, one.values)
+
+
+def test_gradients_go_through_steps_with_sparse_results(steps):
+    given = [thin("ij", "csr", seed) for seed in range(3)]
+    leaves = [torch.from_numpy(x.values).requires_grad_() for x in given]
+
+    def run(optimize):
+        found = st.einsum("ij,jk,kl->il", *(x.with_values(v) for x, v in zip(given, leaves)), optimize=optimize)
+        return torch.autograd.grad(found.values.square().sum(), leaves)
+
+    for a, b in zip(run(True), run(False)):
+        assert torch.equal(a, b)
+    assert steps[0] is not None
+
+
 def test_gradients_go_through_the_steps(steps):
     a, b, x = (np.random.default_rng(n).random(shape).round() for n, shape in enumerate([(9, 8), (8, 7), (7,)]))
     at = [np.nonzero(m) for m in (a, b)]

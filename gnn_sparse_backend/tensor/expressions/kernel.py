@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ...compiler import Program, compile_program
 from ...compiler.cache.bounded import shared
@@ -39,11 +40,17 @@ class TensorKernel:
 
     Attributes:
         format: of the result.
+        made: a function and its arguments, which made it: copies, also those of other processes, are made so.
     """
 
     plan: Plan
     format: Format
-    last: Last = field(default_factory=Last, repr=False)
+    made: tuple[Callable[..., TensorKernel], tuple[Any, ...]] | None = field(default=None, repr=False)
+    last: Last = field(default_factory=Last, init=False, repr=False)
+
+    def __reduce__(self) -> tuple[Callable[..., TensorKernel], tuple[Any, ...]]:
+        assert self.made is not None
+        return _made_again, (type(self), *self.made)
 
     def stages(self, *names: str) -> str:
         """The texts of stage I, the schedule, stages II and III and the assembly, to be printed, or of those named:
@@ -116,16 +123,21 @@ def kernel_of(
     }
     static = {index: n for index, n in sizes.items() if looked_up and index not in looked_up and 0 < n <= MOST_STATIC}
     traits = Traits.of(operands)
-    key = str(statement), tuple(specs.items()), wanted, tuple(static.items()), tuple(converted.items()), traits
-    kernel: TensorKernel = _plans.found(key, lambda: _compiled(statement, specs, wanted, static, converted, traits))
-    return kernel, operands
+    return _kernel(statement, specs, wanted, static, converted, traits), operands
 
 
-def has_ordinary_result(statement: Statement, operands: Mapping[str, Stored]) -> bool:
-    """Whether the result of such operands is an ordinary array, if nobody says otherwise."""
+def own_format(statement: Statement, operands: Mapping[str, Stored], format: GivenFormat) -> Format | None:
+    """The format of the result of `kernel_of`; None where the result is stored at the elements of an operand."""
+    wanted = None if format is None else as_format(format, len(statement.result.indices))
     specs = specs_of(statement, operands, frozenset())
+    converted = conversions(statement, specs, wanted)
+    specs = {name: replace(spec, format=converted.get(name, spec.format)) for name, spec in specs.items()}
     terms = terms_of(statement, specs)
-    return structure_of(statement, terms, specs, None) is None and not is_assembled(statement, terms, specs, None)
+    if structure_of(statement, terms, specs, wanted) is not None:
+        return None
+    if wanted is not None or not is_assembled(statement, terms, specs, wanted):
+        return wanted or dense(len(statement.result.indices))
+    return _natural(statement, terms, apart(terms, specs), _order(statement, terms, specs, wanted))
 
 
 def in_formats(operands: Mapping[str, Stored], formats: Mapping[str, Format]) -> Mapping[str, Stored]:
@@ -141,6 +153,26 @@ def in_formats(operands: Mapping[str, Stored], formats: Mapping[str, Format]) ->
     return {**operands, **found}
 
 
+def _kernel(
+    statement: Statement,
+    specs: Mapping[str, Operand],
+    wanted: Format | None,
+    static: Mapping[str, int],
+    converted: Mapping[str, Format],
+    traits: Traits,
+) -> TensorKernel:
+    """The kernel from memory, else compiled."""
+    key = str(statement), tuple(specs.items()), wanted, tuple(static.items()), tuple(converted.items()), traits
+    given = statement, specs, wanted, static, converted, traits
+    found: TensorKernel = _plans.found(key, lambda: replace(_compiled(*given), made=(_kernel, given)))
+    return found
+
+
+def _made_again(kind: type[TensorKernel], make: Callable[..., TensorKernel], given: tuple[Any, ...]) -> TensorKernel:
+    found = make(*given)
+    return kind(found.plan, found.format, found.made)
+
+
 def _compiled(
     statement: Statement,
     specs: Mapping[str, Operand],
@@ -153,7 +185,7 @@ def _compiled(
     kept = structure_of(statement, terms, specs, wanted)
     dtype = dtype_of(statement, terms, specs)
     if is_assembled(statement, terms, specs, wanted):
-        order = listed(assembled_order(statement, terms, specs, modes_of(statement, wanted)), terms, specs)
+        order = _order(statement, terms, specs, wanted)
         return assembling(statement, terms, specs, wanted, dtype, converted, order)
     written = write("expression", statement, terms, specs, kept, dtype, static)
     kernel = compile_program(*scheduled(written, traits))
@@ -183,9 +215,17 @@ def assembling(
         own = Once(first.limits, order, first.index_dtype)
     else:
         own = Counted(*programs[0], order, first.index_dtype, first.turns, _rows(terms, specs, order))
-    natural = natural_format(terms, specs, order, [statement.result.indices.index(index) for index in order.result])
     plan = Plan(statement, terms, specs, None, dtype, order.static, *programs[-1], own, converted, promises)
-    return TensorKernel(plan, natural if wanted is None else wanted)
+    return TensorKernel(plan, _natural(statement, terms, specs, order) if wanted is None else wanted)
+
+
+def _order(statement: Statement, terms: tuple[Term, ...], specs: Mapping[str, Operand], wanted: Format | None) -> Order:
+    return listed(assembled_order(statement, terms, specs, modes_of(statement, wanted)), terms, specs)
+
+
+def _natural(statement: Statement, terms: tuple[Term, ...], specs: Mapping[str, Operand], order: Order) -> Format:
+    """How a result is stored that is put together, if nobody says otherwise."""
+    return natural_format(terms, specs, order, [statement.result.indices.index(index) for index in order.result])
 
 
 def _rows(

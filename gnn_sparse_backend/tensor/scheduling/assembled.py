@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import methodcaller
 
 from ...compiler import LoopSchedule, Program, StageIError
 from ..errors import ScheduleError
@@ -127,7 +128,8 @@ class AssembledStatement(Statement):
         """The compiled kernel."""
         source = self.source
         what = source.notation, source.terms, source.operands, source.wanted, source.dtype, source.converted
-        return assembling(*what, self.order, tuple(self._promises()), self.threads)
+        found = assembling(*what, self.order, tuple(self._promises()), self.threads)
+        return replace(found, made=(methodcaller("kernel"), (self,)))
 
     def check(self, said: str) -> None:
         self._check_rows(said)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from operator import methodcaller
 from typing import Any
 
 from ...compiler import Kernel, LoopSchedule, Program, StageIError, compile_program
@@ -172,7 +173,7 @@ class Statement:
                 "loops are on a GPU, and arrays are on the CPU: give serial=True to check what it computes, one "
                 "element after the other, or take the text of cuda(arch)"
             )
-        return self._of(compile_program(self.program, self.schedule, serial=serial))
+        return self._of(compile_program(self.program, self.schedule, serial=serial), serial)
 
     def cuda(self, arch: str = "sm_80") -> str:
         """The CUDA source of a statement with loops on a GPU; needs no GPU. Raises ScheduleError where none is."""
@@ -182,6 +183,9 @@ class Statement:
         if not self.schedule.on_gpu:
             raise ScheduleError("no loop is on a GPU; give parallelize(i, 'block') and parallelize(j, 'thread')")
         return generate_cuda(stage3(self.program, self.schedule), arch)
+
+    def __reduce__(self) -> tuple[type[Statement], tuple[Any, ...]]:
+        return type(self), tuple(getattr(self, each.name) for each in fields(self))
 
     # How it comes about.
 
@@ -217,13 +221,14 @@ class Statement:
                 raise ScheduleError(f"{said}: a block of a GPU has at most 1024 threads, not {most}")
         commands.check_unrolled(said, program, (name for name, unit in schedule.units if unit == "unrolled"))
 
-    def _of(self, kernel: Kernel) -> TensorKernel:
+    def _of(self, kernel: Kernel, serial: bool) -> TensorKernel:
         """What runs a compiled program on operands."""
         source, promises = self.source, tuple(dict.fromkeys(self._promises()))
         what = source.notation, source.terms, source.operands, source.kept, source.dtype
         plan = Plan(*what, self._static, self._written[0], kernel, None, source.converted, promises)
         made = dense(len(source.notation.result.indices)) if source.kept is None else source.kept.format
-        return TensorKernel(plan, made if source.wanted is None else source.wanted)
+        format = made if source.wanted is None else source.wanted
+        return TensorKernel(plan, format, (methodcaller("kernel", serial), (self,)))
 
     @cached_property
     def _written(self) -> tuple[Written, LoopSchedule]:
