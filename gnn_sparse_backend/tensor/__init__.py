@@ -9,6 +9,10 @@ y = st.evaluate("y[i] = a[i,j] * x[j]", a=a, x=x)
 from .array import Array, array
 from .errors import CoIterationError, FormatError, NotationError, ScheduleError
 from .evaluation import Kernel, compile, einsum, evaluate, statement
+from .files.matrix_market import load_mtx, save_mtx
+from .files.npz import load_npz, save_npz
+from .joining import concatenate, stack
+from .products import dot, matmul, tensordot
 from .scheduling.statement import Statement
 from .storage.format import Format, bsr, coo, csc, csf, csr, dcsr, dense, dia, ell
 
@@ -24,6 +28,7 @@ __all__ = [
     "array",
     "bsr",
     "compile",
+    "concatenate",
     "coo",
     "csc",
     "csf",
@@ -31,8 +36,16 @@ __all__ = [
     "dcsr",
     "dense",
     "dia",
+    "dot",
     "einsum",
     "ell",
     "evaluate",
+    "load_mtx",
+    "load_npz",
+    "matmul",
+    "save_mtx",
+    "save_npz",
+    "stack",
     "statement",
+    "tensordot",
 ]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .operators import Arithmetic
+from .parts.indexing import part
+from .parts.reshaping import reshaped
+from .product_indices import dot_indices
 from .storage.making import make
 from .storage.stored import GivenFormat
 
@@ -17,7 +20,43 @@ class Array(Arithmetic):
     `A.T`, with NumPy's broadcasting of what is dense. What stands beside an array may be whatever `array` takes, or a
     number, which is rounded to the type of the array. SciPy's matrices and sparse arrays decide `*` and `@` themselves
     where they stand on the left, and give what is SciPy's or NumPy's.
+
+    `A[...]` takes what NumPy's arrays take: integers, slices, Ellipsis, None, masks, and arrays of integers. The result
+    has the format of the array while it has its modes; the levels of those that are left, where integers took some
+    away; and coo where neither is a format of sparse tensors. An integer for each mode gives an array without modes.
     """
+
+    def __getitem__(self, key: Any) -> Array:
+        return Array(*part(self, key))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise TypeError("arrays are immutable; make another one of coordinates and values, or by A.with_values(values)")
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError("an array without modes has no length")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Array]:
+        return (self[n] for n in range(len(self)))
+
+    def dot(self, other: Any) -> Array:
+        """The product `dot(A, other)` of the module, which says what it is."""
+        found = self.product(dot_indices, self, other)
+        if found is NotImplemented:
+            raise TypeError(f"{other!r:.60} is not what `array` takes")
+        return found
+
+    def reshape(self, *shape: Any) -> Array:
+        """The same elements in another shape, counted in the order of the modes, the last one first.
+
+        Args:
+            shape: integers, or several in a tuple; one of them may be -1, and is told by the others.
+
+        The format is that of the array, of as many modes where it is dense or csf; otherwise coo. Raises ValueError for
+        a shape of another number of elements.
+        """
+        return Array(*reshaped(self, shape))
 
 
 def array(

@@ -17,6 +17,7 @@ from .scheduling.statement import Statement
 from .storage.format import Format
 from .storage.stored import GivenFormat
 from .storage.values import FLOATS, is_bool, is_finite, number, promoted
+from .subscripts import written_out
 
 
 class Kernel(TensorKernel):
@@ -59,12 +60,15 @@ def evaluate(expression: str, /, *, format: GivenFormat = None, **operands: Any)
     return _computed(parse(expression), operands, format)
 
 
-def einsum(subscripts: str, *operands: Any, format: GivenFormat = None, optimize: bool = True) -> Array:
+def einsum(subscripts: Any, *operands: Any, format: GivenFormat = None, optimize: bool = True) -> Array:
     """The result of subscripts as NumPy's `einsum` takes them: `einsum("ij,jk->ik", A, B)`; as `evaluate` otherwise.
+
+    An ellipsis stands for modes that are broadcast; indices may be lists behind the operands: `einsum(A, [0, 1], [0])`.
 
     optimize: whether three operands and more may be contracted two at a time, where the result is an ordinary array or
     all operands are sparse, all numbers are finite, and that takes a fraction of the products; False for one kernel.
     """
+    subscripts, operands = written_out(subscripts, operands)
     statement = parse_einsum(subscripts, len(operands))
     arrays = arrays_of(statement, {f"T{n}": operand for n, operand in enumerate(operands)})
     if optimize and len(operands) > 2:

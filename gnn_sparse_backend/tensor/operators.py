@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .expressions.kernel import kernel_of
 from .expressions.notation import Access, Call, Expression, Number, Operation, Statement
+from .product_indices import Indices, Shape, matmul_indices
 from .running import run
 from .storage.making import make
 from .storage.stored import Stored, of_dense
@@ -95,26 +97,18 @@ class Arithmetic(Stored):
         return self._run(letters, Call("abs", Access("A", letters)), A=self)
 
     def __matmul__(self, other: Any) -> Self:
-        return self._product(self, other)
+        return self.product(matmul_indices, self, other)
 
     def __rmatmul__(self, other: Any) -> Self:
-        return self._product(other, self)
+        return self.product(matmul_indices, other, self)
 
-    def _product(self, a: Any, b: Any) -> Self:
+    def product(self, indices: Callable[[Shape, Shape], Indices], a: Any, b: Any) -> Self:
+        """The product of a and b, one of which is this array, whose indices a function says for their shapes."""
         first, second = _operand(a, self), _operand(b, self)
         if first is None or second is None:
             return NotImplemented  # type: ignore[no-any-return]
-        if first.ndim not in (1, 2) or second.ndim not in (1, 2):
-            raise ValueError(
-                f"@ is of vectors and matrices, not of the shapes {first.shape} and {second.shape}; use einsum"
-            )
-        if first.shape[-1] != second.shape[0]:
-            raise ValueError(
-                f"@ of the shapes {first.shape} and {second.shape}: {first.shape[-1]} is not {second.shape[0]}"
-            )
-        left, right = ("i", "j")[2 - first.ndim :], ("j", "k")[: second.ndim]
-        result = tuple(index for index in (*left, *right) if index != "j")
-        return self._run(result, Operation("*", Access("A", left), Access("B", right)), A=first, B=second)
+        one, other, result = indices(first.shape, second.shape)
+        return self._run(result, Operation("*", Access("A", one), Access("B", other)), A=first, B=second)
 
     def sum(
         self, axis: int | tuple[int, ...] | None = None, dtype: None = None, out: None = None, *, keepdims: bool = False

@@ -96,11 +96,22 @@ class Stored:
             return type(self)(self.structure, values)
         if self.index_dtype == (index_dtype or self.index_dtype) and turns(self.structure, wanted):
             return type(self)(*_turned(self.structure, wanted, values))
-        at, positions = self.structure.coordinates()
+        at, values = Stored(self.structure, values).elements(wanted)
+        return type(self)(*packed(wanted, self.shape, at, values, index_dtype))
+
+    def elements(
+        self, wanted: Format, at: np.ndarray | None = None, positions: np.ndarray | None = None
+    ) -> tuple[np.ndarray, Values]:
+        """(coordinates, values) of what a tensor of the format `wanted` is to store of this one, or, where coordinates
+        are given for some positions, of those: all elements, but no zeros that nothing tells from what fills up.
+        """
+        if at is None or positions is None:
+            at, positions = self.structure.coordinates()
+        values = taken(self.values, positions)
         if not self.format.exact and wanted != self.format and not wanted.is_dense:
-            there = _nonzero(taken(values, positions))
-            at, positions = at[:, there], positions[there]
-        return type(self)(*packed(wanted, self.shape, at, taken(values, positions), index_dtype))
+            there = np.flatnonzero(_nonzero(values))
+            return at[:, there], taken(values, there)
+        return at, values
 
     def with_all(self, format: Format) -> Self:
         """The same tensor in another format, with the zeros of dense levels too, which have gradients as others do."""

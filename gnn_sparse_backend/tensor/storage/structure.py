@@ -87,7 +87,7 @@ class Structure:
         parents = np.zeros(1, np.int64)
         columns: list[np.ndarray] = []
         for level in self.levels:
-            step, parents, column = _expand(level, parents)
+            step, parents, column = expand(level, parents)
             columns = [each[step] for each in columns] + [column]
         stored = np.ones(len(parents), bool)
         for level, column in zip(self.levels, columns):
@@ -100,7 +100,7 @@ class Structure:
         return _to_modes(self.format, self.shape, columns, len(parents)), parents
 
 
-def _expand(level: LevelArrays, parents: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def expand(level: LevelArrays, parents: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(which element of the level above, position, coordinate) of each element under the positions `parents`."""
     if level.kind == "singleton":
         assert level.indices is not None
@@ -163,7 +163,7 @@ def extents(format: Format, shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _to_levels(format: Format, shape: Sequence[int], coordinates: np.ndarray) -> list[np.ndarray]:
+def to_levels(format: Format, shape: Sequence[int], coordinates: np.ndarray) -> list[np.ndarray]:
     columns = [coordinates[mode] for mode in format.modes_in_order]
     if format.block is not None:
         sides = [format.block[mode] for mode in format.modes_in_order]
@@ -214,10 +214,10 @@ def pack(
 
     Raises FormatError for what the index type cannot count.
     """
-    columns, sizes = _to_levels(format, shape, coordinates), extents(format, shape)
+    columns, sizes = to_levels(format, shape, coordinates), extents(format, shape)
     count = coordinates.shape[1]
-    by_place = np.lexsort(columns[::-1]) if columns else np.zeros(count, np.int64)
-    columns = [column[by_place] for column in columns]
+    by_place = None if is_ascending(columns) else np.lexsort(columns[::-1])
+    columns = columns if by_place is None else [column[by_place] for column in columns]
     positions, number, made = np.zeros(count, np.int64), 1, []
     for kind, extent, column in zip(format.levels, sizes, columns):
         level, positions = _packed(kind, extent, column, positions, number)
@@ -229,8 +229,10 @@ def pack(
     if format.masked:
         mask = np.zeros(number, np.uint8)
         mask[positions] = 1
-    at = np.empty(count, np.int64)
-    at[by_place] = positions
+    at = positions
+    if by_place is not None:
+        at = np.empty(count, np.int64)
+        at[by_place] = positions
     return Structure(format, tuple(int(n) for n in shape), tuple(_cast(level, dtype) for level in made), mask), at
 
 
@@ -262,6 +264,16 @@ def _packed(
 def _cast(level: LevelArrays, dtype: str) -> LevelArrays:
     offsets, indices = (None if a is None else a.astype(dtype) for a in (level.offsets, level.indices))
     return LevelArrays(level.kind, level.extent, level.positions, offsets, indices, level.width)
+
+
+def is_ascending(columns: Sequence[np.ndarray]) -> bool:
+    """Whether the coordinates come in their order, the first column first, none of them twice."""
+    if not columns or len(columns[0]) < 2:
+        return True
+    later = np.zeros(len(columns[0]) - 1, bool)
+    for column in reversed(columns):
+        later = (column[1:] > column[:-1]) | ((column[1:] == column[:-1]) & later)
+    return bool(later.all())
 
 
 def numbered(at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

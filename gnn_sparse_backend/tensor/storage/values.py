@@ -11,6 +11,7 @@ import operator
 import os
 import reprlib
 import sys
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -195,6 +196,15 @@ def summed(values: Values, groups: np.ndarray, count: int) -> Values:
         found = np.zeros(count, wide.dtype)
         np.add.at(found, groups, wide)
     return to_dtype(found, dtype_name(values))
+
+
+def concatenated(parts: Sequence[Values]) -> Values:
+    """Values one behind the other, in the type that they are promoted to, as a tensor where one of them is."""
+    dtype = promoted([dtype_name(each) for each in parts])
+    if any(map(is_tensor, parts)):
+        torch = sys.modules["torch"]
+        return torch.cat([to_dtype(torch.as_tensor(each), dtype) for each in parts])
+    return np.concatenate([to_dtype(each, dtype) for each in parts])
 
 
 def taken(values: Values, positions: np.ndarray) -> Values:

@@ -1,0 +1,1 @@
+"""Parts of tensors by an index, and other shapes of them."""
