@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import linecache
 from pathlib import Path
 
@@ -44,8 +45,21 @@ FUNCTIONS = {
     "Format": (st.Format, (("dense", "compressed"), (1, 0)), {"block": None}),
     "bsr": (st.bsr, ((2, 3),), {}),
     "coo": (st.coo, (2,), {}),
+    "index": (lambda key: st.array(A, "csr")[key], (0,), {}),
+    "index of two modes": (lambda *key: st.array(A, "csr")[key], (0, 1), {}),
+    "slice": (lambda *key: st.array(A, "csr")[slice(*key)], (0, 2, 1), {}),
+    "reshape": (st.array(A, "csr").reshape, (3, -1), {}),
+    "dot": (st.array(A, "csr").dot, (X,), {}),
+    "stack": (st.stack, ([A, A], 1), {}),
+    "concatenate": (st.concatenate, ([A, A], 1), {}),
+    "matmul": (st.matmul, (st.array(A, "csr"), X), {}),
+    "tensordot": (st.tensordot, (st.array(A, "csr"), X, (1, 0)), {}),
+    "save_npz": (lambda x: st.save_npz(io.BytesIO(), x), (A,), {}),
+    "save_mtx": (lambda x: st.save_mtx(io.BytesIO(), x), (A,), {}),
     "evaluate": (st.evaluate, ("y[i] = A[i,j] * x[j]",), {"A": A, "x": X, "format": None}),
     "einsum": (st.einsum, ("ij,j->i", A, X), {"format": None}),
+    "einsum of lists": (st.einsum, (A, [0, 1], X, [1], [0]), {"format": None}),
+    "einsum with an ellipsis": (st.einsum, ("...j,j->...", A, X), {"format": None}),
     "compile": (st.compile, ("y[i] = A[i,j] * x[j]",), {"A": A, "x": X, "format": None}),
     "statement": (st.statement, ("y[i] = A[i,j] * x[j]",), {"A": A, "x": X, "format": None}),
 }
@@ -63,7 +77,7 @@ def tried(function, *given, **named):
     """What a call gives; None if it is refused, which has to be in our own words."""
     try:
         return function(*given, **named)
-    except (TypeError, ValueError, NotImplementedError) as error:
+    except (TypeError, ValueError, IndexError, NotImplementedError) as error:
         assert raised_by_us(error), f"{type(error).__name__}: {error}"
         assert str(error)
         return None

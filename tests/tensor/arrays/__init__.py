@@ -1,0 +1,1 @@
+"""Arrays as users of NumPy expect them: parts, shapes, products by name and files."""
