@@ -1,6 +1,6 @@
 """Files of the kind npz: SciPy's for matrices that SciPy has, and levels for all others.
 
-SciPy's have the arrays of `scipy.sparse.save_npz`, and two that SciPy looks past: `index_dtype`, and for blocks and
+SciPy's have the arrays that its `save_npz` writes, and two that SciPy looks past: `index_dtype`, and for blocks and
 diagonals `mask`, which tells what is stored from what fills up. Files of levels have
 
     format       "levels"
@@ -38,7 +38,7 @@ Arrays: TypeAlias = Mapping[str, np.ndarray]
 
 def save_npz(path: Path, A: Any) -> None:
     """Write an array to a file that `load_npz` reads, and of matrices in csr, csc, coo, bsr and dia SciPy's
-    `scipy.sparse.load_npz` too.
+    `load_npz` too.
 
     Args:
         path: of the file, ".npz" is appended where it is missing; or an open binary file.
@@ -53,7 +53,7 @@ def save_npz(path: Path, A: Any) -> None:
 
 
 def load_npz(path: Path) -> Array:
-    """The array of a file, which `save_npz` or SciPy's `scipy.sparse.save_npz` wrote: in its format, with its types and
+    """The array of a file, which `save_npz` or SciPy's `save_npz` wrote: in its format, with its types and
     all its elements. Values are NumPy's, those of bfloat16 PyTorch's.
 
     Raises ValueError for a file that is none, and whatever opening it does.
