@@ -81,7 +81,7 @@ def _modes(axes: Any, shape: Shape) -> tuple[int, ...]:
 
 def _check_summed(name: str, a: Shape, m: int, b: Shape, n: int) -> None:
     if a[m] != b[n]:
-        raise ValueError(f"{name} of the shapes {a} and {b} sums over extents that differ: {a[m]} is not {b[n]}")
+        raise ValueError(f"{name} of the shapes {a} and {b}: {a[m]} is not {b[n]}")
 
 
 def _summed(a: Shape, first: tuple[int, ...], b: Shape, second: tuple[int, ...]) -> Indices:

@@ -93,7 +93,7 @@ S = st.array(A, "csr")
             "an operand has the name 'format', which is that of an argument; call it otherwise",
         ),
         (lambda: S @ np.ones(4), ValueError, r"@ of the shapes \(4, 5\) and \(4,\): 5 is not 4"),
-        (lambda: S @ np.ones((5, 2, 2)), ValueError, "@ is of vectors and matrices"),
+        (lambda: S @ np.ones(()), ValueError, "@ is of arrays with modes"),
         (lambda: S + np.ones(4), ValueError, r"shapes \(4, 5\) and \(4,\) do not broadcast"),
         (lambda: st.array(np.ones((4, 4)), "bsr"), st.FormatError, r"has blocks of a size: write 'bsr\(4\)'"),
         (lambda: S.sum(2), ValueError, "axis 2 names modes of 2"),
