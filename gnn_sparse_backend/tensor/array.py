@@ -42,7 +42,7 @@ class Array(Arithmetic):
 
     def dot(self, other: Any) -> Array:
         """The product `dot(A, other)` of the module, which says what it is."""
-        found = self.product(dot_indices, self, other)
+        found = self.multiplied(dot_indices, self, other)
         if found is NotImplemented:
             raise TypeError(f"{other!r:.60} is not what `array` takes")
         return found

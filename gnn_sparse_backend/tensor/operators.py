@@ -97,12 +97,12 @@ class Arithmetic(Stored):
         return self._run(letters, Call("abs", Access("A", letters)), A=self)
 
     def __matmul__(self, other: Any) -> Self:
-        return self.product(matmul_indices, self, other)
+        return self.multiplied(matmul_indices, self, other)
 
     def __rmatmul__(self, other: Any) -> Self:
-        return self.product(matmul_indices, other, self)
+        return self.multiplied(matmul_indices, other, self)
 
-    def product(self, indices: Callable[[Shape, Shape], Indices], a: Any, b: Any) -> Self:
+    def multiplied(self, indices: Callable[[Shape, Shape], Indices], a: Any, b: Any) -> Self:
         """The product of a and b, one of which is this array, whose indices a function says for their shapes."""
         first, second = _operand(a, self), _operand(b, self)
         if first is None or second is None:

@@ -53,7 +53,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Array:
 
 def _product(indices: Callable[[Shape, Shape], Indices], a: Any, b: Any) -> Array:
     a = a if isinstance(a, Array) or isinstance(b, Array) else array(a)
-    found = (a if isinstance(a, Array) else b).product(indices, a, b)
+    found = (a if isinstance(a, Array) else b).multiplied(indices, a, b)
     if found is NotImplemented:
         raise TypeError(f"{b if isinstance(a, Array) else a!r:.60} is not an array, nor what `array` takes")
     return found

@@ -46,7 +46,7 @@ def index_dtype_like(*given: Stored) -> str | None:
 
 def apart(numbers: np.ndarray, shape: tuple[int, ...]) -> list[np.ndarray]:
     """The coordinates in a shape of elements that are numbered in it."""
-    return list(np.unravel_index(numbers, shape)) if numbers.size and shape else [numbers] * len(shape)
+    return list(np.unravel_index(numbers, shape)) if numbers.size and len(shape) > 1 else [numbers] * len(shape)
 
 
 def _of_dense(x: Stored, found: list[Selection], result: list[Selection | None]) -> Stored:

@@ -50,8 +50,9 @@ class Span:
         """(which of some elements are selected, the number of each of them among the coordinates)."""
         if self.whole:
             return slice(None), columns[0]
-        number, rest = np.divmod(columns[0] - self.start, self.step)
-        which = np.flatnonzero((rest == 0) & (number >= 0) & (number < self.count))
+        distance = columns[0] - self.start
+        number = distance * self.step if abs(self.step) == 1 else distance // self.step
+        which = np.flatnonzero((number >= 0) & (number < self.count) & (number * self.step == distance))
         return which, number[which]
 
 
