@@ -160,6 +160,16 @@ SAMPLER = Variable(
     "seed are others; where neither is, or torch-sparse cannot, it does so anyway",
     "when PyG is enabled (integrations.pyg.sampling)",
 )
+TORCHSCRIPT = Variable(
+    "GSB_TORCHSCRIPT",
+    _switch,
+    "0 or 1",
+    "1",
+    "0",
+    "whether torch.jit.script compiles the reductions of PyG's layers as operators of this package, which a process "
+    "that loads the program has to import first; otherwise they are PyG's own",
+    "when PyG is enabled (integrations.pyg.scripted)",
+)
 
 VARIABLES: tuple[Variable[Any], ...] = (
     CACHE_DIR,
@@ -171,6 +181,7 @@ VARIABLES: tuple[Variable[Any], ...] = (
     PYG_CACHE_BYTES,
     REUSE_MEMORY,
     SAMPLER,
+    TORCHSCRIPT,
 )
 """What the package reads."""
 

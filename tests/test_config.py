@@ -24,6 +24,7 @@ READ = {
     config.PYG_CACHE_BYTES: "integrations/core/graphs.py",
     config.REUSE_MEMORY: "runtime/allocator.py",
     config.SAMPLER: "integrations/pyg/sampling.py",
+    config.TORCHSCRIPT: "integrations/pyg/scripted.py",
 }
 
 

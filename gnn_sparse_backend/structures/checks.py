@@ -17,7 +17,10 @@ from ..runtime.layout import compact
 from ..runtime.memory import check_written_out
 
 FLOATING = frozenset((torch.float32, torch.float64, torch.bfloat16, torch.float16))
-_INTEGERS = frozenset((torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64))
+COMPLEX = frozenset((torch.complex64, torch.complex128))
+"""Types whose sums are those of two floating numbers each."""
+INTEGERS = frozenset((torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64))
+WHOLE = INTEGERS | {torch.bool}
 IndexArray: TypeAlias = Tensor | NDArray[Any]
 """Integers of any type."""
 
@@ -71,7 +74,7 @@ def as_index_vector(name: str, value: object) -> Tensor:
 
 
 def check_integers(name: str, value: Tensor) -> None:
-    if value.dtype not in _INTEGERS:
+    if value.dtype not in INTEGERS:
         raise TypeError(f"{name} must hold integers, got {value.dtype}")
 
 

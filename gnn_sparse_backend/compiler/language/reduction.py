@@ -10,7 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from .expr import Expr
+import numpy as np
+
+from .expr import FLOATS, Expr, number
 
 Combine: TypeAlias = Callable[[Expr, Expr], Expr]
 
@@ -49,6 +51,13 @@ class Reduction:
     divides: bool = False
     parts: str = ""
     adds: bool = False
+
+    def start(self, dtype: str) -> Expr:
+        """The identity in a type; in one of integers the least or the greatest of these stands for an infinity."""
+        if dtype in FLOATS:
+            return number(self.identity, dtype)
+        limits = np.iinfo(dtype)
+        return number(int(max(limits.min, min(limits.max, self.identity))), dtype)
 
     @property
     def chooses(self) -> bool:

@@ -15,6 +15,7 @@ _SPARSE = "give the adjacency as a torch sparse matrix (COO, CSR or CSC) of numb
 _INT64 = "give the index as int64, .long(), on the device of the features"
 _INTEGERS = "give a vector of int32 or int64, as long as what it numbers"
 _NUMBERS = "give one number per edge, (edges,) or (edges, 1), in the features' type"
+_NO_GRADIENT = "call it under torch.no_grad() where no gradient is wanted"
 _TRAINED = "nothing: kernels are for what is trained, and for pooling that moves"
 _NOTHING = "nothing: there is nothing to compute"
 _OF_THE_USER = (
@@ -74,8 +75,8 @@ REMEDIES = {
     "the types are not sorted, as promised": "sort the rows by type, or build the layer without is_sorted",
     "several edge types": "ask for one edge type: graph[edge_type]",
     "the reduction is {}": "use a sum, a mean or a maximum, or leave it: no kernel is for this reduction here",
-    "a gradient of the {} may be asked for": "call it under torch.no_grad() where no gradient is wanted",
-    "a gradient of the numbers drawn may be asked for": "call it under torch.no_grad() where no gradient is wanted",
+    "a gradient of the {} of NaN or infinities may be asked for": _NO_GRADIENT,
+    "a gradient of the numbers drawn may be asked for": _NO_GRADIENT,
     "a layer has an activation, or checks degrees": "build GraphConv with activation=None, allow_zero_in_degree=True",
     "indices are outside of the spatial shape or the batches, or there twice": (
         "give a site once, within the spatial shape and the batches: gsb.voxelize merges points of one voxel"
@@ -138,6 +139,9 @@ REMEDIES = {
     "forward-mode differentiation is active": _TRACED,
     "torch.compile is tracing": _TRACED,
     "torch.jit is tracing": _TRACED,
+    "TorchScript compiles the layer": (
+        "set GSB_TORCHSCRIPT=1 where programs are loaded by processes that import this package, or use torch.compile"
+    ),
     "PyTorch draws otherwise on this processor": _DRAWN,
     "a probability for each number": "give one probability for all where they are the same: x.bernoulli_(p)",
     "the generator is not that of the CPU": _DRAWN,

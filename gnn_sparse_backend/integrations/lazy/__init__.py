@@ -25,6 +25,7 @@ may be tracing or transforming the operations: ``refuse`` says.
 """
 
 from .ends import End, Host
+from .gathers import as_real
 from .gathers import gather as gather_now
 from .handlers import keep
 from .orders import deferred, waiting
@@ -43,6 +44,7 @@ __all__ = [
     "End",
     "Host",
     "LazyTensor",
+    "as_real",
     "deferred",
     "gather",
     "gather_now",

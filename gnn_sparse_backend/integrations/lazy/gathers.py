@@ -38,7 +38,14 @@ class _Gather(Function):
 
 def gradient_of_gather(host: Host, end: End, grad: Tensor) -> Tensor:
     """The gradient (end.size, ...) of what was gathered at an end of the edges, from that of each edge."""
+    if grad.is_complex():
+        return torch.view_as_complex(gradient_of_gather(host, end, as_real(grad)))
     return aggregate(_SUM_OF_EDGES, graph_of(host, end), grad)
+
+
+def as_real(x: Tensor) -> Tensor:
+    """Complex numbers (...) as real ones (..., 2), of which sums are what those of complex numbers are."""
+    return torch.view_as_real(x.resolve_conj())
 
 
 def graph_of(host: Host, end: End) -> Graph:

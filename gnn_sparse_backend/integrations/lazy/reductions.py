@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import torch
 from torch import Tensor
@@ -125,18 +125,18 @@ def softmaxed(lazy: LazyTensor, rows: End, framework: Callable[[Tensor], Tensor]
     return lazy_tensor(softmax, lambda scores: softmax_edges(graph, value(scores, "its softmax")), lazy)
 
 
-def refuse(x) -> Refusal | None:
-    """Why features (n, ...) cannot be operands of a kernel now, or None."""
+def refuse(x, types: Collection[torch.dtype] = FLOATING) -> Refusal | None:
+    """Why features (n, ...) cannot be operands of a kernel for ``types`` now, or None."""
     if type(x) is not Tensor and type(x) is not Parameter:
         if isinstance(x, FakeTensor):  # of a program that is being compiled: nothing is computed
             return PASS
         return Refusal(f"the features are a {type(x).__name__}")
-    return transformed() or refuse_features(x)
+    return transformed() or refuse_features(x, types)
 
 
-def refuse_features(x) -> Refusal | None:
-    """Why kernels cannot take features (n, ...) of this shape and type, or None."""
-    if x.dtype not in FLOATING:
+def refuse_features(x, types: Collection[torch.dtype] = FLOATING) -> Refusal | None:
+    """Why kernels for ``types`` cannot take features (n, ...) of this shape and type, or None."""
+    if x.dtype not in types:
         return Refusal(f"the features are {x.dtype}")
     if not x.is_cpu and (refusal := refusal_of(devices.why_not(x.device))) is not None:
         return refusal

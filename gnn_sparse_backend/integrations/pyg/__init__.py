@@ -15,23 +15,25 @@ from collections.abc import Callable, Collection
 
 import torch
 import torch_geometric.nn
+import torch_geometric.typing
 import torch_geometric.utils
 from torch_geometric.edge_index import EdgeIndex
 from torch_geometric.nn import HeteroLinear
 from torch_geometric.nn.aggr import Aggregation
 from torch_geometric.nn.conv import FastRGCNConv, HeteroConv, MessagePassing, RGCNConv
 
+from ..core.counters import fallback
 from ..core.graphs import GRAPHS
 from ..core.patch import Patches
 from ..few.listed import SEEN
 from ..traced import install, uninstall
-from . import hetero_conv, inplace, layers, matmul, relational, sampling, scatter, typed_linear  # noqa: F401  (``inplace``: lazy tensors)
+from . import hetero_conv, inplace, layers, matmul, relational, sampling, scatter, scripted, typed_linear  # noqa: F401  (``inplace``: lazy tensors)
 from .derived import FUNCTIONS, LAYERS, kept
 from .errors import errors_of_gathers
 from .few import direct
 from .gather import lazy_gather
 from .host import HOST
-from .scripting import overloads_of_originals, scriptable, scriptable_method
+from .scripting import SCRIPTED, overloads_of_originals, scriptable, scriptable_method
 from .tracing import always, between_programs
 
 _patches: Patches | None = None
@@ -62,15 +64,19 @@ def activate() -> None:
     sampling.install(patches)
     compiler = torch.jit._script
     if hasattr(compiler, "_get_overloads"):
-        patches.set(compiler, "_get_overloads", overloads_of_originals(compiler._get_overloads))
+        patches.set(compiler, "_get_overloads", overloads_of_originals(compiler._get_overloads, _left_to_torchscript))
     utils = torch_geometric.utils
     of_layers = {original: scriptable(kept(original), original, between=True) for original in FUNCTIONS}
+    compiled = scripted.compiled_operators()
     of_all = {
         original: scriptable(
-            _ours(original, operator, run, breaks, scatter.passes), original, between=breaks is not None
+            _ours(original, operator, run, breaks, scatter.passes),
+            compiled.get(original, original),
+            between=breaks is not None,
         )
         for original, operator, run, breaks in (
             (utils.spmm, "spmm.{reduce}", matmul.pyg_spmm, matmul.is_untraceable),
+            (torch_geometric.typing.torch_sparse.matmul, "spmm.{reduce}", matmul.sparse_matmul, None),
             (utils.scatter, "scatter.{reduce}", scatter.scatter_beside(utils.scatter), None),
             (utils.segment, "segment.{reduce}", scatter.segment, None),
             (utils.softmax, "softmax", scatter.softmax_beside(utils.softmax), None),
@@ -82,6 +88,11 @@ def activate() -> None:
         if original in of_all or module.__name__.startswith(LAYERS):
             patches.set(module, name, ours[original])
     install(HOST.name)
+
+
+def _left_to_torchscript(original: Callable) -> None:
+    if _replaced.get(getattr(torch_geometric.utils, original.__name__, None)) is original:
+        fallback(HOST.name, original.__name__, SCRIPTED.reason)
 
 
 def _ours(

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch_geometric.index import Index
 
 from ...planner.cpu.listed import FEW
+from ...structures.checks import COMPLEX, FLOATING, WHOLE
 from ..core.refusal import Refusal
 from ..lazy import LazyTensor, gather, gather_now, materialise, of_rows, refuse, scaled_at
 from ..scopes import current
@@ -20,17 +21,20 @@ from ..scopes.given import passing
 from .host import HOST, PROPAGATE, IndexEnd
 from .layers import has_hooks
 
+_GATHERED = FLOATING | COMPLEX | WHOLE
+
 
 def lazy_gather(original):
     """``MessagePassing._index_select_safe`` that returns a ``LazyTensor`` where the message may be fused.
 
-    Where somebody looks at every message (hooks, explainers), nodes are not the first dimension, or no layer is being
-    called, it gathers at once. Features that were mapped, or scaled, are gathered as they were.
+    It gathers at once where somebody looks at every message (hooks, explainers), where nodes are not the first
+    dimension, where features are no floating numbers, and where no layer is being called. Features that were mapped, or
+    scaled, are gathered as they were.
     """
 
     def _index_select_safe(self, src: Tensor, index: Tensor):
         waits = type(src) is LazyTensor and of_rows(src)
-        if not waits and (refusal := refuse(src)) is not None:
+        if not waits and (refusal := refuse(src, _GATHERED)) is not None:
             return refusal
         plain, dim = plain_index(index), self.node_dim
         if plain is None or plain.device != src.device:
@@ -40,7 +44,7 @@ def lazy_gather(original):
         dim %= src.dim()
         end = IndexEnd(plain, src.shape[dim], lambda x: original(self, x, index))
         scope, looked_at = current(), self._explain or has_hooks(self) or _is_watched(self.aggr_module)
-        if scope is not None and dim == 0 and not looked_at:
+        if scope is not None and dim == 0 and not looked_at and (waits or src.dtype in FLOATING):
             found = scaled_at(src, HOST, end) if waits else None
             lazy = gather(HOST, end, materialise(src, PROPAGATE)) if found is None else found
             if not scope.plain:

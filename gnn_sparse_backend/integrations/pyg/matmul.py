@@ -1,8 +1,8 @@
-"""Sparse adjacencies: ``torch_geometric.utils.spmm`` and ``EdgeIndex.matmul``, which ``message_and_aggregate`` calls.
+"""Sparse adjacencies: ``torch_geometric.utils.spmm``, ``torch_sparse.matmul`` and ``EdgeIndex.matmul``, which
+``message_and_aggregate`` calls.
 
-Of equal products PyTorch, and torch-sparse where it is installed, give the gradient of a maximum to the first one, a
-rule that our kernels do not have: a maximum or minimum of theirs is ours where nobody asks for its gradient. PyG itself
-has equal shares.
+PyTorch and torch-sparse give the gradient of a maximum to the first of equal products, PyG itself gives equal shares.
+What becomes of NaN and infinities then differs between the two, so that such operands are the framework's.
 """
 
 from __future__ import annotations
@@ -16,29 +16,34 @@ from torch_geometric.edge_index import EdgeIndex
 from ...ops.message.api.spmm import spmm
 from ...ops.message.message_op import message_op
 from ...ops.message.operators import aggregate
+from ...structures.checks import COMPLEX, FLOATING
 from ...structures.graph import Graph
 from ..core.graphs import GRAPHS
 from ..core.refusal import PASS, Refusal
-from ..lazy import INTO_ZEROS, refuse
+from ..lazy import INTO_ZEROS, as_real, refuse
 
-_REDUCES = {"sum": "sum", "add": "sum", "mean": "mean", "max": "max", "amax": "max", "min": "min", "amin": "min"}
+_REDUCES = {"sum": "sum", "add": "sum", "mean": "mean", "max": "max", "min": "min"}
+_OF_EDGES = _REDUCES | {"amax": "max", "amin": "min"}
+_FIRST = "first"
 _CHOICES = {
-    (reduce, weighted): message_op(
-        "mul(x1, x0)" if weighted else "x0", ("column", "edge")[: 1 + weighted], reduce, INTO_ZEROS
+    (reduce, weighted, ties): message_op(
+        "mul(x1, x0)" if weighted else "x0", ("column", "edge")[: 1 + weighted], reduce, ties
     )
     for reduce in ("max", "min")
     for weighted in (False, True)
+    for ties in (INTO_ZEROS, _FIRST)
 }
 _LAYOUTS = {torch.sparse_csr: "csr", torch.sparse_csc: "csc", torch.sparse_coo: "coo"}
 
 
 def pyg_spmm(src, other: Tensor, reduce: str = "sum"):
-    """``torch_geometric.utils.spmm``: sums and means over torch sparse matrices."""
+    """``torch_geometric.utils.spmm``, of torch sparse matrices and those of torch-sparse."""
     if isinstance(src, EdgeIndex):
         return PASS  # it calls EdgeIndex.matmul
-    if (
-        refusal := _refuse_matrix(src, other) or _refuse_product(other, reduce) or _refuse_gradient(other, src, reduce)
-    ) is not None:
+    if isinstance(src, torch_geometric.typing.SparseTensor):
+        return sparse_matmul(src, other, reduce) if src.nnz() else PASS
+    types = FLOATING | COMPLEX if reduce in ("sum", "add") else FLOATING
+    if (refusal := _refuse_matrix(src, other) or _refuse_product(other, _REDUCES, reduce, types)) is not None:
         return refusal
     kind = _LAYOUTS[src.layout]
     if kind == "csr":
@@ -48,7 +53,26 @@ def pyg_spmm(src, other: Tensor, reduce: str = "sum"):
     else:
         first, second = src.indices()
     graph = _graph(kind, first, second, tuple(src.shape), src)
-    return graph if type(graph) is Refusal else _product("spmm", graph, other, src.values(), reduce)
+    return _product("spmm", graph, other, src.values(), reduce, _ties(other, src, reduce))
+
+
+def sparse_matmul(src, other, reduce: str = "sum"):
+    """``torch_sparse.matmul`` with a dense matrix."""
+    if not isinstance(other, Tensor):
+        return PASS  # the product of two sparse matrices
+    if (refusal := _refuse_product(other, _REDUCES, reduce)) is not None:
+        return refusal
+    rowptr, col, value = src.csr()
+    shape = tuple(src.sparse_sizes())
+    if col.device != other.device:
+        return Refusal("the matrix differs from the features in type or device")
+    if value is not None and value.dim() != 1:
+        return Refusal("the matrix is not coalesced or its entries are not numbers")
+    if shape[1] != other.shape[0]:
+        return Refusal("the shapes of the matrix and the features do not fit")
+    if value is not None:
+        value = value.to(other.dtype)
+    return _product("spmm", _graph("csr", rowptr, col, shape), other, value, reduce, _ties(other, value, reduce))
 
 
 def is_sparse(src) -> bool:
@@ -63,17 +87,15 @@ def is_untraceable(src, other=None, reduce: str = "sum") -> bool:
 
 def matmul(edges, other, input_value=None, other_value=None, reduce="sum", transpose=False):
     """``EdgeIndex.matmul`` with a dense matrix."""
-    refusal = _refuse_edge_index(edges, other, input_value, other_value, transpose) or _refuse_product(other, reduce)
-    if refusal is None and torch_geometric.typing.WITH_TORCH_SPARSE:
-        refusal = _refuse_gradient(other, input_value, reduce)
-    if refusal is not None:
+    refusal = _refuse_edge_index(edges, other, input_value, other_value, transpose)
+    if (refusal := refusal or _refuse_product(other, _OF_EDGES, reduce)) is not None:
         return refusal
     row, col = edges._data
     shape = edges.get_sparse_size()
     if transpose:
         row, col, shape = col, row, shape[::-1]
-    graph = _graph("coo", row, col, tuple(shape))
-    return graph if type(graph) is Refusal else _product("matmul", graph, other, input_value, reduce)
+    ties = _ties(other, input_value, reduce) if torch_geometric.typing.WITH_TORCH_SPARSE else INTO_ZEROS
+    return _product("matmul", _graph("coo", row, col, tuple(shape)), other, input_value, reduce, ties)
 
 
 def _graph(
@@ -90,29 +112,46 @@ def _graph(
         return Refusal("the graph does not fit into memory")
 
 
-def _product(operator: str, graph, other: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, str]:
-    reduce = _REDUCES[reduce]
-    if reduce in ("max", "min"):
-        operands = [other] if value is None else [other, value.unsqueeze(1)]
-        out = aggregate(_CHOICES[reduce, value is not None], graph, *operands)
-    else:
-        out = spmm(graph, other, value, reduce)
+def _product(operator: str, graph: Graph | Refusal, other: Tensor, value: Tensor | None, reduce: str, ties: str):
+    """The product, and what it is counted as. ties: who gets the gradient of a maximum or minimum."""
+    if type(graph) is Refusal:
+        return graph
+    reduce = _OF_EDGES[reduce]
+    if other.is_complex():
+        return _of_complex(graph, other, value), f"{operator}.{reduce}"
+    if reduce not in ("max", "min"):
+        return spmm(graph, other, value, reduce), f"{operator}.{reduce}"
+    operands = [other] if value is None else [other, value.unsqueeze(1)]
+    if ties == _FIRST and not all(bool(x.detach().sum().isfinite()) for x in operands):
+        return Refusal(f"a gradient of the {reduce} of NaN or infinities may be asked for")
+    out = aggregate(_CHOICES[reduce, value is not None, ties], graph, *operands)
+    if ties == _FIRST:  # which leaves the neutral element in rows without entries
+        out = out.masked_fill((graph.in_degrees == 0).unsqueeze(1), 0)
     return out, f"{operator}.{reduce}"
 
 
-def _refuse_product(other, reduce: str) -> Refusal | None:
-    if reduce not in _REDUCES:
+def _of_complex(graph: Graph, other: Tensor, value: Tensor | None) -> Tensor:
+    """The sum of complex features, which are two real ones each."""
+    x = as_real(other)
+    if value is None or not value.is_complex():
+        return torch.view_as_complex(spmm(graph, x, value))
+    parts = as_real(value.clone()).unbind(-1)  # PyTorch has no such view of a matrix's own numbers
+    real, imaginary = (torch.view_as_complex(spmm(graph, x, part)) for part in parts)
+    return real + 1j * imaginary
+
+
+def _ties(other, values, reduce: str) -> str:
+    """Who gets the gradient of equal products, if somebody may ask for it."""
+    asked = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (other, values))
+    return _FIRST if asked and _OF_EDGES[reduce] in ("max", "min") else INTO_ZEROS
+
+
+def _refuse_product(other, reduces: dict[str, str], reduce: str, types=FLOATING) -> Refusal | None:
+    if reduce not in reduces:
         return Refusal(f"the reduction is {reduce!r}")
     if type(other) in (Tensor, Parameter) and (other.dim() != 2 or other.layout is not torch.strided):
         return Refusal("the features are not a dense matrix")
-    return refuse(other)
-
-
-def _refuse_gradient(other, values, reduce: str) -> Refusal | None:
-    asked = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (other, values))
-    if asked and _REDUCES[reduce] in ("max", "min"):
-        return Refusal(f"a gradient of the {_REDUCES[reduce]} may be asked for")
-    return None
+    return refuse(other, types)
 
 
 def _refuse_matrix(src, other) -> Refusal | None:

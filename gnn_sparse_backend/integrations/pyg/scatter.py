@@ -7,16 +7,29 @@ from collections.abc import Callable
 import torch
 import torch_geometric.typing
 from torch import Tensor
+from torch.nn import Parameter
 
 from ...ops.attention.operators import softmax_edges, softmax_segments
 from ...ops.core.executable import OutOfRange
 from ...ops.message.operators import aggregate
 from ...planner.cpu.listed import FEW
+from ...structures.checks import COMPLEX, FLOATING, WHOLE
 from ...structures.graph import Graph
 from ..core.refusal import PASS, Refusal
 from ..few import reductions as few
 from ..few.listed import graph_of_end, is_list
-from ..lazy import OF_SEGMENTS, LazyTensor, deferred, materialise, of_edges, reduced, refuse, softmaxed, value
+from ..lazy import (
+    OF_SEGMENTS,
+    LazyTensor,
+    as_real,
+    deferred,
+    materialise,
+    of_edges,
+    reduced,
+    refuse,
+    softmaxed,
+    value,
+)
 from ..scopes import current
 from ..scopes.given import passing
 from .gather import plain_index
@@ -26,6 +39,9 @@ _REDUCES = {"sum": "sum", "mean": "mean", "mul": "prod", "max": "max", "min": "m
 _REDUCES |= {"add": "sum", "amax": "max", "amin": "min"}
 _FEW = {name: kind for name, kind in _REDUCES.items() if kind != "prod"}
 _NAMES = {kind: f"scatter.{kind}" for kind in _FEW.values()}
+_ADDS = ("sum", "add")  # what PyTorch has of complex numbers
+_PLAIN = (Tensor, Parameter)
+_ON_CPU = FLOATING | WHOLE
 _NUMBERS = Refusal("a sum of one number per edge is no faster on a kernel")
 
 
@@ -41,7 +57,11 @@ def scatter_beside(original):
             found = few.reduced(src, index, dim_size, kind)
             if found is not None:
                 return found, _NAMES[kind]
-        if (refusal := _refuse_reduce(src, reduce) or _refuse(src, index, dim, dim_size)) is not None:
+        if type(src) in _PLAIN and src.dtype in COMPLEX and reduce in _ADDS and _has_dimension(src, dim):
+            found = scatter(as_real(src), index, dim if dim >= 0 else dim - 1, dim_size, reduce)
+            return found if type(found) is Refusal else (torch.view_as_complex(found[0]), found[1])
+        types = _ON_CPU if type(src) is Tensor and src.is_cpu else FLOATING
+        if (refusal := _refuse_reduce(src, reduce) or _refuse(src, index, dim, dim_size, types)) is not None:
             return refusal
         rows, dim, reduce = _rows(index, dim_size), dim % src.dim(), _REDUCES[reduce]
         if type(src) is LazyTensor:
@@ -51,6 +71,8 @@ def scatter_beside(original):
                 if found is not None:
                     return found
             src = value(src, "its reduction")
+        if src.dtype in WHOLE:
+            return _of_integers(src, rows, dim, reduce)
         graph = _graph_into(rows, src)
         if type(graph) is Refusal:
             return graph
@@ -60,6 +82,19 @@ def scatter_beside(original):
             return Refusal(OUT_OF_RANGE)
 
     return scatter
+
+
+def _of_integers(src: Tensor, rows: IndexEnd, dim: int, reduce: str) -> tuple[Tensor, str] | Refusal:
+    """The reduction of integers or truth values. Sums wrap around as PyTorch's do, and means are quotients."""
+    graph = HOST.graph(rows, None)
+    if type(graph) is Refusal:
+        return graph
+    kind = "sum" if reduce == "mean" else reduce
+    out = _along(dim, src.to(torch.int64), lambda x: aggregate(of_edges(kind), graph, x)).to(src.dtype)
+    if reduce == "mean":
+        count = graph.in_degrees.to(src.dtype).clamp(min=1)
+        out = out / count.view(-1, *(1,) * (out.dim() - dim - 1))
+    return out, f"scatter.{reduce}"
 
 
 def passes(*_, **__) -> bool:
@@ -145,9 +180,9 @@ def _rows(index: Tensor, size: int | None) -> IndexEnd:
     return IndexEnd(index, size)
 
 
-def _refuse(src, index, dim, size) -> Refusal | None:
+def _refuse(src, index, dim, size, types=FLOATING) -> Refusal | None:
     """Why a reduction over dimension ``dim`` by ``index`` into ``size`` nodes is the framework's, or None."""
-    if (refusal := _refuse_values(src, dim)) is not None:
+    if (refusal := _refuse_values(src, dim, types)) is not None:
         return refusal
     index = plain_index(index)
     if index is None or index.shape[0] != src.shape[dim] or index.device != src.device:
@@ -155,12 +190,14 @@ def _refuse(src, index, dim, size) -> Refusal | None:
     return None if size is None or type(size) is int else Refusal("the number of nodes is not an int")
 
 
-def _refuse_values(src, dim) -> Refusal | None:
-    if type(src) is not LazyTensor and (refusal := refuse(src)) is not None:
+def _refuse_values(src, dim, types=FLOATING) -> Refusal | None:
+    if type(src) is not LazyTensor and (refusal := refuse(src, types)) is not None:
         return refusal
-    if type(dim) is not int or not -src.dim() <= dim < src.dim():
-        return Refusal("there is no such dimension")
-    return None
+    return None if _has_dimension(src, dim) else Refusal("there is no such dimension")
+
+
+def _has_dimension(src: Tensor, dim) -> bool:
+    return type(dim) is int and -src.dim() <= dim < src.dim()
 
 
 def _refuse_pointers(src, ptr) -> Refusal | None:

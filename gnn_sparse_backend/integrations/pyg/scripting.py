@@ -8,8 +8,12 @@ from types import FunctionType
 
 from torch._dynamo.variables import functions
 
+from ..core.refusal import Refusal
+
 # PyTorch 2.4 unwraps such a mark for good: between two programs it calls ``original`` as well.
 _UNWRAPS = not hasattr(functions, "WrapperUserFunctionVariable")
+
+SCRIPTED = Refusal("TorchScript compiles the layer")
 
 
 def scriptable(function: Callable, original: Callable, *, between: bool = False) -> Callable:
@@ -23,18 +27,23 @@ def scriptable(function: Callable, original: Callable, *, between: bool = False)
     return function
 
 
-def overloads_of_originals(original: Callable) -> Callable:
+def overloads_of_originals(original: Callable, compiling: Callable[[Callable], None]) -> Callable:
     """``torch.jit._script._get_overloads`` that finds those of PyG's function when it is asked for those of ours.
 
     PyG declares overloads of some functions (``gcn_norm``, ``add_self_loops``, ``spmm``). TorchScript looks for them
-    before
-    it looks at that mark: it would compile PyG's source in our module, where its names are unknown, and keep
+    before it looks at that mark: it would compile PyG's source in our module, where its names are unknown, and keep
     the outcome for our function alone.
+
+    compiling: is told of each function that is compiled in the place of ours.
     """
 
     @functools.wraps(original)
     def _get_overloads(obj):
-        return original(getattr(obj, "__original_fn", obj))
+        compiled = getattr(obj, "__original_fn", None)
+        if compiled is None:
+            return original(obj)
+        compiling(compiled)
+        return original(compiled)
 
     return _get_overloads
 

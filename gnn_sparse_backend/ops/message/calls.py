@@ -2,7 +2,7 @@
 
 What a caller guarantees: all tensors on ``graph.device``; operands with one row per row, column or edge of the graph
 as the message operator says, whose features broadcast as in NumPy; floating operands of one type, but for scales,
-which have the accumulation type.
+which have the accumulation type; or on a CPU int64 alone, of edges, for a reduction that is no mean.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ...compiler.cache.bounded import KernelCache, shared
+from ...compiler.language.expr import FLOATS
 from ...compiler.language.reduction import REDUCTIONS
 from ...planner.plan import Plan
 from ...runtime.memory import check_memory, empty
@@ -63,6 +65,8 @@ class Call:
         return self.executables.keep(None, MessagesOnList(self.spec)) if found is None else found
 
 
+_PLANNED = {torch.int64: torch.float64}
+"""For integers the floating type of their size, which the planner knows."""
 _calls: KernelCache[tuple, Call] = shared("calls of messages", MOST_CALLS)
 
 
@@ -100,7 +104,7 @@ def run_call(call: Call, graph, operands: Sequence[Tensor | None]):
     if graph.listed is not None:
         executable = call.on_list
     else:
-        plan = plan_of(graph, of.kind, features, first.dtype, call.in_order)
+        plan = plan_of(graph, of.kind, features, _PLANNED.get(first.dtype, first.dtype), call.in_order)
         executable = call.executables.get(plan)
         if executable is None:
             check_memory("a result", (rows, *call.dims), first.itemsize)
@@ -221,8 +225,8 @@ def _aggregation(of: MessageOp, graph, operands, numbered: bool, keep, fill: int
 def _spec_of_aggregate(of: MessageOp, operands, index_dtype: str, numbered: bool, keep, fill: int) -> tuple:
     dims, _, merged, _, described = _collapsed(of, operands)
     choice = REDUCTIONS[of.reduce].chooses
-    ties = choice and of.shares, choice and of.shares, choice and of.ties == "first"
     types = described[0].dtype, index_dtype
+    ties = choice and of.shares and types[0] in FLOATS, choice and of.shares, choice and of.ties == "first"
     return AggregateSpec(of.message, described, merged, *types, numbered, of.reduce, keep, fill, *ties), dims
 
 

@@ -8,6 +8,7 @@ from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.codegen import host_target
 from ...compiler.compile import compile_program
+from ...compiler.language.expr import FLOATS
 from ...compiler.language.folds import folds
 from ...compiler.schedules.cpu import CpuSchedule, Prefetch
 from ...compiler.transforms.decompose import decompose_format, split_parts
@@ -130,6 +131,8 @@ def supports(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> str | None:
 @kept
 def refuses_lanes(spec: AggregateSpec) -> str | None:
     """Why what one lane has of a row cannot be taken in by another as a message is, or None where it can."""
+    if spec.dtype not in FLOATS:
+        return f"lanes begin with numbers that {spec.dtype} does not have"
     found = folds(aggregate(spec, stage=False).iteration("edges").stores)
     return f"a {spec.reduce} {found}" if isinstance(found, str) else None
 
@@ -180,7 +183,7 @@ def edge_map_kernel(spec: EdgeMapSpec, parallel: bool, prefetch: int = 0) -> Ker
     ahead = tuple(
         Prefetch("edges", f"X{number}", 0, x.width, prefetch)
         for number, x in enumerate(spec.operands)
-        if prefetch and x.at == "column" and x.dtype in ACCUMULATOR
+        if prefetch and x.at == "column" and x.dtype in FLOATS
     )
     return compile_program(program, CpuSchedule(parallel=parallel, prefetch=ahead, together=together), target)
 

@@ -45,7 +45,7 @@ CASES = [case for cases in PAGES.values() for case in cases]
 
 NUMBER = "nothing is gathered and nothing is saved: one number per edge goes to one number per node"
 SEEN = "PyG hands the messages to other code, which may read and change them"
-COUNTS = "integers: positions and counts, without gradients"
+SCRIPTED = "TorchScript calls nothing of ours unless GSB_TORCHSCRIPT is set"
 TRANSFORMED = "the transform differentiates or records PyTorch's own operators"
 
 # Calls that cannot run on our kernels, and why: {case, or "*" for all: {"operator: reason": why}}.
@@ -53,10 +53,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "*": {
         "scatter.sum: a sum of one number per edge is no faster on a kernel": NUMBER,
         "scatter.add: a sum of one number per edge is no faster on a kernel": NUMBER,
-        "propagate: the features are torch.int64": COUNTS,
-        "scatter.sum: the features are torch.int64": COUNTS,
-        "scatter.max: the features are torch.int64": COUNTS,
-        "scatter.mean: the features are torch.int64": COUNTS,
+        **{f"{name}: TorchScript compiles the layer": SCRIPTED for name in ("scatter", "segment", "softmax", "spmm")},
         "scatter.any: the reduction is 'any'": "the last written entry wins: no reduction",
     },
     "own layer, int32 index, cast by a hook": {

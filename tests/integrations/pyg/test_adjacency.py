@@ -102,13 +102,37 @@ def test_maxima_without_a_gradient(reduce):
     assert calls() == {f"spmm.{reduce}": 1}
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("reduce", ["max", "min"])
-def test_maxima_with_a_gradient_are_the_frameworks(reduce):
-    matrix, x = adjacency("csr"), features(6)
-    expected = spmm(matrix, x, reduce)
+@pytest.mark.parametrize("equal", [False, True])
+def test_gradients_of_maxima(layout, reduce, equal):
+    """equal: many products are, of which the first has the gradient."""
+    matrix, x = adjacency(layout), features(6)
+    if equal:
+        matrix, x = torch.round(matrix) if layout == "coo" else matrix, x.detach().round().requires_grad_()
+    assert check_pair(lambda x: spmm(matrix, x, reduce), x) == {f"spmm.{reduce}": 1}
+
+
+@pytest.mark.parametrize("reduce", ["max", "min"])
+def test_gradients_of_the_values_of_maxima(reduce):
+    def gradients():
+        matrix, x = adjacency("csr").requires_grad_(), features(6)
+        out = spmm(matrix, x, reduce)
+        of_matrix, of_x = torch.autograd.grad(out.square().sum(), (matrix, x))
+        return of_matrix.values(), of_x
+
+    expected = gradients()
     with gsb.enabled("pyg"):
-        torch.testing.assert_close(spmm(matrix, x, reduce), expected)
-    assert calls() == {f"spmm.{reduce}": {f"a gradient of the {reduce} may be asked for": 1}}
+        torch.testing.assert_close(gradients(), expected)
+    assert calls() == {f"spmm.{reduce}": 1}
+
+
+@pytest.mark.parametrize("special", [float("nan"), float("inf")])
+def test_gradients_of_maxima_of_special_values_are_the_frameworks(special):
+    x = features(6).detach()
+    x[::4, 0] = special
+    counts = check_pair(lambda x: spmm(adjacency("csr"), x, "max"), x.requires_grad_(), equal_nan=True)
+    assert counts == {"spmm.max": {"a gradient of the max of NaN or infinities may be asked for": 1}}
 
 
 def test_uncoalesced_matrices_are_the_frameworks():
@@ -201,12 +225,15 @@ def test_matmul(double, transpose, reduce, weighted, equal):
 
 
 def test_gradients_of_torch_sparse_are_its_own(double, monkeypatch):
-    """It gives that of a maximum to one of equal products."""
+    """It gives that of a maximum to the first of equal products."""
     monkeypatch.setattr(torch_geometric.typing, "WITH_TORCH_SPARSE", True)
-    monkeypatch.setattr(torch_geometric.edge_index, "_torch_sparse_spmm", lambda *of: "theirs")
+    x = torch.ones(NODES, 5, requires_grad=True)
+    row, col = edge_index("row")._data
     with gsb.enabled("pyg"):
-        assert edge_index("row").matmul(features(5), reduce="max") == "theirs"
-    assert calls() == {"matmul.max": {"a gradient of the max may be asked for": 1}}
+        (grad,) = torch.autograd.grad(edge_index("row").matmul(x, reduce="max").sum(), x)
+    first = torch.cat([row.new_ones(1, dtype=torch.bool), row[1:] != row[:-1]])
+    assert torch.equal(grad[:, 0], col[first].bincount(minlength=NODES).double())
+    assert calls() == {"matmul.max": 1}
 
 
 def test_matmul_of_other_kinds_is_the_frameworks(double):

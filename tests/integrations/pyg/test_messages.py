@@ -246,17 +246,6 @@ def test_aggregation_over_another_dimension():
     assert check_pair(layer, x, edges()) == {"gather": 1, "scatter.sum": 1}
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, torch.complex128, torch.bool])
-def test_features_of_other_types(dtype):
-    layer = Layer(lambda x_j, w: x_j)
-    x = (features(6).detach() * 5).to(dtype)
-    expected = layer(x, edges())
-    with gsb.enabled("pyg"):
-        assert torch.equal(layer(x, edges()), expected)
-    reason = {f"the features are {dtype}": 1}
-    assert calls() == {"propagate": reason, "scatter.sum": reason}
-
-
 def test_mixed_types_are_promoted_as_by_the_framework():
     for x_type, w_type in (
         (torch.float32, torch.float64),

@@ -2,8 +2,10 @@
 
 import copy
 import io
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +18,7 @@ from gnn_sparse_backend.integrations import reset_status
 from gnn_sparse_backend.integrations.lazy import LazyTensor
 from tests.integrations.pyg.pair import NODES, calls, check_pair, edges, features, step
 
+SCRIPTED = Path(__file__).with_name("scripted.py")
 # every message is computed, for the hooks to see
 HOOKS = {"gather": 1, "scatter.mean": 1}
 
@@ -114,7 +117,7 @@ def test_torchscript():
         with gsb.enabled("pyg"):
             torch.testing.assert_close(torch.jit.script(layer)(x, edge_index), expected)
             torch.testing.assert_close(before(x, edge_index), expected)
-    assert calls() == {}
+    assert all(set(reasons) == {"TorchScript compiles the layer"} for reasons in calls().values())
 
 
 _FIRST = """
@@ -131,7 +134,10 @@ later = nn.TAGConv(5, 4), nn.PointTransformerConv(5, 4)
 with gsb.enabled("pyg"):
     layers[5][0](*layers[5][1])  # PyG's RGCNConv can be compiled once it has been called
     scripted = [torch.jit.script(layer) for layer, _ in layers]
+    counted = gsb.status().to_dict()["calls"]["pyg"]
+    assert all(counted[name]["fallbacks"]["TorchScript compiles the layer"] for name in ("scatter", "spmm")), counted
     found = [layer(*inputs) for layer, (_, inputs) in zip(scripted, layers)]
+    assert gsb.status().to_dict()["calls"]["pyg"] == counted  # TorchScript calls nothing of ours
 for out, (layer, inputs) in zip(found, layers):
     torch.testing.assert_close(out, layer(*inputs))
 for layer in later:
@@ -144,6 +150,13 @@ def test_torchscript_compiles_layers_for_the_first_time():
     # in a process of its own: TorchScript keeps what it has compiled, and with PyG alone it compiled PyG's functions
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", _FIRST], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.slow
+def test_torchscript_with_operators_of_ours():
+    command = [sys.executable, "-W", "ignore", "-m", "pytest", "-q", "-p", "no:cacheprovider", SCRIPTED]
+    done = subprocess.run(command, env=os.environ | {"GSB_TORCHSCRIPT": "1"}, capture_output=True, text=True)
+    assert done.returncode == 0 and " 7 passed" in f" {done.stdout}", done.stdout[-4000:]
 
 
 def test_tracing():

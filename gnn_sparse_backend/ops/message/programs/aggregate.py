@@ -14,7 +14,20 @@ from math import prod
 
 from ....compiler.language.axes import StageIError
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
-from ....compiler.language.expr import HALVES, Expr, as_expr, call, cast, differ, either, equal, maximum, number, select
+from ....compiler.language.expr import (
+    FLOATS,
+    HALVES,
+    Expr,
+    as_expr,
+    call,
+    cast,
+    differ,
+    either,
+    equal,
+    maximum,
+    number,
+    select,
+)
 from ....compiler.language.program import Program
 from ....compiler.language.reduction import REDUCTIONS, Reduction
 from .message import Message, arg, lower
@@ -115,7 +128,7 @@ class AggregateSpec:
         return tuple(
             which
             for which, operand in enumerate(self.operands)
-            if 1 < operand.width < self.features and operand.dtype in ACCUMULATOR
+            if 1 < operand.width < self.features and operand.dtype in FLOATS
         )
 
     @property
@@ -187,7 +200,7 @@ def aggregate(spec: AggregateSpec, stage: bool = True, grouped: bool = True) -> 
 
     def reset(k: Expr) -> None:
         for Total in totals:
-            Total[k] = number(reduction.identity, accumulator)
+            Total[k] = reduction.start(accumulator)
         for buffer in at.values():
             buffer[k] = as_expr(spec.fill)
 
@@ -250,7 +263,7 @@ def aggregate(spec: AggregateSpec, stage: bool = True, grouped: bool = True) -> 
             if reduction.divides:
                 results = [total / maximum(cast(accumulator, D[row(i)]), 1.0) for total in results]
             elif spec.empty:
-                results = [select(equal(D[row(i)], as_expr(0)), number(0.0, accumulator), total) for total in results]
+                results = [select(equal(D[row(i)], as_expr(0)), number(0, accumulator), total) for total in results]
             if spec.bf16x2:
                 low, high = (call("bfloat16_bits", total) for total in results)
                 C[row(i), f] = low + high * 65536

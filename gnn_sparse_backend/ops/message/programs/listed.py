@@ -17,6 +17,7 @@ from typing import TypeAlias
 from ....compiler.language.axes import Axis, given
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
 from ....compiler.language.expr import (
+    FLOATS,
     Expr,
     as_expr,
     cast,
@@ -79,7 +80,7 @@ class ListedEdges(Edges):
         ahead = not _ALWAYS.issuperset(operators_of(spec.message))
         return [
             self._ahead(which, buffer, operand, j, accumulator)
-            if ahead and operand.at != "number" and operand.dtype in ACCUMULATOR
+            if ahead and operand.at != "number" and operand.dtype in FLOATS
             else partial(self._load, buffer, operand, j, accumulator)
             for which, (buffer, operand) in enumerate(zip(buffers, spec.operands))
         ]
@@ -131,7 +132,7 @@ def listed_aggregate(spec: AggregateSpec) -> Program:
     kept = {what: p.buffer(what.capitalize(), (M, K), spec.index_dtype) for what in spec.keep}
     edges.check()
     with p.iterate("clear", (M,), "S", ("m0",)) as (i,), p.iterate("cleared", (K,), "S", ("k0",)) as (k,):
-        best[i, k] = number(reduction.identity, accumulator)
+        best[i, k] = reduction.start(accumulator)
         for buffer in kept.values():
             buffer[i, k] = as_expr(spec.fill)
     if Degree is not None and Scale is not None:

@@ -11,11 +11,18 @@ from math import prod
 
 from ....compiler.language.axes import Axis, given
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
-from ....compiler.language.expr import Expr, as_expr, cast
+from ....compiler.language.expr import FLOATS, Expr, as_expr, cast
 from ....compiler.language.program import Program
 from ....compiler.transforms.group import group_axis
 
-ACCUMULATOR = {"float64": "float64", "float32": "float32", "float16": "float32", "bfloat16": "float32"}
+ACCUMULATOR = {
+    "float64": "float64",
+    "float32": "float32",
+    "float16": "float32",
+    "bfloat16": "float32",
+    "int64": "int64",
+}
+"""The type that results of a type are reduced in."""
 
 PLACES = ("row", "column", "edge", "all", "number")
 
@@ -121,7 +128,7 @@ class Edges:
         if operand.at == "number":
             return self.E[i, j]
         value = given(handle)[(*self.at(operand.at, i, j), feature)]
-        return cast(accumulator, value) if operand.dtype in ACCUMULATOR else value
+        return cast(accumulator, value) if operand.dtype in FLOATS else value
 
 
 def feature_index(flat: Expr, dims: tuple[int, ...], own: tuple[int, ...]) -> Expr:
