@@ -85,6 +85,7 @@ RECORDED = {
     "ops.core.library": "torch.library of every Operator",
     "ops.core.operator": "autograd.Function of every Operator",
     "tensor.gradients": "expressions, whose gradients are expressions of the same operands",
+    "tensor.extreme_gradients": "maxima over modes, whose gradients equal elements share",
     "distributed.halo": "rows that processes send to each other, whose gradients go the way back",
     "ops.message.flat.operators": "operators over few edges, of which a call looks nothing up",
     "ops.core.transforms": "every Operator where a function of it is transformed",

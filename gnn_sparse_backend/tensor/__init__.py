@@ -7,6 +7,7 @@ y = st.evaluate("y[i] = a[i,j] * x[j]", a=a, x=x)
 """
 
 from .array import Array, array
+from .choice import where
 from .errors import CoIterationError, FormatError, NotationError, ScheduleError
 from .evaluation import Kernel, compile, einsum, evaluate, statement
 from .files.matrix_market import load_mtx, save_mtx
@@ -48,4 +49,5 @@ __all__ = [
     "stack",
     "statement",
     "tensordot",
+    "where",
 ]

@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .operators import Arithmetic
+from .comparing import Comparisons
 from .parts.indexing import part
 from .parts.reshaping import reshaped
 from .product_indices import dot_indices
+from .reductions import Reductions
 from .storage.making import make
 from .storage.stored import GivenFormat
 
 
-class Array(Arithmetic):
+class Array(Comparisons, Reductions):
     """A tensor in a format, made by `array` and by expressions. Immutable; what is made of one shares what it can.
 
     Operators are those of the array API: `A @ B`, `A * B`, `A + B`, `A - B`, `A / b`, `-A`, `abs(A)`, `A.sum(axis)`,
-    `A.T`, with NumPy's broadcasting of what is dense. What stands beside an array may be whatever `array` takes, or a
-    number, which is rounded to the type of the array. SciPy's matrices and sparse arrays decide `*` and `@` themselves
-    where they stand on the left, and give what is SciPy's or NumPy's.
+    `max`, `min`, `mean`, `any`, `all`, `A.T`, comparisons such as `A < B`, and `&`, `|`, `^`, `~` of truth values, with
+    NumPy's broadcasting. What stands beside an array may be whatever `array` takes, or a number, which arithmetic
+    rounds to the type of the array. Arithmetic counts truth values as the int64 numbers 0 and 1. SciPy's matrices and
+    sparse arrays decide `*` and `@` themselves where they stand on the left, and give what is SciPy's or NumPy's.
 
     `A[...]` takes what NumPy's arrays take: integers, slices, Ellipsis, None, masks, and arrays of integers. The result
     has the format of the array while it has its modes; the levels of those that are left, where integers took some
@@ -76,8 +78,8 @@ def array(
         format: a `Format`, its levels, or a name: "dense", "csr", "csc", "coo", "dcsr", "csf", "ell", "dia", "bsr(4)".
             That of `x`, if None: "dense", SciPy's or PyTorch's, and "coo" of coordinates.
         shape: of coordinates; the smallest that holds them, if None.
-        dtype: of the values: float64, float32, float16, int64, int32, int16, int8, or of PyTorch's bfloat16; theirs, if
-            None.
+        dtype: of the values: float64, float32, float16, int64, int32, int16, int8, bool, or of PyTorch's bfloat16;
+            theirs, if None.
         index_dtype: "int32" or "int64"; int32 where everything fits, if None.
         duplicates: what to do with coordinates that occur several times: "sum" or "refuse". An `Array` has none.
 

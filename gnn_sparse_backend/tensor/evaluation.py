@@ -14,9 +14,10 @@ from .expressions.specs import extents_of
 from .running import run
 from .scheduling.initial import statement_of
 from .scheduling.statement import Statement
+from .semirings import semiring_of
 from .storage.format import Format
 from .storage.stored import GivenFormat
-from .storage.values import FLOATS, is_bool, is_finite, number, promoted
+from .storage.values import dtype_beside, is_finite, number, promoted
 from .subscripts import written_out
 
 
@@ -36,7 +37,7 @@ class Kernel(TensorKernel):
         return Array(stored.structure, stored.values)
 
 
-def evaluate(expression: str, /, *, format: GivenFormat = None, **operands: Any) -> Array:
+def evaluate(expression: str, /, *, format: GivenFormat = None, semiring: str = "plus_times", **operands: Any) -> Array:
     """The result of an expression in index notation.
 
         evaluate("A[i,j] = B[i,k,l] * C[k,j] * D[l,j]", B=b, C=c, D=d)
@@ -50,28 +51,40 @@ def evaluate(expression: str, /, *, format: GivenFormat = None, **operands: Any)
             its last level compressed and one above where operands store it so in every product; otherwise an ordinary
             array. One that is computed as an ordinary array is stored without its zeros; with
             them where gradients are recorded, which they have too.
+        semiring: what `+` and the sum over an index, and what `*` mean: "plus_times", "min_plus", "max_plus",
+            "min_times", "max_times", "min_max", "max_min" or "or_and", which takes and gives truth values. What is not
+            stored is absent: a sparse result stores what at least one product has, and an ordinary array holds the zero
+            of the semiring elsewhere, which is infinity, its negative, or False, and of integers the largest or the
+            smallest. Others than the first have tensors, `+` and `*` alone, products written out, and no gradients.
         operands: by name: an `Array`, an array of NumPy, SciPy or PyTorch, or a number.
 
     Elements of a sparse operand that are not stored are zero, whatever they would be multiplied by. The type of the
-    result is that of the operands, promoted as NumPy does; float16 and bfloat16 are summed in float32. It is PyTorch's
-    where an operand is. Raises NotationError, which shows the place, and CoIterationError where one sparse operand is
-    read in two orders of its modes.
+    result is that of the operands, promoted as NumPy does, and truth values are counted in int64; float16 and bfloat16
+    are summed in float32. It is PyTorch's where an operand is. Raises NotationError, which shows the place, and
+    CoIterationError where one sparse operand is read in two orders of its modes.
     """
-    return _computed(parse(expression), operands, format)
+    return _computed(parse(expression).under(semiring_of(semiring)), operands, format)
 
 
-def einsum(subscripts: Any, *operands: Any, format: GivenFormat = None, optimize: bool = True) -> Array:
+def einsum(
+    subscripts: Any,
+    *operands: Any,
+    format: GivenFormat = None,
+    semiring: str = "plus_times",
+    optimize: bool = True,
+) -> Array:
     """The result of subscripts as NumPy's `einsum` takes them: `einsum("ij,jk->ik", A, B)`; as `evaluate` otherwise.
 
     An ellipsis stands for modes that are broadcast; indices may be lists behind the operands: `einsum(A, [0, 1], [0])`.
 
-    optimize: whether three operands and more may be contracted two at a time, where the result is an ordinary array or
-    all operands are sparse, all numbers are finite, and that takes a fraction of the products; False for one kernel.
+    optimize: whether three operands and more may be contracted two at a time, where the result is of sums, and an
+    ordinary array or all operands are sparse, all numbers are finite, and that takes a fraction of the products; False
+    for one kernel.
     """
     subscripts, operands = written_out(subscripts, operands)
-    statement = parse_einsum(subscripts, len(operands))
+    statement = parse_einsum(subscripts, len(operands)).under(semiring_of(semiring))
     arrays = arrays_of(statement, {f"T{n}": operand for n, operand in enumerate(operands)})
-    if optimize and len(operands) > 2:
+    if optimize and len(operands) > 2 and statement.semiring.is_ordinary:
         factors = [access.indices for access in accesses(statement.expression)]
         steps = _steps(statement, factors, arrays, format)
         if steps is not None:
@@ -116,18 +129,20 @@ def _in_steps(
     return left[0][1]
 
 
-def compile(expression: str | Statement, /, *, format: GivenFormat = None, **operands: Any) -> Kernel:
+def compile(
+    expression: str | Statement, /, *, format: GivenFormat = None, semiring: str = "plus_times", **operands: Any
+) -> Kernel:
     """The kernel of an expression for operands like these, to be kept: `print(kernel.stages())`, `kernel(B=b, C=c)`.
 
     Arguments and errors are those of `evaluate`; a `Statement` knows its operands, and is given alone. Formats, types,
     numbers of slots and extents up to 512 of indices of dense operands alone are compiled in.
     """
     if isinstance(expression, Statement):
-        if operands or format is not None:
+        if operands or format is not None or semiring != "plus_times":
             raise TypeError("a statement has its operands and its format already; compile it alone")
         found = expression.kernel()
     else:
-        notation = parse(expression)
+        notation = parse(expression).under(semiring_of(semiring))
         found, _ = kernel_of(notation, arrays_of(notation, operands), format)
     return Kernel(found.plan, found.format, found.made)
 
@@ -135,8 +150,9 @@ def compile(expression: str | Statement, /, *, format: GivenFormat = None, **ope
 def statement(expression: str, /, *, format: GivenFormat = None, **operands: Any) -> Statement:
     """The loops of an expression for operands like these, to be scheduled by commands and compiled by `compile`.
 
-    Arguments and errors are those of `evaluate`. Raises ScheduleError for functions of several sparse operands. Of a
-    result that is put together element by element, loops over rows are outermost, and what is inside may be cut up.
+    Arguments and errors are those of `evaluate`, without a semiring. Raises ScheduleError for functions of several
+    sparse operands. Of a result that is put together element by element, loops over rows are outermost, and what is
+    inside may be cut up.
     """
     notation = parse(expression)
     return statement_of(expression, arrays_of(notation, operands), notation, format)
@@ -149,26 +165,25 @@ def _computed(statement: Notation, operands: Mapping[str, Any], format: GivenFor
 
 def arrays_of(statement: Notation, operands: Mapping[str, Any]) -> dict[str, Array]:
     """The operands that a statement names, as arrays. Raises TypeError for one that is none or that nothing names."""
-    if "format" in statement.names and "format" not in operands:
-        raise TypeError("an operand has the name 'format', which is that of an argument; call it otherwise")
+    for name in ("format", "semiring"):
+        if name in statement.names and name not in operands:
+            raise TypeError(f"an operand has the name {name!r}, which is that of an argument; call it otherwise")
     for name in operands:
         if name not in statement.names:
             raise TypeError(f"operand {name} is not in the expression {statement.text!r}")
-    if all(isinstance(x, Array) for x in operands.values()):
+    wanted = statement.semiring.dtype or None
+    if wanted is None and all(isinstance(x, Array) for x in operands.values()):
         return dict(operands)
     found: dict[str, Array] = {}
     numbers = {name: x for name, x in operands.items() if isinstance(x, (int, float)) and not isinstance(x, bool)}
-    # truth values last: they are numbers of the others' type
-    for name, x in sorted(operands.items(), key=lambda named: is_bool(named[1])):
+    for name, x in operands.items():
         if name in numbers:
             continue
-        dtype = promoted([each.dtype for each in found.values()]) if found and is_bool(x) else None
         try:
-            found[name] = x if isinstance(x, Array) else array(x, dtype=dtype)
+            found[name] = array(x, dtype=wanted)
         except (TypeError, ValueError) as error:
             raise type(error)(f"operand {name}: {error}") from None
     common = promoted([each.dtype for each in found.values()]) if found else "float64"
     for name, x in numbers.items():
-        dtype = "float64" if isinstance(x, float) and common not in FLOATS else common
-        found[name] = array(number(x, dtype))
+        found[name] = array(bool(x) if wanted else number(x, dtype_beside(x, common)))
     return found

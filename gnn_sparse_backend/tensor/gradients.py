@@ -29,10 +29,16 @@ FUNCTIONS = {name: getattr(torch, name) for name in ("exp", "log", "sqrt", "tanh
 def run_recorded(kernel: TensorKernel, operands: Mapping[str, Stored]) -> Stored:
     """The result of a kernel, whose values remember how they came about where a gradient of an operand is asked for.
 
-    Raises NotImplementedError for what has no gradient here: an index twice in one operand.
+    Raises NotImplementedError for what has no gradient here: an index twice in one operand, another semiring.
     """
     if not any(is_recorded(x.values) for x in operands.values()):
         return kernel.run(operands)
+    semiring = kernel.plan.statement.semiring
+    if not semiring.is_ordinary:
+        raise NotImplementedError(
+            f"{kernel.expression}: there are no gradients under the semiring {semiring.name}; give operands whose "
+            "values are detached"
+        )
     return _recorded(kernel, in_formats(operands, kernel.plan.converted)).with_all(kernel.format)
 
 

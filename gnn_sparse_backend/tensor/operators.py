@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .expressions.kernel import kernel_of
 from .expressions.notation import Access, Call, Expression, Number, Operation, Statement
 from .product_indices import Indices, Shape, matmul_indices
 from .running import run
+from .semirings import PLUS_TIMES, Semiring
 from .storage.making import make
 from .storage.stored import Stored, of_dense
-from .storage.values import FLOATS, integer, is_bool, is_tensor, number
+from .storage.values import FLOATS, dtype_beside, is_tensor, number
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -23,12 +25,12 @@ class Arithmetic(Stored):
     """A tensor that can be computed with."""
 
     __array_ufunc__ = None  # NumPy leaves operators to this class
-    __hash__ = None  # type: ignore[assignment]
 
-    def _run(self, result: tuple[str, ...], expression: Expression, **operands: Stored) -> Self:
-        statement = Statement(Access("R", result), expression)
-        shown = Statement(statement.result, expression, str(statement))
-        found = run(*kernel_of(shown, operands, None))
+    def _run(
+        self, result: tuple[str, ...], expression: Expression, semiring: Semiring = PLUS_TIMES, **operands: Stored
+    ) -> Self:
+        statement = Statement(Access("R", result), expression, semiring=semiring)
+        found = run(*kernel_of(replace(statement, text=str(statement)), operands, None))
         return type(self)(found.structure, found.values)
 
     def _together(self, sign: str, a: Any, b: Any) -> Self:
@@ -68,11 +70,6 @@ class Arithmetic(Stored):
     def __rtruediv__(self, other: Any) -> Self:
         return self._together("/", other, self)
 
-    def __eq__(self, other: object) -> bool:
-        if other is None:
-            return False
-        raise TypeError("arrays are not compared by == or !=; compare A.to_dense(), or A.to_torch(), of each")
-
     def __bool__(self) -> bool:
         return bool(self._alone("bool"))
 
@@ -110,42 +107,16 @@ class Arithmetic(Stored):
         one, other, result = indices(first.shape, second.shape)
         return self._run(result, Operation("*", Access("A", one), Access("B", other)), A=first, B=second)
 
-    def sum(
-        self, axis: int | tuple[int, ...] | None = None, dtype: None = None, out: None = None, *, keepdims: bool = False
-    ) -> Self:
-        """The sum over one mode, several or, if None, all; of integers in int64. keepdims: they stay, with an extent of
-        1. dtype, out: None, as NumPy's ``sum`` gives them.
-        """
-        if dtype is not None or out is not None:
-            raise TypeError("the sum of an array is in its own type and memory; take A.to(dtype=...).sum(axis)")
-        given = range(self.ndim) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
-        whole = [mode for mode in map(integer, given) if mode is not None]
-        if len(whole) < len(given):
-            raise TypeError(f"axis {axis!r} is not an integer, several in a tuple, or None")
-        modes = [mode + self.ndim if mode < 0 else mode for mode in whole]
-        if len(set(modes)) < len(modes) or not set(modes) <= set(range(self.ndim)):
-            raise ValueError(f"axis {axis} names modes of {self.ndim}, each once, from 0 or from -1")
-        letters = LETTERS[: self.ndim]
-        left = tuple(letter for mode, letter in enumerate(letters) if mode not in modes)
-        wide = self if self.dtype in FLOATS else self.to(dtype="int64")
-        found = self._run(left, Access("A", tuple(letters)), A=wide)
-        if not keepdims or not modes:
-            return found
-        shape = tuple(1 if mode in modes else extent for mode, extent in enumerate(self.shape))
-        kept = of_dense(found.to("dense").values.reshape(shape))
-        return type(self)(kept.structure, kept.values)
-
 
 def _operand(x: Any, like: Stored) -> Stored | None:
     """What stands beside an array, or None for what is no tensor."""
     if isinstance(x, Stored):
         return x
     if isinstance(x, (int, float)) and not isinstance(x, bool):
-        return make(number(x, "float64" if isinstance(x, float) and like.dtype not in FLOATS else like.dtype))
-    dtype = like.dtype if is_bool(x) else None
+        return make(number(x, dtype_beside(x, like.dtype)))
     if is_tensor(x) or hasattr(x, "__array__") or isinstance(x, (list, tuple)):
-        return make(list(x) if isinstance(x, tuple) else x, dtype=dtype)
-    return make(x, dtype=dtype) if hasattr(x, "tocoo") else None
+        return make(list(x) if isinstance(x, tuple) else x)
+    return make(x) if hasattr(x, "tocoo") else None
 
 
 def _broadcast(x: Stored, beside: Stored, letters: str) -> tuple[Stored, tuple[str, ...]]:

@@ -207,7 +207,7 @@ def test_truth_values_are_counted():
     for matrix in (ones, torch.from_numpy(ones), scipy.sparse.csr_matrix(ones)):
         array = st.array(matrix, "csr")
         assert st.array(ones.astype(np.int8), "csr").sum(0).to_dense().tolist() == [200, 200, 200]
-        assert array.dtype == "int64" and (np.asarray((array.permute(1, 0) @ array).to_dense()) == 200).all()
+        assert array.dtype == "bool" and (np.asarray((array.permute(1, 0) @ array).to_dense()) == 200).all()
 
 
 @pytest.mark.parametrize("kind", ["csr", "csc"])

@@ -8,6 +8,7 @@ from functools import partial
 from ...compiler import call as call_of
 from ...compiler import cast, maximum, number, select
 from ...compiler.language.expr import Expr
+from ..semirings import PLUS_TIMES, Combine
 from .notation import Access, Call, Expression, Number, Operation
 from .terms import Term
 
@@ -20,7 +21,9 @@ def constant(value: float, dtype: str) -> Expr:
     return number(value if dtype == "int64" else float(value), dtype)
 
 
-def product(term: Term, dtype: str, element: Element, summed: Expr | None = None) -> Expr:
+def product(
+    term: Term, dtype: str, element: Element, summed: Expr | None = None, multiply: Combine = PLUS_TIMES.multiply
+) -> Expr:
     """The factors of a term multiplied, its divisors last, and its coefficient; summed: what stands for the others."""
     found, coefficient = summed, term.coefficient
     for factor in sorted(term.factors, key=lambda each: each.inverse):
@@ -28,7 +31,7 @@ def product(term: Term, dtype: str, element: Element, summed: Expr | None = None
         if found is None:
             found, coefficient = (constant(coefficient, dtype) / x, 1) if factor.inverse else (x, coefficient)
         else:
-            found = found / x if factor.inverse else found * x
+            found = found / x if factor.inverse else multiply(found, x)
     if found is None:
         return constant(coefficient, dtype)
     return found if coefficient == 1 else constant(coefficient, dtype) * found

@@ -12,7 +12,8 @@ from ...compiler import Axis, Program, ProgramBuilder, Size
 from ...compiler.language.builder import BufferHandle
 from ...compiler.language.expr import Expr
 from ...compiler.language.program import WORDS
-from .arithmetic import constant
+from ..storage.values import buffer_dtype
+from .arithmetic import Element, constant, product
 from .axes import LevelAxes, axes
 from .levels import Nest
 from .notation import Access, Statement, accesses
@@ -53,6 +54,8 @@ class Declared:
     ) -> None:
         self.p, self.statement, self.operands = ProgramBuilder(name), statement, operands
         self.dtype, self.static = dtype, static
+        self.semiring = statement.semiring
+        self.zero = self.constant(self.semiring.zero(dtype))
         self.used = {name, statement.result.name, *operands}
         self.sizes: dict[str, tuple[Any, ...]] = {}
         self.arrays: dict[str, tuple[int, int, str]] = {}
@@ -86,7 +89,7 @@ class Declared:
         """A buffer of the values of an operand, of which there may be several."""
         name = operand if operand not in self.operand_of else self.fresh(operand)
         self.operand_of[name] = operand
-        return self.p.buffer(name, where, self.operands[operand].dtype)
+        return self.p.buffer(name, where, buffer_dtype(self.operands[operand].dtype))
 
     @property
     def one(self) -> Axis:
@@ -171,6 +174,14 @@ class Declared:
 
     def constant(self, value: float) -> Expr:
         return constant(value, self.dtype)
+
+    def product(self, term: Term, element: Element, summed: Expr | None = None) -> Expr:
+        """The factors of a term multiplied; summed: what stands for those that are not in it."""
+        return product(term, self.dtype, element, summed, self.semiring.multiply)
+
+    def accumulate(self, buffer: BufferHandle, where: Any, x: Expr) -> None:
+        """Add a value to an element of a buffer."""
+        buffer[where] = self.semiring.add(buffer[where], x)
 
     def written(self, others: Mapping[str, str]) -> Written:
         """The finished program; others: what its buffers are beside operands."""

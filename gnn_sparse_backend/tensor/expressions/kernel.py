@@ -6,12 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from ...compiler import Program, compile_program
 from ...compiler.cache.bounded import shared
+from ..semirings import PLUS_TIMES, Semiring
 from ..storage.format import Format, as_format, dense
-from ..storage.stored import GivenFormat, Stored
+from ..storage.stored import GivenFormat, Stored, packed
 from ..storage.structure import Structure
-from ..storage.values import is_recorded
+from ..storage.values import is_recorded, taken
 from .assembled.columns import apart
 from .assembled.order import Order, assembled_order, conversions, modes_of
 from .assembled.programs import assemblies
@@ -72,8 +75,10 @@ class TensorKernel:
 
     def run(self, operands: Mapping[str, Stored]) -> Stored:
         """The result for these operands, each of the format and types that it was compiled for."""
-        found = self.computed(operands)
-        return found if found.format == self.format else found.to(self.format)
+        found, semiring = self.computed(operands), self.plan.statement.semiring
+        if found.format == self.format:
+            return found
+        return found.to(self.format) if semiring.is_ordinary else _stored(found, self.format, semiring)
 
     def computed(self, operands: Mapping[str, Stored]) -> Stored:
         """The result as the kernel leaves it, in a format that may be another one."""
@@ -92,7 +97,7 @@ class TensorKernel:
         """The operands as they are walked, and the extent of each index. Raises TypeError and ValueError for operands
         that it was not compiled for."""
         sizes = extents_of(self.plan.statement, operands)
-        given = in_formats(operands, self.plan.converted)
+        given = in_formats(operands, self.plan.converted, self.plan.statement.semiring)
         _check(self.plan, given, sizes)
         return given, sizes
 
@@ -116,7 +121,7 @@ def kernel_of(
     specs = specs_of(statement, operands, patterns)
     converted = conversions(statement, specs, wanted)
     if converted:
-        operands = in_formats(operands, converted)
+        operands = in_formats(operands, converted, statement.semiring)
         specs = specs_of(statement, operands, patterns)
     looked_up = {
         index for access in accesses(statement.expression) if specs[access.name].is_sparse for index in access.indices
@@ -140,17 +145,30 @@ def own_format(statement: Statement, operands: Mapping[str, Stored], format: Giv
     return _natural(statement, terms, apart(terms, specs), _order(statement, terms, specs, wanted))
 
 
-def in_formats(operands: Mapping[str, Stored], formats: Mapping[str, Format]) -> Mapping[str, Stored]:
+def in_formats(
+    operands: Mapping[str, Stored], formats: Mapping[str, Format], semiring: Semiring = PLUS_TIMES
+) -> Mapping[str, Stored]:
     """The operands, those that are named here in these formats: without the zeros of dense levels, unless gradients of
-    them are asked for.
+    them are asked for, or the semiring has another zero.
     """
     if not formats:
         return operands
     found = {
-        name: x.with_all(format) if is_recorded((x := operands[name]).values) else x.to(format)
+        name: x.with_all(format)
+        if is_recorded((x := operands[name]).values) or not semiring.is_ordinary
+        else x.to(format)
         for name, format in formats.items()
     }
     return {**operands, **found}
+
+
+def _stored(found: Stored, format: Format, semiring: Semiring) -> Stored:
+    """A result in another format; out of one that does not tell what is absent, without the zeros of the semiring."""
+    at, values = found.coordinates()
+    if not found.format.exact and not format.is_dense:
+        there = np.flatnonzero(values != semiring.zero(found.dtype))
+        at, values = at[:, there], taken(values, there)
+    return Stored(*packed(format, found.shape, at, values))
 
 
 def _kernel(

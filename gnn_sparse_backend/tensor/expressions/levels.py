@@ -10,8 +10,8 @@
         Sum[r] += Sum_[r] * C[j,r]
       A[i,r] = Sum[r]
 
-A factor leaves a sum only where the sum has terms: what is not stored is zero, whatever it would be multiplied by. The
-factored sum of a tensor's fibres is that of SPLATT (Smith et al., IPDPS 2015).
+A factor leaves a sum only where products distribute over sums, and the sum has terms: what is not stored is zero,
+whatever it would be multiplied by. The factored sum of a tensor's fibres is that of SPLATT (Smith et al., IPDPS 2015).
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 from ...compiler import Axis
 from ...compiler.language.builder import BufferHandle
 from ...compiler.language.expr import Expr, Var
-from .arithmetic import product
 from .notation import Access
 
 if TYPE_CHECKING:
@@ -47,6 +46,7 @@ class Nest:
         dtype: that is summed in.
         deep: there are sums within sums.
         gathered: buffers whose rows the elements choose.
+        adds: whether the sums are sums, and of no other semiring.
     """
 
     sparse: str
@@ -58,6 +58,7 @@ class Nest:
     dtype: str
     deep: bool
     gathered: tuple[str, ...]
+    adds: bool
 
 
 def nestable(loops: TermWriter) -> bool:
@@ -96,7 +97,7 @@ class Levels:
             known.append(known[-1] | set(self._indices([loop])))
         for number, factor in enumerate(self.loops.term.factors):
             depth = len(loops)
-            while depth and factor.indices <= known[depth - 1] and self._has_terms(loops[depth - 1]):
+            while depth and factor.indices <= known[depth - 1] and self._may_leave(loops[depth - 1]):
                 depth -= 1
             found[depth].append(number)
         return found
@@ -112,8 +113,12 @@ class Levels:
         of_dense = {axis: [index] for index, axis in self.w.index_axes.items()}
         return [index for loop in given for index in of_level.get(loop.axis, of_dense.get(loop.axis, ()))]
 
-    def _has_terms(self, loop: Loop) -> bool:
-        """Whether a sum has a term wherever it is computed: coordinates that are stored have elements under them."""
+    def _may_leave(self, loop: Loop) -> bool:
+        """Whether a factor may leave a sum: products distribute over it, and it has a term wherever it is computed,
+        since coordinates that are stored have elements under them.
+        """
+        if not self.w.semiring.distributes:
+            return False
         parent = loop.axis.parent
         if parent is None:
             return isinstance(loop.axis.length, int)
@@ -146,7 +151,8 @@ class Levels:
         width = feature.length
         assert isinstance(width, int)
         deep, gathered = len(self.sums) > 1, self._gathered(self.sums[-1], width)
-        return Nest(self.sparse, rows, elements, feature.name, "", width, self.w.dtype, deep, gathered)
+        adds = self.w.semiring.is_ordinary
+        return Nest(self.sparse, rows, elements, feature.name, "", width, self.w.dtype, deep, gathered, adds)
 
     def _sum(self, depth: int, known: dict[Axis, Var], feature: Axis, name: str) -> tuple[BufferHandle, str]:
         """The sums of one level, and the name of the innermost iteration over elements."""
@@ -157,16 +163,16 @@ class Levels:
             with p.iterate(elements, [loop.axis, feature], "RS", [loop.name, name]) as (element, k):
                 here = known | {loop.axis: element, feature: k}
                 with p.init():
-                    total[k] = w.constant(0)
-                total[k] = total[k] + self._product(depth + 1, here)
+                    total[k] = w.zero
+                w.accumulate(total, k, self._product(depth + 1, here))
             return total, elements
         with self._over(feature, name, "zero") as (k,):
-            total[k] = w.constant(0)
+            total[k] = w.zero
         with p.iterate(elements, [loop.axis], "R", [loop.name]) as (element,):
             at = known | {loop.axis: element}
             inner, elements = self._sum(depth + 1, at, feature, name)
             with self._over(feature, name, "add") as (k,):
-                total[k] = total[k] + self._product(depth + 1, at | {feature: k}, inner[k])
+                w.accumulate(total, k, self._product(depth + 1, at | {feature: k}, inner[k]))
         return total, elements
 
     def _over(self, feature: Axis, name: str, what: str) -> AbstractContextManager[tuple[Var, ...]]:
@@ -183,12 +189,13 @@ class Levels:
             total = p.local(w.fresh("Dot"), (), w.dtype)
             with p.iterate(dot, [term.axis], "R", [term.name]) as (k,):
                 with p.init():
-                    total[()] = w.constant(0)
-                total[()] = total[()] + self._product(1, here | {term.axis: k})
+                    total[()] = w.zero
+                w.accumulate(total, (), self._product(1, here | {term.axis: k}))
             self._store(here, self._product(0, here, total[()]))
         width = term.axis.length
         assert isinstance(width, int)
-        return Nest(self.sparse, rows, elements, "", dot, width, w.dtype, False, self._gathered(element, width))
+        gathered, adds = self._gathered(element, width), w.semiring.is_ordinary
+        return Nest(self.sparse, rows, elements, "", dot, width, w.dtype, False, gathered, adds)
 
     # What is read and written.
 
@@ -198,12 +205,15 @@ class Levels:
         factors = tuple(self.loops.term.factors[number] for number in self.places[depth])
         coefficient = self.loops.term.coefficient if depth == 0 else 1
         part = replace(self.loops.term, factors=factors, coefficient=coefficient)
-        return product(part, self.w.dtype, lambda access: self.loops.element(access, at, known), summed)
+        return self.w.product(part, lambda access: self.loops.element(access, at, known), summed)
 
     def _store(self, known: dict[Axis, Var], x: Expr) -> None:
         at = self.loops.coordinates(known)[0]
         place = self.loops.place(at, known)
-        self.w.result[place] = x if self.assign else self.w.result[place] + x
+        if self.assign:
+            self.w.result[place] = x
+        else:
+            self.w.accumulate(self.w.result, place, x)
 
     def _gathered(self, loop: Loop, width: int) -> tuple[str, ...]:
         """The dense operands with a row of features for each coordinate of a loop."""

@@ -14,12 +14,13 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NoReturn, TypeAlias
 
 from ...compiler.language.program import WORDS
 from ..errors import NotationError
+from ..semirings import PLUS_TIMES, Semiring
 
 FUNCTIONS = ("exp", "log", "sqrt", "tanh", "sigmoid", "abs", "relu")
 _TOKENS = re.compile(
@@ -66,11 +67,12 @@ Expression: TypeAlias = Number | Access | Call | Operation
 
 @dataclass(frozen=True)
 class Statement:
-    """What is computed. text: as it was written, for errors."""
+    """What is computed. text: as it was written, for errors. semiring: what `+`, `*` and the sums over indices mean."""
 
     result: Access
     expression: Expression
     text: str = field(default="", compare=False)
+    semiring: Semiring = PLUS_TIMES
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -81,8 +83,28 @@ class Statement:
         """Raise NotationError that shows where."""
         raise NotationError(reason, self.text, at, length)
 
+    def under(self, semiring: Semiring) -> Statement:
+        """The statement with another meaning of sums and products. Raises NotationError where it has other parts."""
+        if not semiring.is_ordinary:
+            self._check_products(self.expression, semiring)
+        return replace(self, semiring=semiring)
+
+    def _check_products(self, expression: Expression, semiring: Semiring) -> None:
+        reason = f"the semiring {semiring.name} has sums and products of tensors alone, not {{}}; compute it before"
+        match expression:
+            case Number():
+                self.refuse(reason.format(f"the number {expression.value}"), self.result.at, len(str(self.result)))
+            case Call():
+                self.refuse(reason.format(expression.function), expression.at, len(expression.function))
+            case Operation(sign):
+                if sign not in "+*":
+                    self.refuse(reason.format(repr(sign)), expression.at)
+                self._check_products(expression.a, semiring)
+                self._check_products(expression.b, semiring)
+
     def __str__(self) -> str:
-        return f"{self.result} = {written(self.expression)}"
+        meaning = "" if self.semiring.is_ordinary else f" ({self.semiring.name})"
+        return f"{self.result} = {written(self.expression)}{meaning}"
 
 
 def written(expression: Expression, inside: str = "") -> str:

@@ -9,7 +9,6 @@ from functools import reduce
 from ...compiler import Axis, both, differ, equal, number
 from ...compiler.language.expr import Expr, Var
 from ..storage.values import accumulator
-from .arithmetic import product
 from .declared import Declared, Written
 from .levels import Levels, nestable
 from .notation import Access, Statement
@@ -43,7 +42,7 @@ def write(
         dtype: of the result, which the program leaves in `accumulator(dtype)`.
         static: indices whose extent is compiled in.
     """
-    return Writer(name, statement, operands, kept, accumulator(dtype), static).run(terms)
+    return Writer(name, statement, operands, kept, dtype, static).run(terms)
 
 
 class Writer(Declared):
@@ -56,8 +55,9 @@ class Writer(Declared):
         dtype: str,
         static: Mapping[str, int],
     ) -> None:
-        super().__init__(name, statement, operands, dtype, static)
+        super().__init__(name, statement, operands, accumulator(dtype), static)
         self.kept = kept
+        self.zero = self.constant(self.semiring.zero(dtype))
 
     def run(self, terms: tuple[Term, ...]) -> Written:
         self.merged = 1 if self.kept is None else max(1, unread_levels(self.kept, terms, self.operands))
@@ -85,13 +85,13 @@ class Writer(Declared):
         return (*above, *levels, *(self.index_axes[index] for index in self.kept.dense))
 
     def clear(self, where: tuple[Axis, ...]) -> None:
-        """Zeros for the whole result."""
+        """Zeros of the semiring for the whole result."""
         visited = where or (self.one,)
         names = [self.fresh("z") for _ in visited]
         roots = [found.root for found in self.structures.values()]
         fused = (visited[:2],) if len(visited) > 1 and visited[0] in roots else ()
         with self.p.iterate(self.fresh("clear"), visited, "S" * len(visited), names, fused) as variables:
-            self.result[tuple(variables) if where else ()] = self.constant(0)
+            self.result[tuple(variables) if where else ()] = self.zero
 
 
 class TermWriter:
@@ -220,8 +220,11 @@ class TermWriter:
             place = self.place(at, variables)
             if assign and "R" in kinds:
                 with self.p.init():
-                    w.result[place] = w.constant(0)
+                    w.result[place] = w.zero
             if conditions:
                 self.p.where(reduce(both, conditions))
-            x = product(self.term, w.dtype, lambda access: self.element(access, at, variables))
-            w.result[place] = x if assign and "R" not in kinds else w.result[place] + x
+            x = w.product(self.term, lambda access: self.element(access, at, variables))
+            if assign and "R" not in kinds:
+                w.result[place] = x
+            else:
+                w.accumulate(w.result, place, x)

@@ -70,7 +70,7 @@ def scheduled(written: Written, traits: Traits = Traits()) -> tuple[Program, Cpu
         gathered = [name for name in nest.gathered if written.buffers[name] in traits.far]
         row = nest.width * itemsize
         if nest.dot:
-            if (count := sum_lanes(nest.width, itemsize, target, 2)) > 1:
+            if nest.adds and (count := sum_lanes(nest.width, itemsize, target, 2)) > 1:
                 program = reduce_in_lanes(program, nest.dot, count)
                 together.append((nest.elements, TOGETHER))
             if row <= LONGEST_AHEAD:

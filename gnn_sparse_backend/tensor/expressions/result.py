@@ -114,7 +114,8 @@ def is_assembled(
 def dtype_of(statement: Statement, terms: tuple[Term, ...], operands: Mapping[str, Operand]) -> str:
     """The type of the result: the operands' own, promoted as NumPy does; float64 for fractions of integers."""
     names = [operand.dtype for operand in operands.values()] or ["float64"]
-    found = promoted(names)
+    found = statement.semiring.dtype or promoted(names)
+    found = "int64" if found == "bool" and not statement.semiring.dtype else found  # truth values are counted
     broken = any(
         not isinstance(term.coefficient, int) or any(f.inverse or _breaks(f.of) for f in term.factors) for term in terms
     )

@@ -17,7 +17,6 @@ from ...compiler.language.builder import BufferHandle
 from ...compiler.language.expr import Expr, Stored, Var
 from ...compiler.language.traversal import walk
 from ..errors import ScheduleError
-from .arithmetic import product
 from .assembled.order import along, order_of, sparse_accesses
 from .axes import LevelAxes, axes
 from .declared import Declared
@@ -269,7 +268,7 @@ class Walks:
 
     def value(self, term: Term, at: At) -> Expr:
         """A product, of the elements that are bound."""
-        return product(term, self.w.dtype, lambda access: self._element(access, at))
+        return self.w.product(term, lambda access: self._element(access, at))
 
     def _element(self, access: Access, at: At) -> Expr:
         operand = self.w.operands[access.name]
@@ -284,11 +283,11 @@ class Walks:
         """The sum of products, each where it is stored."""
         if len(terms) == 1:
             return self.value(terms[0], at)
-        return reduce(lambda a, b: a + b, (self._where_stored(term, at) for term in terms))
+        return reduce(self.w.semiring.add, (self._where_stored(term, at) for term in terms))
 
     def _where_stored(self, term: Term, at: At) -> Expr:
         asked, x = self.asked(term, at), self.value(term, at)
-        return x if asked is None else select(asked, x, self.w.constant(0))
+        return x if asked is None else select(asked, x, self.w.zero)
 
     def total(self, terms: Sequence[Term], order: Sequence[str], at: At, seen: Any = None) -> Expr:
         """The sum of products over what is not bound of their indices, in a local of the iteration being written.
@@ -296,12 +295,12 @@ class Walks:
         seen: a local that becomes 1 where an element of any product is stored.
         """
         sum = self.p.local(self.w.fresh("Sum"), (self.w.one,), self.w.dtype)
-        sum[0] = self.w.constant(0)
+        sum[0] = self.w.zero
         for term in terms:
             left = [loop for loop in order if loop not in at and self.parts(loop) & set(term.indices)]
 
             def add(bound: At, term: Term = term, whole: bool = not left) -> None:
-                sum[0] = sum[0] + (self._where_stored(term, bound) if whole else self.value(term, bound))
+                self.w.accumulate(sum, 0, self._where_stored(term, bound) if whole else self.value(term, bound))
                 if seen is not None:
                     asked = self.asked(term, bound) if whole else None
                     seen[0] = number(1) if asked is None else select(asked, number(1), seen[0])
@@ -317,8 +316,7 @@ class Walks:
 
         def add(at: At) -> None:
             where = tuple(at[index] for index in place)
-            x = self.total([term], inner, at) if outer and inner else self.value(term, at)
-            result[where] = result[where] + x
+            self.w.accumulate(result, where, self.total([term], inner, at) if outer and inner else self.value(term, at))
 
         self.nest([term], outer or inner, {}, add)
 

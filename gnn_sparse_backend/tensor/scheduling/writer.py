@@ -10,7 +10,6 @@ from typing import Any
 from ...compiler import LoopSchedule, equal, number
 from ...compiler.language.expr import Expr
 from ..errors import ScheduleError
-from ..expressions.arithmetic import product
 from ..expressions.declared import Declared, Written
 from ..expressions.loops.extents import Extents, constant
 from ..expressions.notation import Access, Statement
@@ -160,7 +159,7 @@ class LoopWriter(Declared):
                 self.body(nest, env.replaced(inside=True))
             return
         term = nest.body.term
-        self.add(nest.body.target.name, env, product(term, self.dtype, lambda access: self.element(access, env)))
+        self.add(nest.body.target.name, env, self.product(term, lambda access: self.element(access, env)))
 
     def element(self, access: Access, env: Env) -> Expr:
         """What an access reads."""

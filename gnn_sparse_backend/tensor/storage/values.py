@@ -23,13 +23,15 @@ Values: TypeAlias = Any
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64")
-DTYPES = (*FLOATS, *INTEGERS)
+DTYPES = (*FLOATS, *INTEGERS, "bool")
 
 
 def fits(number: int | float, dtype: str) -> bool:
     """Whether a type has a number as large as this one."""
     if dtype in FLOATS:
         return isinstance(number, float) or abs(number) <= sys.float_info.max
+    if dtype == "bool":
+        return number in (0, 1)
     return bool(np.iinfo(dtype).min <= number <= np.iinfo(dtype).max)
 
 
@@ -75,8 +77,7 @@ def _name(dtype: Any) -> str:
 
 
 def checked(x: Any, what: str) -> Values:
-    """Values as they may be used: a PyTorch tensor on the CPU, or an array of NumPy, of a type in DTYPES. Truth values
-    are the int64 numbers 0 and 1, so that sums of them are counts.
+    """Values as they may be used: a PyTorch tensor on the CPU, or an array of NumPy, of a type in DTYPES.
 
     Raises TypeError.
     """
@@ -88,8 +89,6 @@ def checked(x: Any, what: str) -> Values:
     else:
         x = np.asarray(x)
         x = x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
-    if dtype_name(x) == "bool":
-        x = x.long() if is_tensor(x) else x.astype(np.int64)
     if dtype_name(x) not in DTYPES:
         raise TypeError(f"{what} is of type {dtype_name(x)}; values are {', '.join(DTYPES)}")
     return x
@@ -111,9 +110,18 @@ def promoted(names: list[str]) -> str:
     if len(found) == 1:
         return found[0]
     if "bfloat16" in found:
-        others = [name for name in found if name != "bfloat16"]
+        others = [name for name in found if name not in ("bfloat16", "bool")]
+        if not others:
+            return "bfloat16"
         return promoted(["float32" if name == "float16" else name for name in others] + ["float32"])
     return str(np.result_type(*found))
+
+
+def dtype_beside(x: int | float, dtype: str) -> str:
+    """The type of a number beside values of a type: theirs, if they are of the same kind."""
+    if dtype in FLOATS:
+        return dtype
+    return "float64" if isinstance(x, float) else "int64" if dtype == "bool" else dtype
 
 
 def number(x: int | float, dtype: str) -> Values:
@@ -172,7 +180,7 @@ class _Leased:
 
 
 def accumulator(dtype: str) -> str:
-    """The type that values of a type are summed in: 16 bits in float32, integers in int64."""
+    """The type that values of a type are summed in: 16 bits in float32, integers and truth values in int64."""
     if dtype in FLOATS:
         return "float64" if dtype == "float64" else "float32"
     return "int64"
@@ -242,10 +250,19 @@ def to_dtype(values: Values, dtype: str) -> Values:
     return values.astype(dtype)
 
 
+def buffer_dtype(dtype: str) -> str:
+    """The type of a kernel's buffer of values of a type: truth values are bytes, 0 or 1."""
+    return "uint8" if dtype == "bool" else dtype
+
+
 def argument(values: Values) -> Values:
-    """Values as a kernel takes them: contiguous, with no history, and, as DLPack wants of NumPy, writable."""
+    """Values as a kernel takes them: contiguous, with no history, and, as DLPack wants of NumPy, writable. Truth values
+    are taken as bytes.
+    """
     if is_tensor(values):
         found = values.detach().resolve_conj().resolve_neg().contiguous()
-        return found.clone() if found._is_zerotensor() else found  # gradients that are zero have no memory
+        found = found.clone() if found._is_zerotensor() else found  # gradients that are zero have no memory
+        return found.view(sys.modules["torch"].uint8) if dtype_name(found) == "bool" else found
     found = np.ascontiguousarray(values)
-    return found if found.flags.writeable else found.copy()
+    found = found if found.flags.writeable else found.copy()
+    return found.view(np.uint8) if found.dtype == np.bool_ else found

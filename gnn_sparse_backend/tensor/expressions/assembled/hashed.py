@@ -75,7 +75,7 @@ class Table:
                 self.keys[at[0]] = column
                 self.table[hashed] = at[0]
                 if self.sums is not None:
-                    self.sums[at[0]] = 0
+                    self.sums[at[0]] = self.owner.zero
         return at[0]
 
     def leave(self, q: Expr) -> None:

@@ -17,7 +17,7 @@ from ....compiler import Axis, both, differ, either, equal, number, select
 from ....compiler.language import bits
 from ....compiler.language.axes import Extent, given
 from ....compiler.language.builder import BufferHandle
-from ....compiler.language.expr import Expr
+from ....compiler.language.expr import Expr, ExprLike
 from ..declared import Written
 from ..terms import Term
 from ..walks import At
@@ -50,6 +50,8 @@ class Workspace(Assembly):
         with self.p.iterate(self.fresh("Shares"), (group,), "S", names[:1]) as (g,):
             for buffer in self.workspaces(*axes):
                 self.clear(buffer)
+            if self.filling:
+                self.clear(self.work, self.zero)
             self.hashed = Table(self, self.workspace, self.filling)
             with self.p.iterate(self.fresh("Row"), (turns,), "S", names[1:]) as (r,):
                 self.turn(self.read_once(first[g] + r), self.summed)
@@ -64,7 +66,7 @@ class Workspace(Assembly):
         self.walks.found(self.terms, {first: turn}, lambda at: self.walks.nest(self.terms, others, at, row))
 
     def workspaces(self, words: Axis | None = None, above: Axis | None = None) -> tuple[BufferHandle, ...]:
-        """Make those of a thread; and give those that are zero between rows."""
+        """Make those of a thread; and give those that are 0 between rows."""
         if words is None or above is None:
             self.mark = self.workspace("Mark", self.columns, self.index_dtype if len(self.above) == 1 else "int64")
             return (self.mark,)
@@ -73,14 +75,14 @@ class Workspace(Assembly):
         self.above_words = self.workspace("Above", above, "uint32")
         self.work = self.workspace("Work", self.columns, self.dtype)
         self.listed = self.workspace("List", self.columns, self.index_dtype)
-        return self.words, self.above_words, self.work
+        return self.words, self.above_words
 
     def workspace(self, name: str, axis: Axis, dtype: str) -> BufferHandle:
         return self.p.local(self.fresh(name), (axis,), dtype)
 
-    def clear(self, buffer: BufferHandle) -> None:
+    def clear(self, buffer: BufferHandle, zero: ExprLike = 0) -> None:
         with self.p.iterate(self.fresh("cleared"), buffer.value.axes, "S", (self.fresh("z"),)) as (z,):
-            buffer[z] = 0
+            buffer[z] = zero
 
     def summed(self, at: At) -> None:
         """Sum a row, and write it in order or count its elements."""
@@ -146,13 +148,13 @@ class Workspace(Assembly):
     def add_hashed(self, seen: BufferHandle, term: Term, at: At) -> None:
         sums = given(self.hashed.sums)
         found = self.hashed.found(self.read_once(at[self.last]), seen)
-        sums[found] = sums[found] + self.walks.value(term, at)
+        self.accumulate(sums, found, self.walks.value(term, at))
 
     def add(self, seen: BufferHandle | None, term: Term, at: At) -> None:
         """Add a product to its column, and the column to the row's set; list it where `seen` counts what is listed."""
         column = self.read_once(at[self.last])
         word, bit = column // WORD, bits.bit(column % WORD)
-        self.work[column] = self.work[column] + self.walks.value(term, at)
+        self.accumulate(self.work, column, self.walks.value(term, at))
         if seen is not None:
             self.listed[seen[0]] = column  # the next one takes its place, if it was known
             seen[0] = seen[0] + select(equal(bits.bit_and(self.words[word], bit), 0), number(1), number(0))
@@ -212,4 +214,4 @@ class Workspace(Assembly):
     def taken(self, place: tuple[Expr, ...], column: Expr) -> None:
         """Write the sum of a column, and leave zero there for the next row."""
         self.write(place, column, self.work[column])
-        self.work[column] = self.constant(0)
+        self.work[column] = self.zero

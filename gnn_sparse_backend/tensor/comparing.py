@@ -1,0 +1,99 @@
+"""Comparisons of tensors and what is computed with truth values, element by element, as NumPy does both."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .elementwise import Operand, elementwise, is_sparse, is_zero, operand
+from .storage.stored import Stored
+from .storage.values import FLOATS, dtype_name, is_tensor, to_dtype
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Operator = Callable[[Any, Any], Any]
+
+
+class Comparisons(Stored):
+    """A tensor that can be compared.
+
+    `A < B`, `<=`, `>`, `>=`, `==` and `!=` give arrays of truth values. What is not stored is zero: where a comparison
+    does not hold of zeros, and no operand is an ordinary array, the result is sparse, with an element for each that an
+    operand stores; otherwise it is an ordinary array. `A & B`, `A | B`, `A ^ B` and `~A` are of truth values; `&` is
+    sparse where an operand is, `|` and `^` where both are.
+    """
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __lt__(self, other: Any) -> Self:
+        return self._compared(operator.lt, other)
+
+    def __le__(self, other: Any) -> Self:
+        return self._compared(operator.le, other)
+
+    def __gt__(self, other: Any) -> Self:
+        return self._compared(operator.gt, other)
+
+    def __ge__(self, other: Any) -> Self:
+        return self._compared(operator.ge, other)
+
+    def __eq__(self, other: object) -> Self:  # type: ignore[override]
+        return self._compared(operator.eq, other)
+
+    def __ne__(self, other: object) -> Self:  # type: ignore[override]
+        return self._compared(operator.ne, other)
+
+    def __and__(self, other: Any) -> Self:
+        return self._of_truths("&", operator.and_, other)
+
+    def __or__(self, other: Any) -> Self:
+        return self._of_truths("|", operator.or_, other)
+
+    def __xor__(self, other: Any) -> Self:
+        return self._of_truths("^", operator.xor, other)
+
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+
+    def __invert__(self) -> Self:
+        _check_truths("~", self)
+        return self._made(elementwise(operator.invert, self, sparse=False))
+
+    def _compared(self, compare: Operator, other: Any) -> Self:
+        if other is None and compare in (operator.eq, operator.ne):
+            differs = compare is operator.ne  # as everything does from None
+            return self._made(
+                elementwise(lambda x: (x == x) | True if differs else (x == x) & False, self, sparse=not differs)
+            )
+        beside = operand(other)
+        if beside is None:
+            return NotImplemented  # type: ignore[no-any-return]
+        given: list[Operand] = [self, beside]
+        zeros = [0 if is_sparse(x) else x for x in given]
+        sparse = not any(isinstance(x, Stored) for x in zeros) and not compare(*zeros)
+        if is_tensor(self.values) and self.dtype not in FLOATS and not isinstance(beside, Stored):
+            # PyTorch would round the number to the type of the tensor
+            given[0] = self.to(dtype="float64" if isinstance(beside, (float, np.floating)) else "int64")
+        return self._made(elementwise(compare, *given, sparse=sparse))
+
+    def _of_truths(self, sign: str, combine: Operator, other: Any) -> Self:
+        beside = operand(other)
+        if beside is None:
+            return NotImplemented  # type: ignore[no-any-return]
+        given: list[Operand] = [self, beside]
+        for x in given:
+            _check_truths(sign, x)
+        zero = [is_zero(x) for x in given]
+        return self._made(elementwise(combine, *given, sparse=any(zero) if sign == "&" else all(zero)))
+
+    def _made(self, found: Stored) -> Self:
+        return type(self)(found.structure, to_dtype(found.values, "bool"))
+
+
+def _check_truths(sign: str, x: Operand) -> None:
+    found = type(x).__name__ if not isinstance(x, (Stored, np.generic)) else dtype_name(x)
+    if found != "bool":
+        raise TypeError(f"{sign} is of truth values, not of {found}; compare first, as in A != 0")
