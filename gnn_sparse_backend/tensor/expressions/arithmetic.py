@@ -7,11 +7,13 @@ from functools import partial
 
 from ...compiler import call as call_of
 from ...compiler import cast, maximum, number, select
-from ...compiler.language.expr import Expr
+from ...compiler.language.expr import Expr, binary
 from ..semirings import PLUS_TIMES, Combine
-from .notation import Access, Call, Expression, Number, Operation
+from .notation import TRUTH, Access, Call, Expression, Number, Operation
 from .terms import Term
 
+JOINS = {"&": "min", "|": "max"}
+"""What is done with the truth values 0 and 1."""
 Element = Callable[[Access], Expr]
 """What an access reads, in the operand's own type."""
 
@@ -47,6 +49,8 @@ def value(expression: Expression, dtype: str, element: Element) -> Expr:
             return cast(dtype, element(expression))
         case Call():
             x = inner(expression.argument)
+            if expression.function == TRUTH:
+                return x
             if expression.function == "relu":
                 return maximum(constant(0, dtype), x)  # NaN stays NaN in this order
             if expression.function == "abs" and dtype == "int64":
@@ -61,4 +65,8 @@ def value(expression: Expression, dtype: str, element: Element) -> Expr:
             return a - b
         case "*":
             return a * b
-    return a / b
+        case "/":
+            return a / b
+    if expression.sign in JOINS:
+        return binary(JOINS[expression.sign], a, b)
+    return select(binary(expression.sign, a, b), constant(1, dtype), constant(0, dtype))

@@ -23,6 +23,8 @@ from ..errors import NotationError
 from ..semirings import PLUS_TIMES, Semiring
 
 FUNCTIONS = ("exp", "log", "sqrt", "tanh", "sigmoid", "abs", "relu")
+TRUTH = "truth"
+"""The function of a comparison, or of truth values that are joined: 1 where it holds, otherwise 0. Texts have none."""
 _TOKENS = re.compile(
     r"\s*(?:(?P<number>\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)|(?P<name>[A-Za-z_]\w*)|(?P<sign>[][()+\-*/=,]))"
 )
@@ -54,7 +56,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Operation:
-    """`a + b`, `a - b`, `a * b` or `a / b`; at: where the sign stands."""
+    """`a + b`, `a - b`, `a * b` or `a / b`, and in `TRUTH` one of `< > != & |`; at: where the sign stands."""
 
     sign: str
     a: Expression

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..storage.format import Format
 from ..storage.values import FLOATS, accumulator, fits, promoted
-from .notation import Access, Call, Expression, Number, Operation, Statement
+from .notation import TRUTH, Access, Call, Expression, Number, Operation, Statement
 from .terms import Operand, Term
 
 
@@ -155,7 +155,7 @@ def _numbers(expression: Expression) -> Iterator[float | int]:
 def _breaks(expression: Expression) -> bool:
     match expression:
         case Call():
-            return expression.function not in ("abs", "relu") or _breaks(expression.argument)
+            return expression.function not in ("abs", "relu", TRUTH) or _breaks(expression.argument)
         case Operation():
             return expression.sign == "/" or _breaks(expression.a) or _breaks(expression.b)
         case Number():

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..storage.format import Format
-from .notation import Access, Call, Expression, Number, Operation, Statement, accesses
+from .notation import TRUTH, Access, Call, Expression, Number, Operation, Statement, accesses
 
-KEEP_ZERO = ("sqrt", "tanh", "abs", "relu")
+KEEP_ZERO = ("sqrt", "tanh", "abs", "relu", TRUTH)
 """Functions that are zero at zero."""
 
 
@@ -150,10 +150,10 @@ def _is_zero(expression: Expression, operands: Mapping[str, Operand]) -> bool:
             return operands[expression.name].is_sparse
         case Call():
             return expression.function in KEEP_ZERO and _is_zero(expression.argument, operands)
-        case Operation("+" | "-"):
-            return _is_zero(expression.a, operands) and _is_zero(expression.b, operands)
-        case Operation("*"):
+        case Operation("*" | "&"):
             return _is_zero(expression.a, operands) or _is_zero(expression.b, operands)
         case Operation("/"):
             return _is_zero(expression.a, operands)
+        case Operation():
+            return _is_zero(expression.a, operands) and _is_zero(expression.b, operands)
     return expression == Number(0)

@@ -82,7 +82,7 @@ class Walks:
                 return self._stored(expression, at)
             case Call():
                 return self._stores(expression.argument, at)
-            case Operation("*"):
+            case Operation("*" | "&"):
                 return _all(self._stores(part, at) for part in (expression.a, expression.b))
             case Operation("/"):
                 return self._stores(expression.a, at)

@@ -6,6 +6,7 @@ them once with its sorted coordinates, and read by going down them once with its
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -216,7 +217,7 @@ def pack(
     """
     columns, sizes = to_levels(format, shape, coordinates), extents(format, shape)
     count = coordinates.shape[1]
-    by_place = None if is_ascending(columns) else np.lexsort(columns[::-1])
+    by_place = None if is_ascending(columns) else _in_order(columns)
     columns = columns if by_place is None else [column[by_place] for column in columns]
     positions, number, made = np.zeros(count, np.int64), 1, []
     for kind, extent, column in zip(format.levels, sizes, columns):
@@ -279,12 +280,23 @@ def is_ascending(columns: Sequence[np.ndarray]) -> bool:
 def numbered(at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(the number of each coordinate among the different ones, which come in their order; where each is first).
 
-    at: (modes, elements). No product of extents is taken, which may exceed every integer.
+    at: (modes, elements).
     """
-    order = np.lexsort(at[::-1])
+    order = _in_order(at)
     by_place = at[:, order]
     first = np.ones(at.shape[1], bool)
     first[1:] = (by_place[:, 1:] != by_place[:, :-1]).any(0)
     number = np.empty(at.shape[1], np.int64)
     number[order] = np.cumsum(first) - 1
     return number, order[first]
+
+
+def _in_order(columns: Sequence[np.ndarray]) -> np.ndarray:
+    """Which coordinate comes first, second and so on; columns: of each mode, outermost first."""
+    sizes = [int(column.max(initial=0)) + 1 for column in columns]
+    if math.prod(sizes) > np.iinfo(np.int64).max:
+        return np.lexsort(columns[::-1])
+    key = columns[0]
+    for column, size in zip(columns[1:], sizes[1:]):
+        key = key * size + column
+    return np.argsort(key, kind="stable")  # which merges what is partly in order

@@ -154,7 +154,7 @@ class _Cutting:
                 return self.part(expression.a, wanted)
             case Operation():
                 parts = [self.part(each, wanted) for each in (expression.a, expression.b)]
-                if expression.sign == "*":
+                if expression.sign in "*&":
                     return self.all(parts)
                 a, b = parts
                 return None if a is None or b is None else Operation("+", a, b)
