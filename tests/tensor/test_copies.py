@@ -69,7 +69,7 @@ def test_copies_compute_the_same(name):
     np.testing.assert_allclose(found.to_dense(), expected)
     for other in (pickle.loads(pickle.dumps(kernel)), copy.deepcopy(kernel), copy.copy(kernel)):
         assert type(other) is type(kernel) and repr(other) == repr(kernel)
-        assert other.stages() == kernel.stages()
+        assert other.stages("program", "plan") == kernel.stages("program", "plan")
         if not isinstance(what, st.Statement):  # nothing is compiled again
             assert other.plan is kernel.plan
         again = other(**operands)
@@ -90,7 +90,8 @@ def test_what_copies_refuse():
 
 
 def test_in_a_process_of_their_own():
-    kernels = {name: (compiled(name), operands) for name, (_, operands, _) in CASES.items()}
+    names = [name for name in CASES if "PyTorch" not in name]  # which takes seconds to import
+    kernels = {name: (compiled(name), CASES[name][1]) for name in names}
     script = (
         "import pickle, sys; given = pickle.load(sys.stdin.buffer); "
         "found = {name: kernel(**operands).to_dense() for name, (kernel, operands) in given.items()}; "

@@ -173,7 +173,8 @@ class Statement:
                 "loops are on a GPU, and arrays are on the CPU: give serial=True to check what it computes, one "
                 "element after the other, or take the text of cuda(arch)"
             )
-        return self._of(compile_program(self.program, self.schedule, serial=serial), serial)
+        found = self._of(compile_program(self.program, self.schedule, serial=serial))
+        return replace(found, made=(methodcaller("kernel", serial), (self,)))
 
     def cuda(self, arch: str = "sm_80") -> str:
         """The CUDA source of a statement with loops on a GPU; needs no GPU. Raises ScheduleError where none is."""
@@ -221,14 +222,13 @@ class Statement:
                 raise ScheduleError(f"{said}: a block of a GPU has at most 1024 threads, not {most}")
         commands.check_unrolled(said, program, (name for name, unit in schedule.units if unit == "unrolled"))
 
-    def _of(self, kernel: Kernel, serial: bool) -> TensorKernel:
+    def _of(self, kernel: Kernel) -> TensorKernel:
         """What runs a compiled program on operands."""
         source, promises = self.source, tuple(dict.fromkeys(self._promises()))
         what = source.notation, source.terms, source.operands, source.kept, source.dtype
         plan = Plan(*what, self._static, self._written[0], kernel, None, source.converted, promises)
         made = dense(len(source.notation.result.indices)) if source.kept is None else source.kept.format
-        format = made if source.wanted is None else source.wanted
-        return TensorKernel(plan, format, (methodcaller("kernel", serial), (self,)))
+        return TensorKernel(plan, made if source.wanted is None else source.wanted)
 
     @cached_property
     def _written(self) -> tuple[Written, LoopSchedule]:
