@@ -295,8 +295,8 @@ def _in_order(columns: list[np.ndarray]) -> np.ndarray:
     """Which coordinate comes first, second and so on; columns: of each mode, outermost first."""
     sizes = [int(column.max(initial=0)) + 1 for column in columns]
     if math.prod(sizes) > np.iinfo(np.int64).max:
-        return np.lexsort(columns[::-1])
-    key: np.ndarray = columns[0]
+        return np.asarray(np.lexsort(columns[::-1]))
+    key = columns[0]
     for column, size in zip(columns[1:], sizes[1:]):
         key = key * size + column
     # which merges what is partly in order
