@@ -43,14 +43,14 @@ class Array(Comparisons, Reductions):
         return (self[n] for n in range(len(self)))
 
     def dot(self, other: Any) -> Array:
-        """The product `dot(A, other)` of the module, which says what it is."""
+        """Multiply as the function `dot` does, with this array on the left."""
         found = self.multiplied(dot_indices, self, other)
         if found is NotImplemented:
             raise TypeError(f"{other!r:.60} is not what `array` takes")
         return found
 
     def reshape(self, *shape: Any) -> Array:
-        """The same elements in another shape, counted in the order of the modes, the last one first.
+        """Give the same elements another shape; they are counted in the order of the modes, along the last one first.
 
         Args:
             shape: integers, or several in a tuple; one of them may be -1, and is told by the others.

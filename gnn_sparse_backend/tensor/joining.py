@@ -15,7 +15,7 @@ from .storage.values import concatenated, integer
 
 
 def stack(arrays: Sequence[Any], axis: int = 0) -> Array:
-    """Arrays of one shape, each at one coordinate of a new mode.
+    """Put arrays of one shape at the coordinates of a new mode.
 
     Args:
         arrays: in a list or tuple: each whatever `array` takes.
@@ -34,7 +34,7 @@ def stack(arrays: Sequence[Any], axis: int = 0) -> Array:
 
 
 def concatenate(arrays: Sequence[Any], axis: int = 0) -> Array:
-    """Arrays one behind the other along a mode.
+    """Put arrays one behind the other along a mode.
 
     Args:
         arrays: in a list or tuple: each whatever `array` takes, of one shape but for this mode.

@@ -11,7 +11,7 @@ from .product_indices import Indices, Shape, dot_indices, matmul_indices, tensor
 
 
 def matmul(a: Any, b: Any) -> Array:
-    """The product `a @ b`: of matrices and vectors, and of stacks of matrices, whose modes before the last two are
+    """Multiply matrices and vectors as `a @ b` does, and stacks of matrices, whose modes before the last two are
     broadcast as NumPy does.
 
     Args:
@@ -24,7 +24,7 @@ def matmul(a: Any, b: Any) -> Array:
 
 
 def dot(a: Any, b: Any) -> Array:
-    """The sum over the last mode of a and the last but one of b, or its only one; with a number, the product with it.
+    """Sum over the last mode of a and the last but one of b, or its only one; multiply by a number.
 
     Args:
         a: whatever `array` takes.
@@ -37,7 +37,7 @@ def dot(a: Any, b: Any) -> Array:
 
 
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Array:
-    """The sum over modes of a and modes of b together.
+    """Sum over modes of a and modes of b together.
 
     Args:
         a: whatever `array` takes.

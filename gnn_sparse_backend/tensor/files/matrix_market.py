@@ -30,7 +30,7 @@ def save_mtx(path: Path, A: Any) -> None:
 
 
 def load_mtx(path: Path) -> Array:
-    """The matrix of a file of MatrixMarket, in coo where it has coordinates, else dense; duplicates are summed.
+    """Read the matrix of a file of MatrixMarket: in coo where it has coordinates, else dense; duplicates are summed.
 
     Args:
         path: of the file, which may be compressed by gzip or bzip2; or an open one.

@@ -53,8 +53,8 @@ def save_npz(path: Path, A: Any) -> None:
 
 
 def load_npz(path: Path) -> Array:
-    """The array of a file, which `save_npz` or SciPy's `save_npz` wrote: in its format, with its types and
-    all its elements. Values are NumPy's, those of bfloat16 PyTorch's.
+    """Read the array of a file that `save_npz` or SciPy's `save_npz` wrote, with its format, its types and all of its
+    elements. Values are NumPy's, those of bfloat16 PyTorch's.
 
     Raises ValueError for a file that is none, and whatever opening it does.
     """

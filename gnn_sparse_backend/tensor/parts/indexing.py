@@ -63,7 +63,7 @@ def _of_dense(x: Stored, found: list[Selection], result: list[Selection | None])
 
 
 def _format(format: Format, result: list[Selection | None]) -> Format:
-    """The format of the result: the same while modes stay, and its levels of those that do; otherwise coo."""
+    """The format of the result: that of the tensor while its modes stay, else its levels of those that do, else coo."""
     modes = [each.modes[0] for each in result if each is not None and len(each.modes) == len(each.shape) == 1]
     extents = sum(1 if each is None else len(each.shape) for each in result)
     if len(modes) == extents == format.modes:
@@ -105,7 +105,7 @@ def _lines(
 
 
 Carried: TypeAlias = dict[int | Selection, np.ndarray]
-"""Of each element its coordinate in a mode, or its number among the coordinates of a selection."""
+"""The coordinate of each element in a mode, or its number among the coordinates of a selection."""
 
 
 def _selected(structure: Structure, found: list[Selection]) -> tuple[Carried, np.ndarray]:

@@ -1,4 +1,4 @@
-"""What stands in square brackets behind a tensor, as NumPy reads it, to what it selects of each mode.
+"""Indices in square brackets, as NumPy reads them, to what they select of each mode.
 
 Integers, slices, None and Ellipsis select of each mode by itself. Arrays of integers select points: they are broadcast
 to one shape, and each of its places is one coordinate of every mode that has such an array. A mask is the arrays of the
@@ -22,6 +22,7 @@ class Span:
     """The coordinates start, start + step, ... of a mode.
 
     Attributes:
+        whole: whether they are all of the mode, in their order.
         kept: whether the result has the mode; it has not where one integer was given.
     """
 

@@ -160,6 +160,19 @@ def test_gradients(format, key):
     assert torch.autograd.gradcheck(part, values)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int8"])
+def test_parts_are_computed_with(dtype):
+    x = (sparse(60, 40) * 3).astype(dtype)
+    y = np.arange(80).reshape(40, 2).astype(dtype)
+    for format in ("dense", "csr"):
+        a = st.array(x, format)
+        for first in (1, 2, 3, 5):  # whose arrays begin anywhere in memory
+            b = a[first:]
+            np.testing.assert_allclose((b @ y).to_dense(), x[first:] @ y, rtol=1e-5)
+            np.testing.assert_array_equal((b * 2).to_dense(), x[first:] * 2)
+            np.testing.assert_allclose((b.T @ b).to_dense(), x[first:].T @ x[first:], rtol=1e-3, atol=1e-5)
+
+
 def test_huge_extents_cost_nothing():
     at = np.array([3, 70_000_000, 99_999_999])
     a = st.array(((at, at[::-1]), np.arange(1.0, 4.0)), "dcsr", shape=(10**8, 10**8))
