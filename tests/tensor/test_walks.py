@@ -225,3 +225,21 @@ def test_drawn_matrices(shape, density, seed):
     first, second, third = (st.array(x, "csr") for x in (a, b, c))
     for found, wanted in ((first + second, a + b), (first * second, a * b), (first @ third, a @ c)):
         agree(found, wanted)
+
+
+def test_deep_nests_are_no_longer_than_they_have_levels():
+    """Offsets follow from where a walk is, and listed rows are searched once: each level adds as much text as others."""
+    extents = (2, 3, 2, 3, 2, 4)
+    x, y = sparse(*extents, density=0.6), sparse(*extents, seed=1, density=0.6)
+    a, b = st.array(x, "csf"), st.array(y, "csf")
+    found = st.einsum("abcdef,abcdef->af", a, b)
+    np.testing.assert_allclose(found.to_dense(), np.einsum("abcdef,abcdef->af", x, y), atol=1e-12)
+    sizes = []
+    for count in (4, 5, 6):
+        modes = ",".join("abcdef"[:count])
+        given = [st.array(each.reshape(*extents[: count - 1], -1), "csf") for each in (x, y)]
+        kernel = st.compile(f"R[a,{modes[-1]}] = A[{modes}] * B[{modes}]", A=given[0], B=given[1])
+        text = kernel.stages("stage3")
+        assert text.count('T.sblock("find_W0_0') == 5  # of the five walks
+        sizes.append(len(text))
+    assert sizes[2] - sizes[1] < 1.5 * (sizes[1] - sizes[0]), sizes

@@ -29,9 +29,9 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from ..language.axes import Axis, given
-from ..language.expr import Binary, Const, Expr, Stored
+from ..language.expr import Binary, Const, Expr, Load, Stored
 from ..language.operands import operands
-from ..language.program import Bounds, Case, Iteration, Point, Store
+from ..language.program import Bounds, Case, Iteration, Point, Store, stores_in
 from ..language.traversal import walk
 from .scope import INDEX, Scope, index
 from .translate import locate, parent_offset, scalar, value, visited
@@ -63,6 +63,11 @@ class _Cursor:
     def here(self) -> tirx.Expr:
         return self.coordinate[ZERO]
 
+    @property
+    def element(self) -> tuple[tirx.Expr, tirx.Expr]:
+        """(position under the element above, offset) of the element that it is at."""
+        return self.at[ZERO] - self.first, self.at[ZERO]
+
 
 def emit_merged(it: Iteration, scope: Scope, body: Body) -> None:
     """Emit the walks of an iteration: none where its condition never holds."""
@@ -88,12 +93,14 @@ class _Walk:
         asked = walk(given(it.where)) if any(point.once for point in it.points) else ()
         self.flags = [scalar(f"{it.variables[0].name}_is") for e in asked if e.dtype == "bool"]
         self.bounds = it.bounds_of(it.axes[0])
+        self.stored = {store.buffer for store in stores_in([it])}
         self.ranges = {a: self._range(a) for a in dict.fromkeys(a for point in it.points for a in point.axes)}
 
     def _range(self, axis: Axis) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr]:
         """(first offset under the element above, how many are passed over, count) of the elements that are walked."""
-        above = axis.chain[:-1]
-        positions, found = locate(above, self.operands[axis].indices[:-1], self.scope)
+        above, indices = axis.chain[:-1], self.operands[axis].indices[:-1]
+        positions, found = locate(above, indices, self.scope)
+        self._remember(above, indices, positions)
         start, count = self.scope.slots(axis, parent_offset(axis, positions, self.scope))
         if found is not None:
             start, count = tirx.if_then_else(found, start, ZERO), tirx.if_then_else(found, count, ZERO)
@@ -102,6 +109,16 @@ class _Walk:
         # positions of the dense axis are the coordinates of the others
         bounds = Bounds(axis, self.bounds.low, self.bounds.high, "coordinate")
         return start, *visited(axis, bounds, self.scope, (start, count))
+
+    def _remember(self, above: tuple[Axis, ...], indices: tuple[Expr, ...], positions: dict[Axis, tirx.Expr]) -> None:
+        """Let what is inside know what has been searched, unless it changes what was searched for."""
+        for n, axis in enumerate(above, 1):
+            names, position = indices[:n], positions[axis]
+            visits = axis in self.scope.positions and position.same_as(self.scope.positions[axis])
+            if not axis.is_sparse or visits or self.scope.walked(axis, names) is not None:
+                continue
+            if not any(isinstance(e, Load) and e.buffer in self.stored for name in names for e in walk(name)):
+                self.scope = self.scope.found(axis, names, position)
 
     def begin(self) -> None:
         for axis, (at, end, _) in self.cells.items():
@@ -128,7 +145,7 @@ class _Walk:
         with T.serial(0, count) as step:
             IRBuilder.name(axis.name.lower(), step)
             coordinate = self.scope.load(given(axis.indices), first + (passed + step))
-            self._case(point.cases[0], coordinate, {axis: passed + step})
+            self._case(point.cases[0], coordinate, {axis: (passed + step, first + (passed + step))})
 
     def _together(self, point: Point, cursors: list[_Cursor]) -> None:
         with T.While(tirx.all(*(cursor.more for cursor in cursors))):
@@ -217,7 +234,7 @@ class _Walk:
         scope = self.scope.bind(self.it.axes[0], self.it.variables[0], self.coordinate[ZERO])
         for c in cursors:
             here = c.here.equal(self.coordinate[ZERO])
-            scope = scope.walking(c.axis, self.operands[c.axis].indices, c.at[ZERO] - c.first, here, readable)
+            scope = scope.walking(c.axis, self.operands[c.axis].indices, *c.element, here, readable)
         return scope
 
     def _pass(self, cursors: list[_Cursor]) -> None:
@@ -233,7 +250,7 @@ class _Walk:
         if not cases:
             return
         if not cursors:
-            self._case(cases[0], self.coordinate[ZERO], {c.axis: c.at[ZERO] - c.first for c in present})
+            self._case(cases[0], self.coordinate[ZERO], {c.axis: c.element for c in present})
             return
         asked, *others = cursors
         if not (others or present or point.every):  # the least coordinate is somebody's
@@ -251,10 +268,10 @@ class _Walk:
                 with T.Else():
                     self._decide(point, others, present)
 
-    def _case(self, case: Case, coordinate: tirx.Expr, positions: dict[Axis, tirx.Expr]) -> None:
+    def _case(self, case: Case, coordinate: tirx.Expr, elements: dict[Axis, tuple[tirx.Expr, tirx.Expr]]) -> None:
         scope = self.scope.bind(self.it.axes[0], self.it.variables[0], coordinate)
-        for axis, position in positions.items():
-            scope = scope.walking(axis, self.operands[axis].indices, position)
+        for axis, (position, offset) in elements.items():
+            scope = scope.walking(axis, self.operands[axis].indices, position, offset)
         with ExitStack() as frames:
             if case.where is not None:
                 frames.enter_context(T.If(value(case.where, scope)))

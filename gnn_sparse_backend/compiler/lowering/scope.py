@@ -35,8 +35,11 @@ class Scope:
     axis_of: dict[Var, Axis]
     # the condition under which the expression being lowered is wanted at all; None: always
     guard: tirx.Expr | None = None
-    # the element of an axis at which a walk along it is: the coordinates that name it, and its position
-    walks: dict[Axis, tuple[tuple[Expr, ...], tirx.Expr]] = field(default_factory=dict)
+    # the element of an axis at which a walk along it is: the coordinates that name it, its position, and its offset
+    # where that is known without the positions above
+    walks: dict[Axis, tuple[tuple[Expr, ...], tirx.Expr, tirx.Expr | None]] = field(default_factory=dict)
+    # axes whose element was searched before, and is not there if its position is negative
+    searched: frozenset[Axis] = frozenset()
     # whether the element of a walk is the one that is asked for
     met: dict[Axis, tirx.Expr] = field(default_factory=dict)
     # walks whose element can be read also where it is another one than is asked for
@@ -57,21 +60,34 @@ class Scope:
         axis: Axis,
         indices: tuple[Expr, ...],
         position: tirx.Expr,
+        offset: tirx.Expr,
         met: tirx.Expr | None = None,
         readable: bool = False,
     ) -> Scope:
         """Where the element of `axis` that `indices` name, along its chain, is the one at `position`; if `met`.
 
+        offset: where that lies among all elements of the axis.
         readable: there is an element at `position` in any case.
         """
         conditions = self.met if met is None else {**self.met, axis: met}
         always = self.readable | {axis} if readable else self.readable
-        return replace(self, walks={**self.walks, axis: (indices, position)}, met=conditions, readable=always)
+        walks = {**self.walks, axis: (indices, position, offset)}
+        return replace(self, walks=walks, searched=self.searched - {axis}, met=conditions, readable=always)
+
+    def found(self, axis: Axis, indices: tuple[Expr, ...], position: tirx.Expr) -> Scope:
+        """Where the element that `indices` name was searched: it is at `position`, or nowhere if that is negative."""
+        walks = {**self.walks, axis: (indices, position, None)}
+        return replace(self, walks=walks, searched=self.searched | {axis})
 
     def walked(self, axis: Axis, indices: tuple[Expr, ...]) -> tirx.Expr | None:
         """The position of the element that `indices` name, if a walk along `axis` is just there."""
         at = self.walks.get(axis)
         return at[1] if at is not None and at[0] == indices else None
+
+    def offset_of(self, axis: Axis, position: tirx.Expr) -> tirx.Expr | None:
+        """Where the element at a position lies, if that is the one at which a walk along `axis` is."""
+        at = self.walks.get(axis)
+        return at[2] if at is not None and position.same_as(at[1]) else None
 
     def under(self, condition: tirx.Expr) -> Scope:
         """For what is evaluated only where `condition` holds."""

@@ -176,7 +176,8 @@ def locate(
         walked = scope.walked(axis, tuple(named[a] for a in axis.chain if a in named))
         if walked is not None:
             positions[axis] = walked
-            found = scope.met.get(axis, found)  # under an element that is not there, no walk meets one
+            # under an element that is not there, no walk meets one
+            found = walked >= 0 if axis in scope.searched else scope.met.get(axis, found)
             continue
         coordinate = value(expr, scope)
         if not axis.is_sparse:
@@ -252,7 +253,10 @@ def scalar(name: str) -> tirx.Buffer:
 def parent_offset(axis: Axis, positions: dict[Axis, tirx.Expr], scope: Scope) -> tirx.Expr | None:
     """Where the parent element of `axis` lies, given the positions along its chain; None for a root."""
     chain = axis.chain[:-1]
-    return offset(chain, [positions[a] for a in chain], scope.indptr) if chain else None
+    if not chain:
+        return None
+    known = scope.offset_of(chain[-1], positions[chain[-1]])
+    return offset(chain, [positions[a] for a in chain], scope.indptr) if known is None else known
 
 
 def _search(

@@ -282,7 +282,7 @@ def numbered(at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     at: (modes, elements).
     """
-    order = _in_order(list(at))
+    order = _in_order(at)
     by_place = at[:, order]
     first = np.ones(at.shape[1], bool)
     first[1:] = (by_place[:, 1:] != by_place[:, :-1]).any(0)
@@ -291,7 +291,7 @@ def numbered(at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return number, order[first]
 
 
-def _in_order(columns: list[np.ndarray]) -> np.ndarray:
+def _in_order(columns: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
     """Which coordinate comes first, second and so on; columns: of each mode, outermost first."""
     sizes = [int(column.max(initial=0)) + 1 for column in columns]
     if math.prod(sizes) > np.iinfo(np.int64).max:
@@ -299,5 +299,4 @@ def _in_order(columns: list[np.ndarray]) -> np.ndarray:
     key = columns[0]
     for column, size in zip(columns[1:], sizes[1:]):
         key = key * size + column
-    # which merges what is partly in order
-    return np.asarray(np.argsort(key, kind="stable"))
+    return np.asarray(np.argsort(key, kind="stable"))  # which merges what is partly in order
