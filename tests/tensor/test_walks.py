@@ -228,7 +228,7 @@ def test_drawn_matrices(shape, density, seed):
 
 
 def test_deep_nests_are_no_longer_than_they_have_levels():
-    """Offsets follow from where a walk is, and listed rows are searched once: each level adds as much text as others."""
+    """Offsets follow from where a walk is, and listed rows are searched once: levels add as much text each."""
     extents = (2, 3, 2, 3, 2, 4)
     x, y = sparse(*extents, density=0.6), sparse(*extents, seed=1, density=0.6)
     a, b = st.array(x, "csf"), st.array(y, "csf")
