@@ -37,7 +37,7 @@ def softmaxed(x: Tensor, index: Tensor, size: int) -> Tensor | None:
 
 def is_tiny(x: Tensor) -> bool:
     """Whether an autograd function in Python takes longer than the framework's own."""
-    return x.numel() <= FEW.tiny and x.requires_grad and torch.is_grad_enabled()
+    return max(x.numel(), 1) <= FEW.tiny and x.requires_grad and torch.is_grad_enabled()
 
 
 def _is_flat(x: Tensor, index: Tensor, size: int) -> bool:
