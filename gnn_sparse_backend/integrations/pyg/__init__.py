@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection
 
 import torch
 import torch_geometric.nn
-import torch_geometric.typing
 import torch_geometric.utils
 from torch_geometric.edge_index import EdgeIndex
 from torch_geometric.nn import HeteroLinear
@@ -76,7 +75,7 @@ def activate() -> None:
         )
         for original, operator, run, breaks in (
             (utils.spmm, "spmm.{reduce}", matmul.pyg_spmm, matmul.is_untraceable),
-            (torch_geometric.typing.torch_sparse.matmul, "spmm.{reduce}", matmul.sparse_matmul, None),
+            (matmul.of_torch_sparse(), "spmm.{reduce}", matmul.sparse_matmul, None),
             (utils.scatter, "scatter.{reduce}", scatter.scatter_beside(utils.scatter), None),
             (utils.segment, "segment.{reduce}", scatter.segment, None),
             (utils.softmax, "softmax", scatter.softmax_beside(utils.softmax), None),

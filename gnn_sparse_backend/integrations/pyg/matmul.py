@@ -7,6 +7,8 @@ What becomes of NaN and infinities then differs between the two, so that such op
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch_geometric.typing
 from torch import Tensor
@@ -57,9 +59,7 @@ def pyg_spmm(src, other: Tensor, reduce: str = "sum"):
 
 
 def sparse_matmul(src, other, reduce: str = "sum"):
-    """``torch_sparse.matmul`` with a dense matrix."""
-    if not isinstance(other, Tensor):
-        return PASS  # the product of two sparse matrices
+    """The product of a matrix of torch-sparse with a dense one."""
     if (refusal := _refuse_product(other, _REDUCES, reduce)) is not None:
         return refusal
     rowptr, col, value = src.csr()
@@ -73,6 +73,12 @@ def sparse_matmul(src, other, reduce: str = "sum"):
     if value is not None:
         value = value.to(other.dtype)
     return _product("spmm", _graph("csr", rowptr, col, shape), other, value, reduce, _ties(other, value, reduce))
+
+
+def of_torch_sparse() -> Callable:
+    """The function that ``torch_sparse.matmul`` and the methods of its matrices call for a dense matrix."""
+    called = torch_geometric.typing.torch_sparse.matmul
+    return called.__globals__.get("spmm", called)
 
 
 def is_sparse(src) -> bool:

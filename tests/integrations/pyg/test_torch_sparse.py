@@ -1,13 +1,15 @@
 """Adjacencies of torch-sparse: ``torch_geometric.utils.spmm``, ``torch_sparse.matmul``, and layers that call these."""
 
+import contextlib
+
 import pytest
 import torch
-import torch_geometric
 from torch import nn
 from torch_geometric import nn as gnn
 from torch_geometric.utils import spmm
 
 import gnn_sparse_backend as gsb
+from gnn_sparse_backend.integrations.core.graphs import GRAPHS
 from tests.covering import covering
 from tests.integrations.pyg import torch_sparse as stand_in
 from tests.integrations.pyg.pair import NODES, calls, check_pair, edges, features
@@ -140,14 +142,7 @@ def test_the_graph_is_found_again_and_new_numbers_are_seen(torch_sparse):
             expected = torch.zeros_like(dense).index_put((row, col), value, accumulate=True) @ x
             torch.testing.assert_close(spmm(adjacency, x), expected)
             adjacency = adjacency.set_value(value * factor)
-        made = len(torch_geometric_graphs())
-    assert made == 1
-
-
-def torch_geometric_graphs():
-    from gnn_sparse_backend.integrations.core.graphs import GRAPHS
-
-    return range(len(GRAPHS))
+        assert len(GRAPHS) == 1
 
 
 @pytest.mark.parametrize(
@@ -190,8 +185,11 @@ def test_two_sparse_matrices_are_the_frameworks(torch_sparse):
     assert calls() == {}
 
 
-def test_everything_is_put_back(torch_sparse):
-    before = torch_sparse.matmul
-    with gsb.enabled("pyg"):
-        assert torch_sparse.matmul is not before
-    assert torch_sparse.matmul is before and torch_geometric.utils.spmm.__module__.startswith("torch_geometric")
+def test_methods_while_pyg_is_enabled(torch_sparse):
+    adjacency, x = matrix(torch_sparse, value=torch.float64), features(4).detach()
+    expected = spmm(adjacency, x)
+    for enabled in (True, False):
+        with gsb.enabled("pyg") if enabled else contextlib.nullcontext():
+            for found in (adjacency @ x, adjacency.spmm(x), torch_sparse.matmul(adjacency, x)):
+                torch.testing.assert_close(found, expected)
+        assert calls() == {"spmm.sum": 3}  # and none beside, once it is disabled

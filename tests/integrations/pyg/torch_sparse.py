@@ -45,15 +45,25 @@ class SparseTensor:
     def set_value(self, value: Tensor | None, layout: str | None = None) -> SparseTensor:
         return SparseTensor(self.row, self.col, value, self.sizes)
 
+    def spmm(self, other: Tensor, reduce: str = "sum") -> Tensor:
+        return spmm(self, other, reduce)
+
+    def __matmul__(self, other: Tensor) -> Tensor:
+        return matmul(self, other)
+
     def to_torch_sparse_csr_tensor(self, dtype: torch.dtype | None = None) -> Tensor:
         value = torch.ones(self.nnz(), dtype=dtype) if self.value is None else self.value
         return torch.sparse_csr_tensor(self.rowptr, self.col, value, self.sizes)
 
 
 def matmul(src: SparseTensor, other, reduce: str = "sum"):
-    """The product, row by row. Of equal products the first has the gradient of a maximum."""
     if isinstance(other, SparseTensor):
         return "the product of two sparse matrices"
+    return spmm(src, other, reduce)
+
+
+def spmm(src: SparseTensor, other: Tensor, reduce: str = "sum") -> Tensor:
+    """The product, row by row. Of equal products the first has the gradient of a maximum."""
     products = other[src.col]
     if src.value is not None:
         products = products * src.value.to(other.dtype).view(-1, 1)
