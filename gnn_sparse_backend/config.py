@@ -168,7 +168,7 @@ TORCHSCRIPT = Variable(
     "0",
     "whether torch.jit.script compiles the reductions of PyG's layers as operators of this package, which a process "
     "that loads the program has to import first; otherwise they are PyG's own",
-    "when PyG is enabled (integrations.pyg.scripted)",
+    "when PyG is enabled (integrations.pyg.scripting)",
 )
 
 VARIABLES: tuple[Variable[Any], ...] = (

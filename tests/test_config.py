@@ -24,7 +24,7 @@ READ = {
     config.PYG_CACHE_BYTES: "integrations/core/graphs.py",
     config.REUSE_MEMORY: "runtime/allocator.py",
     config.SAMPLER: "integrations/pyg/sampling.py",
-    config.TORCHSCRIPT: "integrations/pyg/scripted.py",
+    config.TORCHSCRIPT: "integrations/pyg/scripting.py",
 }
 
 

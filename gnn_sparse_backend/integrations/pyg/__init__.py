@@ -26,13 +26,13 @@ from ..core.graphs import GRAPHS
 from ..core.patch import Patches
 from ..few.listed import SEEN
 from ..traced import install, uninstall
-from . import hetero_conv, inplace, layers, matmul, relational, sampling, scatter, scripted, typed_linear  # noqa: F401  (``inplace``: lazy tensors)
+from . import hetero_conv, inplace, layers, matmul, relational, sampling, scatter, typed_linear  # noqa: F401  (``inplace``: lazy tensors)
 from .derived import FUNCTIONS, LAYERS, kept
 from .errors import errors_of_gathers
 from .few import direct
 from .gather import lazy_gather
 from .host import HOST
-from .scripting import SCRIPTED, overloads_of_originals, scriptable, scriptable_method
+from .scripting import SCRIPTED, compiled_operators, overloads_of_originals, scriptable, scriptable_method
 from .tracing import always, between_programs
 
 _patches: Patches | None = None
@@ -66,7 +66,7 @@ def activate() -> None:
         patches.set(compiler, "_get_overloads", overloads_of_originals(compiler._get_overloads, _left_to_torchscript))
     utils = torch_geometric.utils
     of_layers = {original: scriptable(kept(original), original, between=True) for original in FUNCTIONS}
-    compiled = scripted.compiled_operators()
+    compiled = compiled_operators()
     of_all = {
         original: scriptable(
             _ours(original, operator, run, breaks, scatter.passes),
@@ -90,6 +90,7 @@ def activate() -> None:
 
 
 def _left_to_torchscript(original: Callable) -> None:
+    """Count a function of PyG's own that TorchScript compiles, where it stands in the place of one of ours."""
     if _replaced.get(getattr(torch_geometric.utils, original.__name__, None)) is original:
         fallback(HOST.name, original.__name__, SCRIPTED.reason)
 
