@@ -171,9 +171,9 @@ def test_where(condition, a, b):
     (c, x), (d, y), (e, z) = made(A > 0, condition), made(B, a), made(sparse(6, 5, seed=7), b)
     found, want = st.where(c, d, e), np.where(x, y, z)
     assert_same(found, want)
-    zeros = [each != "dense" and each != "number" for each in (condition, a, b)]
-    sparse_result = zeros[2] and (zeros[0] or zeros[1] or (condition == "number" and not x))
-    assert found.format.is_dense != sparse_result or found.ndim == 0
+    stored = {condition, a, b} & {"csr", "csc", "coo"}
+    zero = [each in stored or (np.ndim(v) == 0 and not v) for each, v in ((condition, x), (a, y), (b, z))]
+    assert found.format.is_dense != bool(stored and zero[2] and (zero[0] or zero[1]))
 
 
 def test_gradients_of_a_choice():

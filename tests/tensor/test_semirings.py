@@ -139,11 +139,21 @@ EXPRESSIONS = (
 )
 
 
-@pytest.mark.parametrize(
-    "semiring",
-    ["min_plus", "max_times", *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("or_and", "max_min"))],
-)
+CASES = [
+    *(("min_plus", *case) for case in EXPRESSIONS),
+    ("max_times", "y[i,l] = T[i,j,k] * V[j,l] * W[k,l]", "csr"),
+    ("or_and", "y[i,k] = A[i,j] * B[j,k] + A[i,j] * E[j,k]", "csr"),
+]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("semiring", SEMIRINGS)
 @pytest.mark.parametrize("expression, format", EXPRESSIONS)
+def test_expressions_of_every_semiring(semiring, expression, format):
+    test_expressions(semiring, expression, format)
+
+
+@pytest.mark.parametrize("semiring, expression, format", CASES)
 def test_expressions(semiring, expression, format):
     shapes = {"A": (7, 6), "D": (7, 6), "B": (6, 5), "E": (6, 5), "S": (5, 4), "T": (7, 6, 5)}
     dense_shapes = {"x": (6,), "U": (7, 4), "V": (6, 4), "W": (5, 4)}
