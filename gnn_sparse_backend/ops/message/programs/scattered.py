@@ -49,7 +49,7 @@ def scattered(spec: AggregateSpec) -> Program:
     C = p.buffer("C", (M, K), spec.dtype)
     with p.iterate("groups", (G,), "S", ("g",)) as (g,):
         with p.iterate("clear", (I, K), "SS", ("i0", "k0")) as (i, k):
-            C[First[g] + i, k] = 0.0
+            C[First[g] + i, k] = 0
         with p.iterate("edges", (J,), "R", ("j",)) as (j,), p.iterate("add", (K,), "S", ("k",)) as (k,):
             values = [
                 edges.load(x, operand, g, j, feature_index(k, spec.dims, operand.dims), spec.dtype)

@@ -1,0 +1,48 @@
+"""Reductions of int64 at edges, by every kind of plan of the CPU, against NumPy bit for bit."""
+
+import numpy as np
+import pytest
+import torch
+
+from gnn_sparse_backend import Graph
+from gnn_sparse_backend.ops.core.plans import planned
+from gnn_sparse_backend.ops.message.message_op import message_op
+from gnn_sparse_backend.ops.message.operators import aggregate
+from gnn_sparse_backend.planner.plan import Plan, the_one
+from tests.covering import covering
+
+NODES, EDGES = 300, 6000
+PLANS = {
+    "serial": Plan(groups=1),
+    "groups": Plan(groups=4, prefetch=8),
+    "partitions": Plan(groups=4, partitions=3),
+    "parts": Plan(groups=4, longest_part=64),
+    "lanes": Plan(groups=1, reduction="simd"),
+    "scattered": Plan(groups=1, reduction="scattered"),
+    "slices": Plan(groups=2, sliced=4),
+}
+REDUCES = {
+    "sum": (np.add, 0, None),
+    "prod": (np.multiply, 1, None),
+    "max": (np.maximum, np.iinfo(np.int64).min, "even"),
+    "min": (np.minimum, np.iinfo(np.int64).max, "even"),
+}
+
+
+@pytest.mark.parametrize(
+    "plan, reduce, width", covering({"plan": list(PLANS), "reduce": list(REDUCES), "width": [1, 5, 40]})
+)
+def test_reductions(plan, reduce, width):
+    generator = np.random.default_rng(0)
+    row = (generator.random(EDGES) ** 3 * (NODES - 1)).astype(np.int64)  # rows of very different lengths, one empty
+    x = generator.integers(-(2**63), 2**63 - 1, (EDGES, width))
+    ufunc, start, ties = REDUCES[reduce]
+    expected = np.full((NODES, width), start)
+    ufunc.at(expected, row, x)
+    if ties is not None:
+        expected[np.bincount(row, minlength=NODES) == 0] = 0
+    graph = Graph.from_coo(torch.from_numpy(row), torch.zeros(EDGES, dtype=torch.int64), (NODES, NODES))
+    of = message_op("x0", ("edge",), reduce, ties)
+    with planned(graph, of.kind, width, torch.float64, the_one(PLANS[plan])):
+        for _ in range(6):  # rows go by length after some calls
+            assert np.array_equal(aggregate(of, graph, torch.from_numpy(x)).numpy(), expected)
