@@ -25,12 +25,18 @@ def mark_exhaustive(items: Iterable[pytest.Item]) -> None:
         if hasattr(item, "callspec") and not any(map(item.get_closest_marker, LEFT_OUT)):
             tests[item.nodeid.partition("[")[0]].append(item)
     for cases in tests.values():
-        factors = [_factors(item) for item in cases]
+        factors = _varying([_factors(item) for item in cases])
         kept = enough(factors, min(2, max(1, len(factors[0]) - 1)))
         if (most := cases[0].get_closest_marker("short")) is not None:
             kept = [kept[at * len(kept) // most.args[0]] for at in range(most.args[0])]
         for at in set(range(len(cases))).difference(kept):
             cases[at].add_marker(pytest.mark.exhaustive)
+
+
+def _varying(cases: list[dict[tuple[str, ...], Hashable]]) -> list[dict[tuple[str, ...], Hashable]]:
+    """The cases without factors that have one value in all of them, as fixtures whose others are exhaustive."""
+    names = [name for name in cases[0] if len({case[name] for case in cases}) > 1]
+    return [{name: case[name] for name in names} for case in cases]
 
 
 def _factors(item: pytest.Item) -> dict[tuple[str, ...], Hashable]:

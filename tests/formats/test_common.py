@@ -111,7 +111,7 @@ def test_value_maps_differentiate_twice(name):
     values = torch.randn(5, 2, dtype=torch.float64, requires_grad=True)
     there_and_back = lambda v: fmt.unpad_values(fmt.pad_values(v))
     assert torch.autograd.gradcheck(there_and_back, values)
-    assert torch.autograd.gradgradcheck(there_and_back, values)
+    assert torch.autograd.gradgradcheck(there_and_back, values, fast_mode=True)
 
 
 @every_format

@@ -102,7 +102,7 @@ def test_functions_divisors_and_second_derivatives(expression):
     )
     torch.testing.assert_close(run(values, b), want, rtol=1e-12, atol=1e-12)
     assert torch.autograd.gradcheck(run, (values, b))
-    assert torch.autograd.gradgradcheck(run, (values, b))
+    assert torch.autograd.gradgradcheck(run, (values, b), fast_mode=True)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,11 @@ def test_a_process_has_what_its_parent_has(framework, method):
 
 
 def test_torchs_processes_are_pythons():
+    assert issubclass(torch.multiprocessing.get_context("spawn").Process, BaseProcess)
+
+
+@pytest.mark.slow
+def test_processes_that_torch_spawns():
     pytest.importorskip("torch_geometric")
     queue = torch.multiprocessing.get_context("spawn").SimpleQueue()
     with gsb.enabled("pyg"):
@@ -51,10 +56,17 @@ def test_nothing_is_taken_along_when_nothing_is_enabled():
     with gsb.enabled("pyg"):
         assert BaseProcess.__init__ is not before
     assert BaseProcess.__init__ is before
+
+
+@pytest.mark.slow
+def test_nothing_is_enabled_when_nothing_is_taken_along():
+    with gsb.enabled("pyg"):
+        pass
     assert started("spawn") == ((), ())
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.short(1)
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_loaders_of_pyg_sample_in_processes_of_their_own(method):
     loader = pytest.importorskip("torch_geometric.loader")
     data = pytest.importorskip("torch_geometric.data").Data(

@@ -232,7 +232,7 @@ def test_second_gradients():
             (lambda x: dgl.ops.copy_u_max(g, x)[:3], (x,)),
         ):
             assert torch.autograd.gradcheck(function, given)
-            assert torch.autograd.gradgradcheck(function, given)
+            assert torch.autograd.gradgradcheck(function, given, fast_mode=True)
 
 
 def test_forces_of_a_sum_are_zeros_as_in_dgl():

@@ -20,7 +20,7 @@ def _check(framework, layer, look, check):
     check(program(framework, layer, look), framework, rough=LOOKS[look].rough)
 
 
-@pytest.mark.parametrize("framework, layer, look", cases(PLAIN, short=3))
+@pytest.mark.parametrize("framework, layer, look", cases(PLAIN, short=2))
 def test_a_program_sees_the_same(framework, layer, look, check):
     _check(framework, layer, look, check)
 

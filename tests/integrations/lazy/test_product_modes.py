@@ -33,7 +33,7 @@ def test_gradients_of_gradients(always, weighted):
         given = pair.features(2, nodes=8), layer.matrix, weight
         assert torch.autograd.gradcheck(lambda x, m, w: layer(x, index, w), given) if weighted else True
         assert torch.autograd.gradgradcheck(
-            lambda x, m, w: layer(x, index, w if weighted else None), given[:1] + given[1:]
+            lambda x, m, w: layer(x, index, w if weighted else None), given[:1] + given[1:], fast_mode=True
         )
 
 
@@ -54,7 +54,9 @@ def test_below_autograd(always, of):
     layer = Layer((2, 3), of=of)
     pair.check_pair(layer, pair.features(2), pair.edges())
     with gsb.enabled("pyg"):
-        assert torch.autograd.gradgradcheck(lambda x: layer(x, pair.edges("duplicates")), (pair.features(2, nodes=8),))
+        assert torch.autograd.gradgradcheck(
+            lambda x: layer(x, pair.edges("duplicates")), (pair.features(2, nodes=8),), fast_mode=True
+        )
 
 
 def test_messages_that_are_differentiated_below_autograd(always):
@@ -65,7 +67,9 @@ def test_messages_that_are_differentiated_below_autograd(always):
     layer = Below((2, 3))
     pair.check_pair(layer, pair.features(2), pair.edges())
     with gsb.enabled("pyg"):
-        assert torch.autograd.gradgradcheck(lambda x: layer(x, pair.edges("duplicates")), (pair.features(2, nodes=8),))
+        assert torch.autograd.gradgradcheck(
+            lambda x: layer(x, pair.edges("duplicates")), (pair.features(2, nodes=8),), fast_mode=True
+        )
 
 
 @pytest.mark.parametrize("reentrant", [False, True])

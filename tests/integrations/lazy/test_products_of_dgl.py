@@ -130,4 +130,4 @@ class TestDgl:
         layer = OfScope(block, lambda g, x, m: mapped_and_summed(g, x, m, fn.mean).square())
         given = torch.randn(300, 2).double().requires_grad_(), torch.randn(2, 1).double().requires_grad_()
         with gsb.enabled("dgl"):
-            assert torch.autograd.gradgradcheck(layer, given)
+            assert torch.autograd.gradgradcheck(layer, given, fast_mode=True)

@@ -93,4 +93,4 @@ def test_products(dtype, heads, serial_gpu):
 def test_second_derivatives(serial_gpu):
     mask = some_mask(9, 7, 4)
     q, k, v, _ = (x.requires_grad_() for x in operands(mask, 1, 2, 3, 2))
-    assert torch.autograd.gradgradcheck(lambda *x: gsb.sparse_attention(*x, mask), (q, k, v))
+    assert torch.autograd.gradgradcheck(lambda *x: gsb.sparse_attention(*x, mask), (q, k, v), fast_mode=True)

@@ -28,10 +28,10 @@ def whole(*shape: int, fill: float = 1.0) -> np.ndarray:
     return np.where(RNG.random(shape) < fill, RNG.integers(-3, 4, shape), 0).astype(np.float32)
 
 
-A = whole(37, 90, fill=0.3)
+A = whole(13, 90, fill=0.3)
 A[3] = whole(90)  # a row of more than two parts
 A[5:8] = 0
-X, B, U, V = whole(90), whole(90, 64), whole(37, 64), whole(90, 64)
+X, B, U, V = whole(90), whole(90, 64), whole(13, 64), whole(90, 64)
 
 
 def on_gpu(made: st.Statement, *race: str) -> st.Statement:
