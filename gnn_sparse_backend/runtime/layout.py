@@ -14,7 +14,11 @@ def kernel_ready(x: Tensor) -> Tensor:
     Row-strided: compact apart from the distance between rows, which is at least a row. Views that overlap
     (``expand``), transposed views, lazily negated views, zeros without memory and storage at odd addresses are copied.
     """
-    return x if is_ready(x) else x.resolve_neg().clone(memory_format=torch.contiguous_format)
+    if x.is_neg():
+        x = x.resolve_neg()
+    if not (x.is_contiguous() or _is_row_strided(x)):
+        x = x.contiguous()
+    return x if in_memory(x, x.element_size()) else x.clone(memory_format=torch.contiguous_format)
 
 
 def is_ready(x: Tensor) -> bool:

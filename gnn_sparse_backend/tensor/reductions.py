@@ -78,7 +78,7 @@ class Reductions(Arithmetic):
         if absent is not None:
             found = found.with_values(_or_zero(name, found.values, absent))
         if is_recorded(self.values):
-            from .extreme_gradients import recorded_extreme
+            from .gradients import recorded_extreme
 
             found = found.with_values(recorded_extreme(self, found, modes, absent))
         return found._kept(self, modes, keepdims)
