@@ -11,6 +11,7 @@ Written against DGL 1.1; the names are the same in 2.x. A global that an install
 from __future__ import annotations
 
 import importlib
+from functools import partial
 
 import dgl
 import dgl.backend
@@ -92,12 +93,12 @@ def activate() -> None:
     for name, make in (
         ("update_all", few.make_update),
         ("apply_edges", few.make_apply),
-        ("in_degrees", few.make_in_degrees),
-        ("out_degrees", few.make_out_degrees),
+        ("in_degrees", partial(few.make_degrees, end=0)),
+        ("out_degrees", partial(few.make_degrees, end=1)),
+        ("_set_n_repr", partial(few.make_store, frames="_node_frames")),
+        ("_set_e_repr", partial(few.make_store, frames="_edge_frames")),
     ):
         _patches.set(DGLGraph, name, apart(make(getattr(DGLGraph, name))))
-    for name, frames in (("_set_n_repr", "_node_frames"), ("_set_e_repr", "_edge_frames")):
-        _patches.set(DGLGraph, name, apart(few.make_store(getattr(DGLGraph, name), frames)))
     _patches.set(DGLGraph, "local_scope", lazy_edges.marking_scope(DGLGraph.local_scope))
     _patches.set(DGLGraph, "local_var", lazy_edges.marking_copy(DGLGraph.local_var))
     # one that only calls others leaves it to them

@@ -14,6 +14,11 @@ _COPIES = (message_op("x0", ("row",)), message_op("x0", ("column",)))
 _COUNTED = {"gather": "gsddmm", "edge_map": "gsddmm", "softmax": "edge_softmax_forward"}
 
 
+def counted_as(reduce: str) -> str:
+    """Return the name of DGL's operator under which a reduction is counted."""
+    return "gspmm_mean" if reduce == "mean" else "gspmm"
+
+
 class GraphEnd(End):
     """The destinations (side 0) or sources (side 1) of the edges of a graph."""
 
@@ -56,7 +61,7 @@ class DglHost(Host):
     def counted(self, operator):
         kind, _, reduce = operator.partition(".")
         if reduce:
-            return "gspmm_mean" if reduce == "mean" else "gspmm"
+            return counted_as(reduce)
         return _COUNTED.get(kind, kind)
 
 

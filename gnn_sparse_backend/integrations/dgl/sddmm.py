@@ -49,7 +49,7 @@ def above_autograd(g, op, lhs_data, rhs_data, lhs_target="u", rhs_target="v"):
             lhs_data, rhs_data = computed(lhs_data, f"gsddmm {op}"), computed(rhs_data, f"gsddmm {op}")
         found = of_few(g, op, lhs_data, rhs_data, lhs_target, rhs_target)
         if found is not None:
-            return found, "gsddmm"
+            return found
         checked = _checked(g._graph, op, lhs_data, rhs_data, lhs_target, rhs_target)
         if type(checked) is not Refusal:
             of, graph, reduced, operands = checked
@@ -59,8 +59,8 @@ def above_autograd(g, op, lhs_data, rhs_data, lhs_target="u", rhs_target="v"):
     return Refusal(f"gsddmm {op}")
 
 
-def of_few(g, op: str, lhs, rhs, lhs_target: str, rhs_target: str) -> Tensor | None:
-    """The result on a graph of a few edges; None on others, and of what is not ours there."""
+def of_few(g, op: str, lhs, rhs, lhs_target: str, rhs_target: str) -> tuple[Tensor, str] | None:
+    """Return (result, name to count it by) on a graph of a few edges; None on others, and of what is not ours there."""
     if op not in _MESSAGES or lhs_target not in PLACES or rhs_target not in PLACES:
         return None
     if not isinstance(lhs, Tensor) or not isinstance(rhs, Tensor):
@@ -69,7 +69,9 @@ def of_few(g, op: str, lhs, rhs, lhs_target: str, rhs_target: str) -> Tensor | N
     edges = edges_of(g._graph, lhs)
     if edges is None or not broadcast_of(op, *operands):
         return None
-    return operators.mapped(edges, form_of(op, lhs_target, rhs_target), operands, reduced_dimensions(op, operands))
+    of = form_of(op, lhs_target, rhs_target)
+    found = operators.mapped(edges, of, operands, reduced_dimensions(op, operands))
+    return None if found is None else (found, "gsddmm")
 
 
 @cache

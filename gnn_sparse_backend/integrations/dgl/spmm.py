@@ -29,7 +29,7 @@ from ..core.refusal import Refusal
 from ..few import operators
 from ..lazy import LazyTensor, of_rows, scaled_at
 from ..scopes import transformed
-from .host import HOST, GraphEnd
+from .host import HOST, GraphEnd, counted_as
 from .lazy_edges import belongs, combined, computed, reduce
 from .operands import broadcast_of, graph_of_operands, refuse
 from .sddmm import form_of
@@ -83,7 +83,7 @@ def above_autograd(g, op, reduce_op, lhs_data, rhs_data):
             return found
     found = of_few(g, op, reduce_op, lhs_data, rhs_data)
     if found is not None:
-        return found, "gspmm_mean" if reduce_op == "mean" else "gspmm"
+        return found
     total = TOTALS.get((op, reduce_op))
     copied = total is None and op == "copy_lhs" and reduce_op in ("max", "min")
     # under autocast DGL converts operands first
@@ -100,11 +100,11 @@ def above_autograd(g, op, reduce_op, lhs_data, rhs_data):
         return _COPIED(graph, operands, (EXTREMES[op, reduce_op, ties(operands)],)), "gspmm"
     if op in ("add", "sub") and torch.is_grad_enabled() and all(x.requires_grad for x in operands):
         operands = [_Tied.apply(x, other) for x, other in zip(operands, reversed(operands))]
-    return aggregate(total, graph, *operands), "gspmm" if reduce_op == "sum" else "gspmm_mean"
+    return aggregate(total, graph, *operands), counted_as(reduce_op)
 
 
-def of_few(g, op: str, reduce_op: str, u, e) -> Tensor | None:
-    """The result on a graph of a few edges; None on others, and of what is not ours there."""
+def of_few(g, op: str, reduce_op: str, u, e) -> tuple[Tensor, str] | None:
+    """Return (result, name to count it by) on a graph of a few edges; None on others, and of what is not ours there."""
     operands = (u,) if op == "copy_lhs" else (e,) if op == "copy_rhs" else (u, e)
     if (of := TOTALS.get((op, reduce_op))) is None:
         if len(operands) != 1 or reduce_op not in ("max", "min") or type(operands[0]) is not Tensor:
@@ -117,7 +117,8 @@ def of_few(g, op: str, reduce_op: str, u, e) -> Tensor | None:
     edges = edges_of(g._graph, operands[0])
     if edges is None or (len(operands) == 2 and not broadcast_of(op, *operands)):
         return None
-    return operators.aggregated(edges, of, operands)
+    found = operators.aggregated(edges, of, operands)
+    return None if found is None else (found, counted_as(reduce_op))
 
 
 class _Tied(Function):

@@ -13,7 +13,7 @@ module       what it holds
 """
 
 from .columns import make_store
-from .degrees import make_in_degrees, make_out_degrees
+from .degrees import make_degrees
 from .steps import make_apply, make_update
 
-__all__ = ["make_apply", "make_in_degrees", "make_out_degrees", "make_store", "make_update"]
+__all__ = ["make_apply", "make_degrees", "make_store", "make_update"]

@@ -9,37 +9,26 @@ import functools
 from collections.abc import Callable
 
 import torch
-from dgl.base import ALL, is_all
 from torch import Tensor
 
 from ..structure import edges_of, structures_of
 
 
-def make_in_degrees(original: Callable) -> Callable:
-    """``DGLGraph.in_degrees``."""
+def make_degrees(original: Callable, end: int) -> Callable:
+    """``DGLGraph.in_degrees`` (end 0) or ``out_degrees`` (1). With arguments a call is DGL's."""
 
     @functools.wraps(original)
-    def in_degrees(self, v=ALL, etype=None):
-        found = _degrees(self._graph, 0) if etype is None and is_all(v) else None
-        return original(self, v, etype) if found is None else found
+    def degrees(self, *args, **kwargs):
+        found = None if args or kwargs else _degrees(self._graph, end)
+        return original(self, *args, **kwargs) if found is None else found
 
-    return in_degrees
-
-
-def make_out_degrees(original: Callable) -> Callable:
-    """``DGLGraph.out_degrees``."""
-
-    @functools.wraps(original)
-    def out_degrees(self, u=ALL, etype=None):
-        found = _degrees(self._graph, 1) if etype is None and is_all(u) else None
-        return original(self, u, etype) if found is None else found
-
-    return out_degrees
+    return degrees
 
 
 def _degrees(gidx, end: int) -> Tensor | None:
-    """(nodes,) of the index's own type; None of a graph that is not of few edges of one type. end: 0 of destinations,
-    1 of sources."""
+    """Return the degrees (nodes,) of destinations (end 0) or sources (1) in the type of the index; None where the graph
+    has many edges, or several types of them.
+    """
     edges = edges_of(gidx)
     if edges is None:
         return None

@@ -72,11 +72,8 @@ def _reduced(g, message, reduce: SimpleReduceFunction, frames: tuple[Frame, ...]
     named, name = _read(message, frames), reduce.name
     if named is None or message.out_field != reduce.msg_field:
         return None
-    found = spmm.of_few(g, named[0], name, *named[1:])
-    if found is None:
-        return None
-    ours(HOST.name, "gspmm_mean" if name == "mean" else "gspmm")
-    return found if name in ("sum", "mean") else backend.replace_inf_with_zero(found)
+    found = _count(spmm.of_few(g, named[0], name, *named[1:]))
+    return found if found is None or name in ("sum", "mean") else backend.replace_inf_with_zero(found)
 
 
 def _read(message, frames: tuple[Frame, ...]) -> tuple[str, Tensor | None, Tensor | None] | None:
@@ -95,10 +92,16 @@ def _mapped(g, func: BinaryMessageFunction, frames: tuple[Frame, ...]) -> Tensor
     x, y = _feature(frames[func.lhs], func.lhs_field), _feature(frames[func.rhs], func.rhs_field)
     if x is None or y is None:
         return None
-    found = sddmm.of_few(g, func.binary_op, x, y, _TARGETS[func.lhs], _TARGETS[func.rhs])
-    if found is not None:
-        ours(HOST.name, "gsddmm")
-    return found
+    return _count(sddmm.of_few(g, func.binary_op, x, y, _TARGETS[func.lhs], _TARGETS[func.rhs]))
+
+
+def _count(found: tuple[Tensor, str] | None) -> Tensor | None:
+    """The result of an operator, which is counted; None where there is none."""
+    if found is None:
+        return None
+    out, name = found
+    ours(HOST.name, name)
+    return out
 
 
 def _feature(frame: Frame, name: str) -> Tensor | None:
