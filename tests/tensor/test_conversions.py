@@ -268,7 +268,7 @@ def test_rows_from_columns_and_back(shape, torch_values):
 @pytest.mark.parametrize("index_dtype", ["int32", "int64"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rows_from_columns_keep_every_bit(dtype, index_dtype):
-    """Of NaN, infinities and zeros of both signs, of values that are strided or may not be written to."""
+    """Values keep their bits: NaN, infinities and zeros of both signs, in arrays that are strided or read-only."""
     at = np.array([[0, 0, 1, 3, 3, 3], [1, 4, 0, 0, 1, 4]])
     x = torch.tensor([0.0, -0.0, 1.0, -3.0, torch.inf, torch.nan] if dtype in FLOATS else [0, 5, 1, -3, 127, -128])
     x = x.to(getattr(torch, dtype)).repeat_interleave(2)[::2]

@@ -81,9 +81,9 @@ _register("softmax", "(Tensor src, Tensor? index, Tensor? ptr, int? num_nodes, i
 
 
 def compiled_operators() -> dict[Callable, Callable]:
-    """By function of PyG what TorchScript compiles in its place, and ``torch.compile`` follows to that function.
+    """Give by function of PyG what TorchScript compiles in its place, and ``torch.compile`` follows to that function.
 
-    None where nobody asks for it.
+    It is empty where nobody asks for it.
     """
     if not TORCHSCRIPT.get():
         return {}

@@ -73,7 +73,7 @@ def _paths(
 
 
 def _made(products: float, kept: frozenset[str], sizes: Mapping[str, int]) -> float:
-    """How many elements a product has that takes so many products."""
+    """Estimate the elements of a result with the indices `kept`, into which `products` products are summed."""
     return min(products, prod(sizes[index] for index in kept))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -128,7 +128,7 @@ def kernel_of(
     }
     static = {index: n for index, n in sizes.items() if looked_up and index not in looked_up and 0 < n <= MOST_STATIC}
     traits = Traits.of(operands)
-    return _kernel(statement, specs, wanted, static, converted, traits), operands
+    return _kernel(_Given(statement, specs, wanted, static, converted, traits)), operands
 
 
 def own_format(statement: Statement, operands: Mapping[str, Stored], format: GivenFormat) -> Format | None:
@@ -171,18 +171,24 @@ def _stored(found: Stored, format: Format, semiring: Semiring) -> Stored:
     return Stored(*packed(format, found.shape, at, values))
 
 
-def _kernel(
-    statement: Statement,
-    specs: Mapping[str, Operand],
-    wanted: Format | None,
-    static: Mapping[str, int],
-    converted: Mapping[str, Format],
-    traits: Traits,
-) -> TensorKernel:
+class _Given(NamedTuple):
+    """What a kernel without a schedule is compiled from, and found again by."""
+
+    statement: Statement
+    specs: Mapping[str, Operand]
+    wanted: Format | None
+    static: Mapping[str, int]
+    converted: Mapping[str, Format]
+    traits: Traits
+
+    def key(self) -> tuple[Any, ...]:
+        named = (tuple(each.items()) for each in (self.specs, self.static, self.converted))
+        return str(self.statement), self.wanted, self.traits, *named
+
+
+def _kernel(given: _Given) -> TensorKernel:
     """The kernel from memory, else compiled."""
-    key = str(statement), tuple(specs.items()), wanted, tuple(static.items()), tuple(converted.items()), traits
-    given = statement, specs, wanted, static, converted, traits
-    found: TensorKernel = _plans.found(key, lambda: replace(_compiled(*given), made=(_kernel, given)))
+    found: TensorKernel = _plans.found(given.key(), lambda: replace(_compiled(given), made=(_kernel, (given,))))
     return found
 
 
@@ -191,14 +197,8 @@ def _made_again(kind: type[TensorKernel], make: Callable[..., TensorKernel], giv
     return kind(found.plan, found.format, found.made)
 
 
-def _compiled(
-    statement: Statement,
-    specs: Mapping[str, Operand],
-    wanted: Format | None,
-    static: Mapping[str, int],
-    converted: Mapping[str, Format],
-    traits: Traits,
-) -> TensorKernel:
+def _compiled(given: _Given) -> TensorKernel:
+    statement, specs, wanted, static, converted, traits = given
     terms = terms_of(statement, specs)
     kept = structure_of(statement, terms, specs, wanted)
     dtype = dtype_of(statement, terms, specs)
@@ -253,7 +253,7 @@ def _rows(
     rows = rows_of(terms, specs, order) if order.listed else None
     if rows is None or rows.kept is not None:
         return None if rows is None else rows.of_kept
-    kernel = _compiled(rows.statement, rows.operands, None, {}, {}, Traits())
+    kernel = _compiled(_Given(rows.statement, rows.operands, None, {}, {}, Traits()))
     return lambda operands: kernel.computed(rows.given(operands)).structure
 
 

@@ -17,7 +17,7 @@ MOST = np.iinfo(np.int64).max
 
 
 def of_modes(format: Format, modes: int) -> Format:
-    """The format itself, if it is of so many modes; otherwise csf and dense of as many where it is one, else coo."""
+    """Return the format if it has `modes` modes; else dense for dense, csf for csf, and coo for all others."""
     if format.modes == modes:
         return format
     if format.is_dense or not modes:
