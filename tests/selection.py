@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable
+from zlib import crc32
 
 import pytest
 
@@ -13,24 +14,44 @@ LEFT_OUT = "exhaustive", "slow", "layers", "wheel"
 """The markers of what ``make test`` leaves out: such a case stands for no value of the short run."""
 
 
+MOST = 4
+"""How many cases the short run takes of a test that computes something."""
+
+EACH = {"docs", "faults", "public_face"}
+"""The folders, and with them the files of ``tests`` itself, of whose tests each case is a page, a name or a refusal that
+somebody may break alone, and takes no time.
+"""
+
+
 def mark_exhaustive(items: Iterable[pytest.Item]) -> None:
     """Mark the cases of each grid that the short run leaves out with ``exhaustive``.
 
-    Of two parameters it takes cases with every value of both, of more with every pair of values of any two. A test with
-    one parameter keeps all cases; those that are left to ``make test-all`` are marked where they are written. Where
-    each case takes a second, ``@pytest.mark.short(n)`` has it take n of these, the first and others far apart.
+    Of two parameters it takes cases with every value of both, of more with every pair of values of any two, and of these
+    `MOST`, far apart. Where they begin differs from test to test, so that of a structure or a type that many tests
+    go through none is left out by all. ``@pytest.mark.short(n)`` has a test take n. The cases that are left to ``make
+    test-all`` whatever the others are, are marked where they are written.
     """
     tests = defaultdict(list)
     for item in items:
         if hasattr(item, "callspec") and not any(map(item.get_closest_marker, LEFT_OUT)):
             tests[item.nodeid.partition("[")[0]].append(item)
-    for cases in tests.values():
+    for name, cases in tests.items():
         factors = _varying([_factors(item) for item in cases])
         kept = enough(factors, min(2, max(1, len(factors[0]) - 1)))
-        if (most := cases[0].get_closest_marker("short")) is not None:
-            kept = [kept[at * len(kept) // most.args[0]] for at in range(most.args[0])]
+        if (most := _most(cases[0])) is not None and most < len(kept):
+            begin = crc32(name.encode()) % len(kept)
+            kept = [kept[(begin + at * len(kept) // most) % len(kept)] for at in range(most)]
         for at in set(range(len(cases))).difference(kept):
             cases[at].add_marker(pytest.mark.exhaustive)
+
+
+def _most(item: pytest.Item) -> int | None:
+    """How many cases of a test the short run takes; None for all that cover its grid."""
+    marked = item.get_closest_marker("short")
+    if marked is not None:
+        return marked.args[0]
+    rooms = item.nodeid.partition("::")[0].split("/")[1:-1]
+    return MOST if rooms and not EACH & set(rooms) else None
 
 
 def _varying(cases: list[dict[tuple[str, ...], Hashable]]) -> list[dict[tuple[str, ...], Hashable]]:

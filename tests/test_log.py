@@ -64,6 +64,7 @@ def test_debug_has_reasons(tmp_path):
     assert ". From rules: " in output(tmp_path, GSB_LOG="debug")
 
 
+@pytest.mark.exhaustive
 def test_logging_that_is_configured_by_the_user_gets_the_same(tmp_path):
     code = "import logging; logging.basicConfig(level='INFO', format='mine %(message)s')\n" + CODE
     lines = output(tmp_path, code).splitlines()

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = """
 import json, re, time
 import numpy as np, torch
@@ -47,6 +49,7 @@ print(json.dumps([seconds, found]))
 """
 
 
+@pytest.mark.exhaustive
 def test_they_change_nothing_and_are_what_takes_long(tmp_path):
     environment = {**os.environ, "GSB_CACHE_DIR": str(tmp_path)}
     ran = subprocess.run(

@@ -41,12 +41,12 @@ def _layers(framework, check):
 
 @pytest.mark.parametrize("framework", MAKE)
 def test_random_messages(framework, check):
-    settings(max_examples=40, **QUIET)(_messages(framework, PLAIN, check))()
+    settings(max_examples=12, **QUIET)(_messages(framework, PLAIN, check))()
 
 
 @pytest.mark.parametrize("framework", MAKE)
 def test_random_layers(framework, check):
-    settings(max_examples=40, **QUIET)(_layers(framework, check))()
+    settings(max_examples=12, **QUIET)(_layers(framework, check))()
 
 
 @pytest.mark.exhaustive

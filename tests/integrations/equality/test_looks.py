@@ -20,11 +20,13 @@ def _check(framework, layer, look, check):
     check(program(framework, layer, look), framework, rough=LOOKS[look].rough)
 
 
+@pytest.mark.short(64)
 @pytest.mark.parametrize("framework, layer, look", cases(PLAIN, short=2))
 def test_a_program_sees_the_same(framework, layer, look, check):
     _check(framework, layer, look, check)
 
 
+@pytest.mark.short(64)
 @pytest.mark.parametrize("framework, layer, look", cases(WRITES, short=1))
 def test_a_program_that_writes_in_place_sees_the_same(framework, layer, look, check):
     _check(framework, layer, look, check)

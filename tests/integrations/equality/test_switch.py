@@ -17,6 +17,7 @@ pytestmark = pytest.mark.skipif(not pair.HAS_SWITCH, reason="gsb.enable does not
 SAMPLE = [name for name, look in LOOKS.items() if not look.compiled][::4]
 
 
+@pytest.mark.short(24)
 @pytest.mark.parametrize("framework, layer, look", cases(SAMPLE, short=1))
 def test_immediate_kernels_alone(framework, layer, look):
     if (reason := why_not(framework, layer, look)) is not None:

@@ -64,7 +64,7 @@ def test_sddmm_widths(zoo, width):
     assert_right(gsb.sddmm(graph_of(structure), u, v), sddmm_oracle(structure, u, v), width)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(structures(), st.integers(1, 9), st.booleans(), st.booleans())
 def test_any_structure(structure, width, mean, transposed):
     graph = graph_of(structure)

@@ -72,7 +72,7 @@ def test_spmm_gradients_in_each_type(structure, dtype, reduce, poisoned_memory):
     assert_right(weight.grad, sddmm_oracle(structure, scaled, x), 6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(structures(), st.booleans())
 def test_gradients_on_any_structure(structure, mean):
     row, col, shape = structure

@@ -89,7 +89,7 @@ indices = hs.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     key=hs.lists(indices, max_size=5).map(tuple) | hnp.arrays(bool, (3, 3)),
     format=hs.sampled_from([*FORMATS, st.Format(("dense", "compressed", "slots"), (2, 1, 0))]),
