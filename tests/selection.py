@@ -18,18 +18,18 @@ MOST = 4
 """How many cases the short run takes of a test that computes something."""
 
 EACH = {"docs", "faults", "public_face"}
-"""The folders, and with them the files of ``tests`` itself, of whose tests each case is a page, a name or a refusal that
-somebody may break alone, and takes no time.
+"""The folders, and with them the files of ``tests`` itself, of whose tests each case is a page, a name or a refusal
+that somebody may break alone, and takes no time.
 """
 
 
 def mark_exhaustive(items: Iterable[pytest.Item]) -> None:
     """Mark the cases of each grid that the short run leaves out with ``exhaustive``.
 
-    Of two parameters it takes cases with every value of both, of more with every pair of values of any two, and of these
-    `MOST`, far apart. Where they begin differs from test to test, so that of a structure or a type that many tests
-    go through none is left out by all. ``@pytest.mark.short(n)`` has a test take n. The cases that are left to ``make
-    test-all`` whatever the others are, are marked where they are written.
+    A grid of two parameters is covered by cases with every value of both, one of more by cases with every pair of
+    values of any two. `MOST` of these run, far apart, or as many as ``@pytest.mark.short(n)`` says. Tests begin at
+    different cases, so that a structure or a type that many tests go through is not left out by all of them. Cases that
+    ``make test-all`` has for itself are marked where they are written.
     """
     tests = defaultdict(list)
     for item in items:

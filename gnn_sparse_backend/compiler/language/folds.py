@@ -30,7 +30,8 @@ _BEHIND_NAN = ("otherwise", "then")
 class Fold:
     """A local result. term: what an element brings to it. path: where the term stands in the value that is stored, by
     names of sub-expressions. neutral: what the result is before the first. better: how a term compares that takes the
-    place of an extreme.
+    place of an extreme. place: whether it is a place, which also tells that nothing was folded: partial results of
+    no elements may not be taken into it.
     """
 
     buffer: Buffer
@@ -38,6 +39,7 @@ class Fold:
     path: tuple[str, ...]
     neutral: float
     better: str | None = None
+    place: bool = False
 
 
 def folds(stores: Sequence[Store]) -> tuple[Fold, ...] | str:
@@ -95,5 +97,5 @@ def _place(store: Store, extremes: dict[Buffer, Fold]) -> Fold | None:
                 and (found.better, found.term) == (better, term)
                 and (worse, kept, indices) == wanted
             ):
-                return Fold(store.buffer, place, ("then",), 0)
+                return Fold(store.buffer, place, ("then",), 0, place=True)
     return None

@@ -97,8 +97,10 @@ class _Lanes:
             found = [tirx.IfThenElse(self.loop.extent >= int64(self.lanes), full, None), self._remainder()]
         else:
             found = [*begin, self._rounds(), rest, *tree]
+            if any(part.has_places for part in self.parts):
+                found = [tirx.IfThenElse(self.loop.extent > int64(0), sequence(found), None)]
         partials = [partial for part in self.parts for partial in part.partials.values()]
-        return own_block(f"{self.block.name_hint}_lanes", tirx.SeqStmt(found), partials)
+        return own_block(f"{self.block.name_hint}_lanes", sequence(found), partials)
 
     def _rounds(self) -> tirx.Stmt:
         turn = tirx.Var("turn", "int64")

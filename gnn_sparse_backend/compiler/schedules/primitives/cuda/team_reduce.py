@@ -78,7 +78,10 @@ class _Across:
             steps.append(self._threads(lambda lane: sequence([part.merge(lane) for part in self.parts])))
             half //= 2
         steps.append(self._threads(lambda lane: sequence([part.spread(lane, self.mask) for part in self.parts])))
-        steps += [part.finish() for part in self.parts]
+        finish = sequence([part.finish() for part in self.parts])
+        if any(part.has_places for part in self.parts):
+            finish = tirx.IfThenElse(self.loop.extent > int64(0), finish, None)
+        steps.append(finish)
         buffers = [buffer for part in self.parts for buffer in part.buffers]
         return own_block(f"{self.block.name_hint}_lanes", tirx.SeqStmt(steps), buffers)
 

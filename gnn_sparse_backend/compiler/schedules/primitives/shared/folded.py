@@ -22,6 +22,7 @@ class Folded:
     """The stores, in order, of one of the iterations over features.
 
     width, feature: of their axis. neutral: of each store, what its result is before the first element.
+    has_places: whether one of the results is a place.
     """
 
     def __init__(self, block: s_tir.SBlock, iteration: Iteration, what: str) -> None:
@@ -35,6 +36,7 @@ class Folded:
         ):
             raise StageIError(f"{what}: block {block.name_hint!r} is not the stores of its iteration")
         self.neutral = [fold.neutral for fold in found]
+        self.has_places = any(fold.place for fold in found)
         self.results = {store.buffer for store in self.stores}
         self.terms = {store.buffer: _at(store.value, fold.path) for store, fold in zip(self.stores, found)}
 
