@@ -53,7 +53,7 @@ def test_matches_whatever_block_and_width(block, width, value_width):
     check(some_mask(150, 131, block, seed=block), 1, 2, width, value_width, torch.float32, 0.3)
 
 
-@pytest.mark.short(2)
+@pytest.mark.short(1)
 @pytest.mark.parametrize("dtype", ROUNDING)
 @pytest.mark.parametrize("block", [64, 100])
 def test_matches_where_groups_of_queries_reach_some_keys_of_a_block(block, dtype):
