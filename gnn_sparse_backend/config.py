@@ -8,6 +8,7 @@ raises ValueError. A name that is in neither table warns when the package is imp
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -71,6 +72,12 @@ def _switch(text: str) -> bool:
     return _one_of("0", "1")(text) == "1"
 
 
+def _architecture(text: str) -> str:
+    if not re.fullmatch(r"sm_\d{2,3}[af]?", text):
+        raise ValueError(text)
+    return text
+
+
 CUDA_COMPILERS = ("nvcc", "nvrtc")
 LOG_LEVELS = ("info", "debug")
 
@@ -83,6 +90,25 @@ CACHE_DIR = Variable(
     "where compiled kernels and measured plans are kept",
     "when the first kernel or plan is asked for (compiler.cache.disk)",
 )
+CUDA_ALIGNMENT = Variable(
+    "GSB_CUDA_ALIGNMENT",
+    _number,
+    "a number of bytes",
+    "256",
+    "16",
+    "operands at addresses that it does not divide are copied before kernels for a GPU, and those of dense products, "
+    "read them",
+    "when the operators are imported (runtime.layout)",
+)
+CUDA_ARCH = Variable(
+    "GSB_CUDA_ARCH",
+    _architecture,
+    "a compute architecture",
+    "sm_90a",
+    "that of the GPU",
+    "which architecture kernels for a GPU are compiled for",
+    "when a GPU is first used (runtime.devices)",
+)
 CUDA_COMPILER = Variable(
     "GSB_CUDA_COMPILER",
     _one_of(*CUDA_COMPILERS),
@@ -91,6 +117,15 @@ CUDA_COMPILER = Variable(
     "nvrtc where it and its headers are installed, else nvcc",
     "which compiler makes machine code of CUDA source",
     "when a kernel for a GPU is compiled (compiler.codegen.cuda.machine_code)",
+)
+CUDA_MADE_BY = Variable(
+    "GSB_CUDA_MADE_BY",
+    str,
+    "name and version of a compiler",
+    "nvrtc-13.0",
+    "the compiler of CUDA source on this machine",
+    "whose kernels for a GPU are looked for in the cache, where that was filled on another machine",
+    "when the first kernel for a GPU is asked for (compiler.codegen.cuda.library)",
 )
 DEFERRED = Variable(
     "GSB_DEFERRED",
@@ -173,7 +208,10 @@ TORCHSCRIPT = Variable(
 
 VARIABLES: tuple[Variable[Any], ...] = (
     CACHE_DIR,
+    CUDA_ALIGNMENT,
+    CUDA_ARCH,
     CUDA_COMPILER,
+    CUDA_MADE_BY,
     DEFERRED,
     FEW_EDGES,
     LOG,

@@ -16,7 +16,10 @@ ROOT = Path(__file__).parents[1]
 NAME = re.compile(r"\bGSB_(?:[A-Z0-9_]*[A-Z0-9])\b")
 READ = {
     config.CACHE_DIR: "compiler/cache/disk.py",
+    config.CUDA_ALIGNMENT: "runtime/layout.py",
+    config.CUDA_ARCH: "runtime/devices.py",
     config.CUDA_COMPILER: "compiler/codegen/cuda/machine_code.py",
+    config.CUDA_MADE_BY: "compiler/codegen/cuda/library.py",
     config.DEFERRED: "integrations/core/registry.py",
     config.FEW_EDGES: "integrations/few/__init__.py",
     config.LOG: "log.py",
@@ -77,6 +80,8 @@ def test_not_set_and_empty_are_the_same(variable, monkeypatch):
     "variable, text, value",
     [
         (config.CACHE_DIR, "/some/where", "/some/where"),
+        (config.CUDA_ALIGNMENT, "256", 256),
+        (config.CUDA_ARCH, "sm_90a", "sm_90a"),
         (config.CUDA_COMPILER, "nvcc", "nvcc"),
         (config.LOG, "debug", "debug"),
         (config.POOL_BYTES, "0", 0),
@@ -94,6 +99,7 @@ def test_values(variable, text, value, monkeypatch):
 @pytest.mark.parametrize(
     "variable, text",
     [
+        (config.CUDA_ARCH, "90"),
         (config.CUDA_COMPILER, "clang"),
         (config.LOG, "warning"),
         (config.LOG, "INFO"),

@@ -16,6 +16,7 @@ from tvm import tirx
 
 from .cache.default import get_kernel
 from .cache.kernel import Kernel
+from .cache.key import KernelKey
 from .codegen import Target, build_shared, compile_cuda, generate_assembly, generate_cuda, host_target
 from .codegen.cuda.library import build_cuda_shared, cuda_key
 from .codegen.cuda.machine_code import default_compiler
@@ -85,10 +86,17 @@ def compile_program(program: Program, schedule: Schedule, target: Target | None 
             function = stage3(program, schedule, serial)
             return (build_cuda_shared if target.is_cuda else build_shared)(function, target, folder)
 
-    text, plan = program.script(), f"{schedule!r}, serial" if serial else repr(schedule)
-    key = cuda_key(target) if target.is_cuda else target
-    written = _texts(text, schedule, target, serial)
-    return get_kernel(text, plan, key, build, name=program.name, symbol=program.name, written=written)
+    key = kernel_key(program, schedule, target, serial)
+    written = _texts(key.program, schedule, target, serial)
+    return get_kernel(
+        key.program, key.plan, key.target, build, name=program.name, symbol=program.name, written=written
+    )
+
+
+def kernel_key(program: Program, schedule: Schedule, target: Target, serial: bool = False) -> KernelKey:
+    """What the kernel of `compile_program` is kept under. Arguments are those."""
+    plan = f"{schedule!r}, serial" if serial else repr(schedule)
+    return KernelKey(program.script(), plan, cuda_key(target) if target.is_cuda else target.key, program.name)
 
 
 def _is_for_gpu(schedule: Schedule) -> bool:

@@ -11,6 +11,7 @@ import torch
 
 from ..compiler.codegen import BuildError
 from ..compiler.codegen.cuda.runtime import require_arch, require_cuda
+from ..config import CUDA_ARCH
 
 
 def on_cpu(device: torch.device) -> bool:
@@ -59,7 +60,7 @@ def _why_not(device: torch.device) -> str | None:
 def _cuda_arch(device: torch.device) -> str:
     require_cuda(f"PyTorch {torch.__version__}, built for CUDA {torch.version.cuda}" if torch.version.cuda else "")
     major, minor = torch.cuda.get_device_capability(device)
-    arch = f"sm_{major}{minor}"
+    arch = CUDA_ARCH.get() or f"sm_{major}{minor}"
     require_arch(arch)
     return arch
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ..config import CUDA_ALIGNMENT
+
 
 def kernel_ready(x: Tensor) -> Tensor:
     """``x`` itself if it is row-strided and aligned to its element, else a copy.
@@ -32,12 +34,16 @@ def in_memory(x: Tensor, alignment: int) -> bool:
     return bool(address) and not address % alignment
 
 
+ALIGNMENT = CUDA_ALIGNMENT.get() or 16
+"""Bytes of a vector, at multiples of which rows begin that are loaded in vectors."""
+
+
 def compact(x: Tensor) -> Tensor:
-    """``x`` itself if it is contiguous and at an address that vectors of 16 bytes may be loaded from, else a copy."""
+    """``x`` itself if it is contiguous and at an address that vectors may be loaded from, else a copy."""
     if x.is_neg():
         x = x.resolve_neg()
     x = x.contiguous()
-    return x if in_memory(x, 16) else x.clone()
+    return x if in_memory(x, ALIGNMENT) else x.clone()
 
 
 def matrices(w: Tensor) -> tuple[Tensor, bool]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import tvm
 from tvm import tirx
 
+from ....config import CUDA_MADE_BY
 from ..build import as_module, compiled, function_names
 from ..errors import BuildError
 from ..linker import find_linker
@@ -76,7 +77,9 @@ def cuda_key(target: Target) -> str:
 
 @functools.cache
 def cuda_compiler() -> str:
-    """Name and version of the compiler of CUDA source on this machine."""
+    """Name and version of the compiler of CUDA source on this machine, or of the one whose kernels are in the cache."""
+    if (made_by := CUDA_MADE_BY.get()) is not None:
+        return made_by
     if default_compiler() == "nvrtc":
         return f"nvrtc-{nvrtc_version()}"
     nvcc = nvcc_path()

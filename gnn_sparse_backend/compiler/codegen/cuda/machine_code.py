@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,10 +60,17 @@ class CudaBinary:
         return found[0]
 
 
+# The code of the host checks arguments and launches: made for any processor of its kind, kernels in a cache serve every
+# machine.
+HOST = "generic"
+
+
 def cuda_target(arch: str) -> Target:
-    """A GPU of compute architecture ``arch`` ("sm_80", "sm_90") with this CPU as its host; it need not be there."""
+    """A GPU of compute architecture ``arch`` ("sm_80", "sm_90") with any processor like this one as its host; neither
+    need be there.
+    """
     _check_arch(arch)
-    return replace(host_target(), kind="cuda", arch=arch)
+    return Target("cuda", HOST, host_target().triple, arch=arch)
 
 
 def cuda_source(module: tvm.runtime.Module | LoadedModule) -> str:

@@ -60,7 +60,7 @@ def require_arch(arch: str) -> None:
 
 def is_too_old(arch: str) -> bool:
     """Whether CUDA's compilers no longer make machine code for an architecture ("sm_70")."""
-    return int(arch.removeprefix("sm_")) < OLDEST
+    return int(arch.removeprefix("sm_").rstrip("af")) < OLDEST
 
 
 def runtime_version() -> tuple[int, int]:
