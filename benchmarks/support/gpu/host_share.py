@@ -13,26 +13,23 @@ import functools
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
-from unittest import mock
+from contextlib import contextmanager, nullcontext
 
 import torch
 from tvm import tirx
 
 import gnn_sparse_backend as gsb
 from benchmarks.support import report
+from benchmarks.support.gpu.stand_ins import on_the_cpu
 from gnn_sparse_backend.compiler.cache.default import get_kernel
 from gnn_sparse_backend.compiler.cache.kernel import Kernel
 from gnn_sparse_backend.compiler.codegen import build_shared, host_target
 from gnn_sparse_backend.compiler.language.program import Program
 from gnn_sparse_backend.compiler.lowering import flatten, lower
-from gnn_sparse_backend.ops.core import cuda_build
-from gnn_sparse_backend.ops.core import plans_cuda as cuda_plans
 from gnn_sparse_backend.ops.core.plans import planned
 from gnn_sparse_backend.ops.relational.schedules_cuda_rows import LEAST_BLOCKS
 from gnn_sparse_backend.planner.cuda.gpu import Gpu
 from gnn_sparse_backend.planner.cuda.plan import LANES_PAY, LONG_ROW, PART, CudaPlan
-from gnn_sparse_backend.runtime import devices
 
 ARCH = "nothing"
 ROWS, EDGES, FEATURES, HEADS, RELATIONS = 64, 640, 64, 4, 4
@@ -65,15 +62,7 @@ def _build(program: Program, schedule, arch: str) -> Kernel:
 @contextmanager
 def stand_in() -> Iterator[None]:
     """Inside the block tensors of the CPU take the way of tensors on a GPU, whose kernels do nothing."""
-    gpu = Gpu("a stand-in", ARCH)
-    with ExitStack() as patches:
-        for module, name, value in (
-            (devices, "arch_of", lambda device: ARCH),
-            (devices, "on_cpu", lambda device: False),
-            (cuda_plans, "_gpu", lambda device, arch: gpu),
-            (cuda_build, "build", _build),
-        ):
-            patches.enter_context(mock.patch.object(module, name, value))
+    with on_the_cpu(Gpu("a stand-in", ARCH), _build):
         yield
 
 
