@@ -8,6 +8,7 @@ For tools that watch kernels run on a GPU (``tests/sanitizer.py``), and for answ
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -39,6 +40,23 @@ class Case:
             torch.manual_seed(0)
             return self.run(device)
 
+    def exact(self) -> tuple[Tensor, ...]:
+        """In float64 on the CPU, of the same operands, which are rounded to the case's type all the same."""
+        widened = _WIDENED.set(True)
+        try:
+            return self(torch.device("cpu"))
+        finally:
+            _WIDENED.reset(widened)
+
+
+_WIDENED = contextvars.ContextVar("widened", default=False)
+
+
+def operand(x: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """A leaf of these numbers, rounded to a type, on a device."""
+    x = x.detach().to(dtype)
+    return x.to(device, torch.float64 if _WIDENED.get() else dtype).requires_grad_()
+
 
 @contextlib.contextmanager
 def _precision(wanted: str) -> Iterator[None]:
@@ -62,13 +80,15 @@ def excess(found: torch.Tensor, expected: torch.Tensor, rounding: float) -> floa
     return float((difference.abs() - rounding * (finite.abs() + usual)).amax())
 
 
-def _values(device: torch.device, dtype: torch.dtype, *shape: int) -> Tensor:
-    return torch.randn(shape).to(device, dtype).requires_grad_()
+def values(device: torch.device, dtype: torch.dtype, *shape: int) -> Tensor:
+    return operand(torch.randn(shape), device, dtype)
 
 
-def _backward(out: Tensor, *operands: Tensor) -> tuple[Tensor, ...]:
-    """The result and the gradients, of numbers of both signs: those of ones sum up to zero behind a softmax."""
-    return out.detach(), *torch.autograd.grad(out, operands, torch.randn(out.shape).to(out))
+def backward(out: Tensor, *operands: Tensor) -> tuple[Tensor, ...]:
+    """The result and the gradients, of numbers of both signs: those of ones sum up to zero behind a softmax. They are
+    eighths, which every type has.
+    """
+    return out.detach(), *torch.autograd.grad(out, operands, (torch.randint(-16, 17, out.shape) / 8).to(out))
 
 
 def _of_lengths(lengths: Tensor, columns: int) -> tuple[Tensor, Tensor, tuple[int, int]]:
@@ -151,11 +171,11 @@ WIDTHS = {
 def _sums(structure: str, width: int, dtype: torch.dtype, weighted: bool, reduce: str):
     def run(device: torch.device):
         graph = a_graph(structure, device)
-        x = _values(device, dtype, graph.shape[1], width)
+        x = values(device, dtype, graph.shape[1], width)
         if not weighted:
-            return _backward(gsb.spmm(graph, x, reduce=reduce), x)
-        weight = _values(device, dtype, graph.num_edges)
-        return _backward(gsb.spmm(graph, x, weight, reduce), x, weight)
+            return backward(gsb.spmm(graph, x, reduce=reduce), x)
+        weight = values(device, dtype, graph.num_edges)
+        return backward(gsb.spmm(graph, x, weight, reduce), x, weight)
 
     return run
 
@@ -163,8 +183,8 @@ def _sums(structure: str, width: int, dtype: torch.dtype, weighted: bool, reduce
 def _dots(structure: str, width: int, dtype: torch.dtype):
     def run(device: torch.device):
         graph = a_graph(structure, device)
-        u, x = (_values(device, dtype, n, width) for n in graph.shape)
-        return _backward(gsb.sddmm(graph, u, x), u, x)
+        u, x = (values(device, dtype, n, width) for n in graph.shape)
+        return backward(gsb.sddmm(graph, u, x), u, x)
 
     return run
 
@@ -172,11 +192,11 @@ def _dots(structure: str, width: int, dtype: torch.dtype):
 def _grouped(widths: tuple[int, int], dtype: torch.dtype, gathered: bool):
     def run(device: torch.device):
         lengths = torch.tensor([70, 0, 300, 1, 129])
-        a, b = _values(device, dtype, 500, widths[0]), _values(device, dtype, 5, *widths)
+        a, b = values(device, dtype, 500, widths[0]), values(device, dtype, 5, *widths)
         if not gathered:
-            return _backward(gsb.segment_mm(a, b, lengths.to(device)), a, b)
+            return backward(gsb.segment_mm(a, b, lengths.to(device)), a, b)
         index = torch.repeat_interleave(torch.arange(5), lengths)[torch.randperm(500)].to(device)
-        return _backward(gsb.gather_mm(a, b, index), a, b)
+        return backward(gsb.gather_mm(a, b, index), a, b)
 
     return run
 
@@ -189,11 +209,11 @@ def _relational(widths: tuple[int, int, int], dtype: torch.dtype, weighted: bool
         destination = torch.cat([torch.arange(150) % 75, torch.tensor([80]), torch.randint(0, 90, (900,))])
         source = torch.randint(0, 300, (1051,))
         rel = gsb.RelGraph.from_triples(*(t.to(device) for t in (source, destination, relation)), (90, 300), 4)
-        x = _values(device, dtype, 300, features)
+        x = values(device, dtype, 300, features)
         shape = (4, features, out) if blocks == 1 else (4, blocks, features // blocks, out // blocks)
-        w = _values(device, dtype, *shape)
-        a = _values(device, dtype, 1051) if weighted else None
-        return _backward(gsb.rgms(rel, x, w, a, reduce), *([x, w, a] if weighted else [x, w]))
+        w = values(device, dtype, *shape)
+        a = values(device, dtype, 1051) if weighted else None
+        return backward(gsb.rgms(rel, x, w, a, reduce), *([x, w, a] if weighted else [x, w]))
 
     return run
 
@@ -207,18 +227,18 @@ def _relational_by_rows(dtype: torch.dtype, weighted: bool, reduce: str):
         destination[:3000] = 5
         relation = (destination + source) % 4
         rel = gsb.RelGraph.from_triples(*(t.to(device) for t in (source, destination, relation)), (nodes, nodes), 5)
-        x, w = _values(device, dtype, nodes, 64), _values(device, dtype, 5, 64, 64)
-        a = _values(device, dtype, edges) if weighted else None
-        return _backward(gsb.rgms(rel, x, w, a, reduce), *([x, w, a] if weighted else [x, w]))
+        x, w = values(device, dtype, nodes, 64), values(device, dtype, 5, 64, 64)
+        a = values(device, dtype, edges) if weighted else None
+        return backward(gsb.rgms(rel, x, w, a, reduce), *([x, w, a] if weighted else [x, w]))
 
     return run
 
 
-def _operator(name: str, structure: str, dtype: torch.dtype):
+def operator(name: str, structure: str, dtype: torch.dtype):
     def run(device: torch.device):
         graph = a_graph(structure, device)
-        operands = [x.detach().to(device).requires_grad_() for x in OPERATORS[name].operands(graph, dtype)]
-        return _backward(OPERATORS[name].run(graph, *operands), *operands)
+        operands = [operand(x, device, dtype) for x in OPERATORS[name].operands(graph, dtype)]
+        return backward(OPERATORS[name].run(graph, *operands), *operands)
 
     return run
 
@@ -226,12 +246,12 @@ def _operator(name: str, structure: str, dtype: torch.dtype):
 def cases() -> list[Case]:
     """All of them, quick ones first."""
     found = [
-        Case(f"{name}, {words}", _operator(name, "short rows", TYPES[words]))
+        Case(f"{name}, {words}", operator(name, "short rows", TYPES[words]))
         for name in OPERATORS
         for words in ("float32", "bfloat16")
     ]
     found += [
-        Case(f"{name}, rows in parts", _operator(name, "rows in parts", torch.float32))
+        Case(f"{name}, rows in parts", operator(name, "rows in parts", torch.float32))
         for name in OPERATORS
         if "attention" in name or name == "edge_softmax"
     ]
