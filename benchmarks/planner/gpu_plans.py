@@ -18,9 +18,11 @@ from benchmarks.support.gpu import device as gpu
 from benchmarks.support.gpu import timing as gpu_timing
 from benchmarks.support.gpu.timing import NOT_MEASURED
 from gnn_sparse_backend.ops.core.plans import planned
+from gnn_sparse_backend.ops.core.plans_cuda import gpu_of
 from gnn_sparse_backend.ops.message.calls import run_aggregate
 from gnn_sparse_backend.planner.candidates import trials
 from gnn_sparse_backend.planner.choose import describe
+from gnn_sparse_backend.planner.cuda import cost
 from gnn_sparse_backend.planner.plan import Plan
 from gnn_sparse_backend.structures.graph import Graph
 from gnn_sparse_backend.tuning.tune import problem_of_task
@@ -29,17 +31,20 @@ from gnn_sparse_backend.tuning.tuning_tasks import Task
 OPERATORS = "sum", "weighted_sum"
 
 
-def measure(graph: Graph, op: str, width: int, seed: int, seconds=gpu_timing.seconds) -> dict:
-    """Seconds by plan, the chosen one, the best, and the regret; words for a plan that fails. seconds: as
+def measure(graph: Graph, op: str, width: int, seed: int, seconds=None) -> dict:
+    """Seconds by plan, the chosen one, the best, and the regret; words for a plan that fails. Beside them what the cost
+    model predicts, and the counts that it does so from, to which its constants can be fitted. seconds: in the place of
     ``gpu_timing.seconds``.
     """
+    seconds = seconds or gpu_timing.seconds
     generator = torch.Generator().manual_seed(seed)
     device, task = graph.device, Task(op, "forward", graph, width, torch.float32)
     of = task.message_op
     x = torch.randn(graph.shape[1], width, generator=generator).to(device)
     operands = [x, torch.rand(graph.num_edges, 1, generator=generator).to(device)][: len(of.places)]
     exact = run_aggregate(of, graph, [each.double() for each in operands])
-    plans = trials(problem_of_task(task))
+    problem = problem_of_task(task)
+    plans, units = trials(problem), cost.default_units(gpu_of(device))
     chosen = plans[0]
     taken: dict[Plan, float | str] = {}
     for plan in plans:
@@ -57,6 +62,8 @@ def measure(graph: Graph, op: str, width: int, seed: int, seconds=gpu_timing.sec
         "best": best and describe(best),
         "regret": regret,
         "seconds": {describe(plan): each for plan, each in taken.items()},
+        "predicted": {describe(plan): cost.predict(problem, plan, units).seconds for plan in plans},
+        "counts": {describe(plan): cost.counts(problem, plan) for plan in plans},
     }
 
 
