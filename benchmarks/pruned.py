@@ -17,10 +17,11 @@ from functools import partial
 
 from rich.console import Console
 
-from benchmarks.pruned_layers import bert, contenders
+from benchmarks.pruned_layers import bert, contenders, gpu
 from benchmarks.pruned_layers.contenders import CONTENDERS, NOTES, OURS, VARIANTS
 from benchmarks.pruned_layers.problem import DTYPES, OPS, PATTERNS, Place, Problem
 from benchmarks.support import cells, cli, machine, report, roofline, summary
+from benchmarks.support.gpu.device import device_parser
 from benchmarks.support.reasons import duration
 from benchmarks.support.timing import Rules, interleaved
 
@@ -206,7 +207,7 @@ def show(results: Mapping, console: Console) -> None:
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = cli.parser(__doc__.splitlines()[0], budget=150.0)
+    parser = cli.parser(__doc__.splitlines()[0], budget=150.0, parents=[device_parser()])
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--patterns", nargs="+", choices=tuple(PATTERNS), default=list(PATTERNS))
     parser.add_argument("--ops", nargs="+", choices=OPS, default=list(OPS))
@@ -233,6 +234,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run, print the tables, write ``pruned.json`` and ``.png``. 1 if an answer was wrong, else 0."""
     options = arguments(argv)
     console = cli.start(options)
+    if options.device == "cuda":
+        return gpu.main(options, console)
     return cells.reported(series(options), options, console)
 
 

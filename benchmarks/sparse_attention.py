@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
-from benchmarks.masked import contenders, memory
+from benchmarks.masked import contenders, gpu, memory
 from benchmarks.masked.contenders import CONTENDERS, NOTES, OURS, PRODUCTS
 from benchmarks.masked.problem import DTYPES, MASKS, OPS, Place, Problem
 from benchmarks.support import cells, cli, machine, report, roofline, summary
+from benchmarks.support.gpu.device import device_parser
 from benchmarks.support.reasons import duration
 from benchmarks.support.timing import Rules, interleaved
 
@@ -134,7 +135,7 @@ def show(results: Mapping, console: Console) -> None:
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = cli.parser(__doc__.splitlines()[0], budget=160.0)
+    parser = cli.parser(__doc__.splitlines()[0], budget=160.0, parents=[device_parser()])
     parser.add_argument("--masks", nargs="+", choices=tuple(MASKS), default=list(MASKS))
     parser.add_argument("--ops", nargs="+", choices=OPS, default=list(OPS))
     parser.add_argument("--precisions", nargs="+", choices=tuple(DTYPES), default=list(DTYPES))
@@ -157,6 +158,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run, print the tables, write ``sparse_attention.json`` and ``.png``. 1 if an answer was wrong, else 0."""
     options = arguments(argv)
     console = cli.start(options)
+    if options.device == "cuda":
+        return gpu.main(options, console)
     return cells.reported(series(options), options, console)
 
 

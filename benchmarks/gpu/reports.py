@@ -35,7 +35,8 @@ class Reports:
                 continue
             cells = report.get("cells", ()) if isinstance(report, dict) else ()
             for cell in cells[self.seen.get(path, 0) :]:
-                write_line(self.lines, {"part": self.part, **line_of(path.stem, report, cell)})
+                name = str(path.relative_to(self.work).with_suffix(""))
+                write_line(self.lines, {"part": self.part, **line_of(name, report, cell)})
             self.seen[path] = len(cells)
 
 
@@ -50,6 +51,8 @@ def line_of(name: str, report: Mapping, cell: Mapping) -> dict:
 
 def contenders_of(cell: Mapping) -> dict:
     """By contender its times, or words."""
+    if timings := cell.get("timings"):
+        return {name: timing["median"] for name, timing in timings.items()}
     result = cell.get("result")
     return dict(
         cell.get("times") or cell.get("contenders") or (result["seconds"] if isinstance(result, Mapping) else {})

@@ -85,7 +85,7 @@ def _times(part: str, lines: Iterable[Mapping]):
         table.add_row(
             line["where"],
             "; ".join(f"{name} {_shown(found)}" for name, found in contenders_of(line).items()),
-            _pair(line.get("ratio"), report.ratio),
+            _pair(line.get("ratio") or [line.get("speedup")], report.ratio),
             *(_pair(share.get(key), report.percent) for key in ("memory", "arithmetic")),
         )
     return table

@@ -106,7 +106,7 @@ def _sdpa(problem: Problem) -> Compute:
 
 
 def _flex(problem: Problem) -> Compute:
-    if problem.place.op == "step":
+    if problem.place.op == "step" and problem.device.type == "cpu":
         raise Unable("FlexAttention has no backward pass on CPUs")
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
@@ -118,7 +118,7 @@ def _flex(problem: Problem) -> Compute:
     }
     n, name = problem.place.tokens, problem.place.mask_name
     side = BLOCK if name == "butterfly" else 128
-    mask = create_block_mask(mods[name], None, None, n, n, device="cpu", BLOCK_SIZE=side)
+    mask = create_block_mask(mods[name], None, None, n, n, device=problem.device, BLOCK_SIZE=side)
     compiled = torch.compile(flex_attention, dynamic=False)
     return lambda q, k, v: compiled(q, k, v, block_mask=mask)
 

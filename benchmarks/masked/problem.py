@@ -53,13 +53,14 @@ class Place:
 class Problem:
     """The operands of a place, made when they are first used."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, device: torch.device | str = "cpu") -> None:
         self.place = place
-        self.mask = MASKS[place.mask_name](place.tokens)
+        self.device = torch.device(device)
+        self.mask = MASKS[place.mask_name](place.tokens).to(self.device)
 
     def _drawn(self, number: int, *shape: int) -> Tensor:
         generator = torch.Generator().manual_seed(self.place.seed + number)
-        return torch.randn(shape, generator=generator).to(self.place.dtype)
+        return torch.randn(shape, generator=generator).to(self.device, self.place.dtype)
 
     @cached_property
     def qkv(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -74,7 +75,7 @@ class Problem:
 
     def widened(self) -> Problem:
         """The place in float32, with the same values of blocks; q, k and v are drawn anew."""
-        found = Problem(replace(self.place, precision="float32"))
+        found = Problem(replace(self.place, precision="float32"), self.device)
         if self.place.op == "spmm":
             found.values = self.values.float()
         return found
@@ -95,7 +96,7 @@ class Problem:
         uniform = torch.cat(
             [self.mask.tiles, torch.ones_like(self.mask.tiles[:1])]
             if len(self.mask.tiles)
-            else [torch.ones(1, self.mask.block, self.mask.block, dtype=torch.uint8)]
+            else [torch.ones(1, self.mask.block, self.mask.block, dtype=torch.uint8, device=self.device)]
         )
         return uniform[self.mask.tile.long()].bool()
 
@@ -118,7 +119,7 @@ class Problem:
     def dense_values(self, head: int, dtype: torch.dtype) -> Tensor:
         """(tokens, tokens) of the values of a head."""
         side, rows = self.mask.block, self.mask.block_rows
-        cells = torch.zeros(rows, rows, side, side, dtype=dtype)
+        cells = torch.zeros(rows, rows, side, side, dtype=dtype, device=self.device)
         cells[self.lines, self.mask.indices.long()] = self.values[0, head].to(dtype)
         return cells.transpose(1, 2).reshape(rows * side, rows * side)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from benchmarks.pruned_layers.problem import BLOCK, Problem
+from benchmarks.pruned_layers.problem import BLOCK, TWO_OF_FOUR, Problem
 from benchmarks.support.cells import Unable
 from gnn_sparse_backend.nn import SparseLinear
 
@@ -35,7 +35,7 @@ def call_of(name: str, problem: Problem) -> Call:
     if name == "dense":
         layer = problem.linear
         return stepped(problem, layer, (layer.weight, layer.bias), lambda weight: weight[problem.kept])
-    if name in ("torch bsr", "torch csr"):
+    if name in ("torch bsr", "torch csr", "torch 2:4"):
         return _of_torch(name, problem)
     words = "auto" if name == OURS else VARIANTS[name.removeprefix(f"{OURS} ")]
     if name != OURS and problem.place.pattern != "blocks" and words != "csr":
@@ -61,6 +61,11 @@ def _of_torch(name: str, problem: Problem) -> Call:
             raise Unable("blocks around single weights are the whole matrix")
         blocked = weight.to_sparse_bsr(BLOCK)
         return lambda: (linear(x, blocked, bias),)
+    if name == "torch 2:4":
+        if problem.place.pattern != TWO_OF_FOUR or weight.dtype is torch.float32 or weight.device.type != "cuda":
+            raise Unable("two of each four weights, in half types on a GPU")
+        halved = torch.sparse.to_sparse_semi_structured(weight)
+        return lambda: (linear(x, halved, bias),)
     rows = weight.to_sparse_csr()
     return lambda: ((rows @ x.t()).t() + bias,)
 

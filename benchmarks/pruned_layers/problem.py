@@ -17,6 +17,8 @@ BLOCK, EMPTY_ROWS = 32, 0.25
 """Side of the blocks of structured patterns, and the share of their rows of blocks that keep nothing."""
 PATTERNS = {"blocks": 0.07, "unstructured": 0.06}
 """Patterns, and the share of the weights that is kept unless a cell says otherwise."""
+TWO_OF_FOUR = "2:4"
+"""A pattern for GPUs alone, of which half is kept."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 OPS = ("forward", "step")
 """step: forward and backward, to the input, the weights and the bias, from a random cotangent."""
@@ -25,9 +27,12 @@ TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
 
 
 def pattern(name: str, rows: int, columns: int, density: float, seed: int = 0) -> Tensor:
-    """(rows, columns) True where a weight is kept."""
+    """(rows, columns) True where a weight is kept. "2:4": two of each four in a row, as Tensor Cores skip them."""
     if name == "blocks":
         return block_pattern(rows, columns, BLOCK, density, empty_rows=EMPTY_ROWS, seed=seed)
+    if name == TWO_OF_FOUR:
+        drawn = torch.rand(rows, columns // 4, 4, generator=torch.Generator().manual_seed(seed))
+        return (drawn.argsort(-1).argsort(-1) < 2).flatten(1)
     return unstructured_pattern(rows, columns, density, seed=seed)
 
 
@@ -60,15 +65,15 @@ class Place:
 class Problem:
     """The operands of a place."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, device: torch.device | str = "cpu") -> None:
         self.place = place
         generator = torch.Generator().manual_seed(place.seed)
-        self.kept = pattern(place.pattern, place.rows, place.columns, place.density, place.seed)
+        self.kept = pattern(place.pattern, place.rows, place.columns, place.density, place.seed).to(device)
 
         def drawn(*shape: int) -> Tensor:
-            return torch.randn(shape, generator=generator).to(place.dtype)
+            return torch.randn(shape, generator=generator).to(device, place.dtype)
 
-        self.linear = Linear(place.columns, place.rows, dtype=place.dtype)
+        self.linear = Linear(place.columns, place.rows, dtype=place.dtype, device=device)
         with torch.no_grad():
             self.linear.weight.copy_(drawn(place.rows, place.columns) * self.kept / place.columns**0.5)
             self.linear.bias.copy_(drawn(place.rows))

@@ -12,7 +12,8 @@ from benchmarks.gpu.told import FAILED, OK, PREPARE, SKIPPED, Told
 
 THREADS = 16, 1, 8, 4, 2
 OPERATORS = ("spmm", "--graphs", "arxiv", "--features", "64", "--modes", "weighted forward", "weighted forward+backward")
-EPOCHS = ("epochs", "--frameworks", "pyg", "--kinds", "sage", "gcn", "--eager", "--calls", "1", "--turns", "1")
+EPOCHS = ("epochs", "--frameworks", "pyg", "--kinds", "sage", "gcn", "--eager", "--calls", "1", "--turns", "1",
+          "--nodes", "50000", "--edges", "600000")
 SMALL = ("spmm", "--graphs", "citeseer", "--features", "8", "--modes", "weighted forward")
 LEAST_S = 8.0
 

@@ -1,0 +1,65 @@
+"""The cells of ``python -m benchmarks.sparse_attention --device cuda``: attention on masks beside FlexAttention, SDPA, and
+dense and block-sparse products.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from collections.abc import Iterator
+
+import torch
+from rich.console import Console
+
+from benchmarks.layers import gpu_steps
+from benchmarks.masked import contenders
+from benchmarks.masked.problem import DTYPES, Place, Problem
+from benchmarks.support.turns import Switched
+
+OURS = "masks+gsb"
+NAMES = ("sdpa", "flex", "dense", "bsr", OURS)
+
+
+def cell_on_gpu(place: Place) -> gpu_steps.Cell:
+    @functools.cache
+    def problem_on(device: torch.device) -> Problem:
+        return Problem(place, device)
+
+    def make(name: str, device: torch.device) -> Switched:
+        return Switched(contenders.call_of(contenders.OURS if name == OURS else name, problem_on(device)))
+
+    def reference(device: torch.device) -> tuple:
+        problem_on(device)  # which has the answer itself
+        return ()
+
+    return gpu_steps.Cell(
+        {"graph": place.mask_name, "layer": place.op, "tokens": place.tokens},
+        NAMES,
+        make,
+        lambda answer, expected: problem_on(answer[0].device).mismatch(answer),
+        lambda name: Problem(place).work(),
+        reference,
+    )
+
+
+def main(options: argparse.Namespace, console: Console) -> int:
+    """As ``gpu_steps.main``, once for each type; each has a file of its own."""
+
+    def cells(precision: str) -> Iterator[gpu_steps.Cell]:
+        for mask in options.masks:
+            for op in options.ops:
+                yield cell_on_gpu(Place(mask, op, precision, options.tokens, options.heads, options.width, options.seed))
+
+    return max(
+        gpu_steps.main(
+            "sparse_attention" if precision == "float32" else f"sparse_attention_{precision}",
+            "attention on masks",
+            cells(precision),
+            NAMES,
+            ("graph", "layer", "tokens"),
+            options.out,
+            console,
+            DTYPES[precision],
+        )
+        for precision in options.precisions
+    )
