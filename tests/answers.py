@@ -1,7 +1,7 @@
 """The part of ``python -m benchmarks.gpu`` that compares answers on a GPU with float64 on the CPU.
 
-Calls are those of ``tests/default_plans.py``, beside them of convolution, of masks, of pruned weights, of float16, and each
-plan that the planner has for a sum; each forward and backward. In the order of what an answer is worth.
+Calls are those of ``tests/default_plans.py``, beside them of convolution, of masks, of pruned weights, of float16, and
+each plan that the planner has for a sum; each forward and backward. In the order of what an answer is worth.
 """
 
 from __future__ import annotations
@@ -103,14 +103,14 @@ def more_cases() -> list[Case]:
             for name, mask in MASKS.items()
             for width in (64, 7)
         ]
-        found += [Case(f"products on a mask, {name}, {words}", _products(mask, dtype), tf32) for name, mask in MASKS.items()]
+        found += [
+            Case(f"products on a mask, {name}, {words}", _products(mask, dtype), tf32) for name, mask in MASKS.items()
+        ]
         found += [
             Case(f"pruned weights, {format}, {words}", _pruned(format, dtype), tf32)
             for format in ("csr", "bsr(32)", "dbsr(32)", "bsr(16) + csr")
         ]
-    return found + [
-        Case(f"{name}, float16", on_short_rows(name, "short rows", torch.float16)) for name in OPERATORS
-    ]
+    return found + [Case(f"{name}, float16", on_short_rows(name, "short rows", torch.float16)) for name in OPERATORS]
 
 
 def compared(case: Case, device: torch.device, mode: str) -> dict:
@@ -173,4 +173,6 @@ def run(told: Told) -> None:
                 break
     for case in large:
         told.attempt(case.name, lambda case=case: compared(case, device, told.mode))
-    told.record("tensor algebra", SKIPPED, why="its kernels are for CPUs; the text of cuda(arch) is checked by nvcc alone")
+    told.record(
+        "tensor algebra", SKIPPED, why="its kernels are for CPUs; the text of cuda(arch) is checked by nvcc alone"
+    )

@@ -32,9 +32,13 @@ ARCHITECTURES = ("sm_90", "sm_80")
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=FULL_MINUTES, help="for all parts together")
-    parser.add_argument("--out", type=Path, default=Path("out"), help="folder of results, tables and log: 5 files at most")
+    parser.add_argument(
+        "--out", type=Path, default=Path("out"), help="folder of results, tables and log: 5 files at most"
+    )
     parser.add_argument("--cache", type=Path, metavar="DIR", help="what --prepare made")
-    parser.add_argument("--only", nargs="+", choices=[part.name for part in PARTS], metavar="PART", help="of %(choices)s")
+    parser.add_argument(
+        "--only", nargs="+", choices=[part.name for part in PARTS], metavar="PART", help="of %(choices)s"
+    )
     parser.add_argument("--prepare", type=Path, metavar="DIR", help="compile what a run launches, without a GPU")
     parser.add_argument("--arch", nargs="+", default=list(ARCHITECTURES), help="to prepare for")
     parser.add_argument("--rehearse", action="store_true", help="without a GPU: serial kernels, small sizes")
@@ -46,7 +50,9 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None, parts: Sequence = ()) -> int:
-    """Run; 0 if all parts came to their ends and all results were right, else 1. parts: in the place of the registry's."""
+    """Run; 0 if all parts came to their ends and all results were right, else 1. parts: in the place of the
+    registry's.
+    """
     options = arguments(argv)
     console = Console()
     parts = list(parts) or chosen(options.only)

@@ -15,8 +15,8 @@ Make = Callable[[torch.device, torch.dtype, int], tuple[Callable[..., Tensor], t
 
 @dataclass(frozen=True)
 class Family:
-    """make: ``(device, dtype, scale)`` to a function and its operands, leaves. shared: its kernels use shared memory and
-    Tensor Cores. program: of its first kernel.
+    """make: ``(device, dtype, scale)`` to a function and its operands, leaves. shared: its kernels use shared memory
+    and Tensor Cores. program: of its first kernel.
     """
 
     name: str
@@ -142,7 +142,10 @@ def mismatch(found: tuple[Tensor, ...], expected: tuple[Tensor, ...], dtype: tor
         difference = float((y.detach().cpu().double() - exact).abs().max()) if exact.numel() else 0.0
         bound = share * (1 + float(exact.abs().max()))
         if not difference <= bound:
-            return {"state": "wrong", "why": f"result {number} is off by {difference:.3g}, at most {bound:.3g} is right"}
+            return {
+                "state": "wrong",
+                "why": f"result {number} is off by {difference:.3g}, at most {bound:.3g} is right",
+            }
     return {}
 
 

@@ -1,7 +1,7 @@
 """What is made before a run and travels to the machine with a GPU: machine code of the kernels, and the real data sets.
 
-Kernels are compiled by the parts themselves, on an acted driver, through the very dispatch; so the keys that they are kept
-under are those that a run looks for. Generated graphs are made there, by seed.
+Kernels are compiled by the parts themselves, on an acted driver, through the very dispatch; so the keys that they are
+kept under are those that a run looks for. Generated graphs are made there, by seed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def prepare(folder: Path, architectures: Sequence[str], parts: Sequence[Part], c
             run = Run(Path(scratch, arch), Path(scratch, "work"), begin + len(parts) * PATIENCE_S, 1.0, PREPARE, arch)
             run.environment = acted_driver.environment(driver, GSB_CACHE_DIR=str(cache))
             run.share, run.small = PATIENCE_S, small
-            run.all([part for part in parts if part.launches], lambda words: console.print(f"{arch} {words}"))
+            console.print(f"for {arch}:")
+            run.all([part for part in parts if part.launches], console.print)
             failures = [line for line in read_lines(run.lines) if line["state"] == FAILED]
             for line in failures:
                 console.print(f"FAILED {line['part']}: {line['where']}: {line.get('why')}", markup=False)
@@ -60,7 +61,9 @@ def prepare(folder: Path, architectures: Sequence[str], parts: Sequence[Part], c
     (folder / LABEL).write_text(json.dumps(label) + "\n")
     console.print(f"{folder}: {kernels} kernels, {size / 2**20:.1f} MiB of {MOST_BYTES >> 20}")
     if size > MOST_BYTES:
-        console.print(f"too large to travel: leave out an architecture or parts (--arch, --only), from a fresh {folder}")
+        console.print(
+            f"too large to travel: leave out an architecture or parts (--arch, --only), from a fresh {folder}"
+        )
     return int(bad or size > MOST_BYTES)
 
 

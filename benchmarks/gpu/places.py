@@ -1,7 +1,7 @@
 """Places where the first GPU will probably fail: for each a check that names it, and the variables that go around it.
 
-    python -m benchmarks.gpu.places                 the places
-    python -m benchmarks.gpu.places streams         one check in this process; 0 if it holds
+python -m benchmarks.gpu.places                 the places
+python -m benchmarks.gpu.places streams         one check in this process; 0 if it holds
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ class Fails(AssertionError):
 
 @dataclass(frozen=True)
 class Place:
-    """what: may fail, and how it shows. check: raises on a device where it does. around: variables that go around it."""
+    """what: may fail, and how it shows. check: raises on a device where it does. around: variables that go around
+    it.
+    """
 
     what: str
     check: Callable[[torch.device], None]
@@ -96,8 +98,8 @@ def cached_code(device: torch.device) -> None:
     found = stats()
     if device.type == "cuda" and found.compiles:
         raise Fails(
-            f"{found.compiles} of {found.compiles + found.disk_loads} kernels were compiled here: the cache has them not, or "
-            "under other keys (`load` shows this machine's, kit.json those of the kit)"
+            f"{found.compiles} of {found.compiles + found.disk_loads} kernels were compiled here: the cache lacks them, or has "
+            "them under other keys (`load` shows this machine's, kit.json those of the kit)"
         )
 
 
@@ -155,8 +157,8 @@ PLACES = {
         {"TVM_FFI_SKIP_DLPACK_C_EXCHANGE_API": "1"},
     ),
     "cached code": Place(
-        "the driver refuses machine code from a cache made elsewhere, or its key is another: no kernel image, minutes of "
-        "compiling",
+        "the driver refuses machine code from a cache made elsewhere, or its key is another: no kernel image, or "
+        "minutes of compiling",
         cached_code,
         {"GSB_CACHE_DIR": "", "GSB_CUDA_MADE_BY": ""},
     ),
@@ -164,8 +166,8 @@ PLACES = {
         "a kernel wants more than 48 KiB of shared memory: invalid argument at the launch", shared_memory
     ),
     "instructions": Place(
-        "instructions that want sm_90a (wgmma, clusters, bulk copies), or mma of a fragment that is laid out otherwise: "
-        "no kernel image, or wrong products",
+        "instructions that want sm_90a (wgmma, clusters, bulk copies), or fragments that are laid out otherwise: no "
+        "kernel image, or wrong products",
         instructions,
         {"GSB_CUDA_ARCH": "sm_90a"},
     ),

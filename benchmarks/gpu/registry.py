@@ -10,8 +10,8 @@ FULL_MINUTES = 8.0
 
 @dataclass(frozen=True)
 class Part:
-    """A part. seconds: its limit in a run of ``FULL_MINUTES``. what: it answers, in words. module: where its ``run`` is.
-    launches: whether it launches kernels, which are then prepared.
+    """A part. seconds: its limit in a run of ``FULL_MINUTES``. what: it answers, in words. module: where its ``run``
+    is. launches: whether it launches kernels, which are then prepared.
     """
 
     name: str

@@ -10,7 +10,18 @@ from pathlib import Path
 from benchmarks.gpu.told import FAILED, OK, WRONG, write_line
 
 # Keys of a cell that say what was found; the others say where.
-FOUND = {"times", "contenders", "result", "ratio", "memory_ratio", "share", "timings", "speedup", "seconds", "best_ours"}
+FOUND = {
+    "times",
+    "contenders",
+    "result",
+    "ratio",
+    "memory_ratio",
+    "share",
+    "timings",
+    "speedup",
+    "seconds",
+    "best_ours",
+}
 OURS = "gnn_sparse_backend"
 BACKEND = "+gsb"
 BESIDE = "device", "precision", "roofline", "threads"

@@ -30,9 +30,9 @@ NOT_BEGUN = "not begun: no time left"
 class Run:
     """A run into a folder.
 
-    out: what comes back: the lines of results, the log, the files that parts keep. scratch: the other files. end: of the
-    monotonic clock. share: times each part's limit is what it gets. mode: as of ``told.MODES``. arch: of what stands in
-    for a GPU. small: prepare what a rehearsal launches.
+    out: what comes back: the lines of results, the log, the files that parts keep. scratch: the other files. end: of
+    the monotonic clock. share: times each part's limit is what it gets. mode: as of ``told.MODES``. arch: of what
+    stands in for a GPU. small: prepare what a rehearsal launches.
     """
 
     out: Path

@@ -1,5 +1,5 @@
-"""The cells of ``python -m benchmarks.sparse_attention --device cuda``: attention on masks beside FlexAttention, SDPA, and
-dense and block-sparse products.
+"""The cells of ``python -m benchmarks.sparse_attention --device cuda``: attention on masks beside FlexAttention, SDPA,
+and dense and block-sparse products.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ NAMES = ("sdpa", "flex", "dense", "bsr", OURS)
 
 def cell_on_gpu(place: Place) -> gpu_steps.Cell:
     @functools.cache
-    def problem_on(device: torch.device) -> Problem:
-        return Problem(place, device)
+    def problem_on(kind: str) -> Problem:
+        return Problem(place, kind)
 
     def make(name: str, device: torch.device) -> Switched:
-        return Switched(contenders.call_of(contenders.OURS if name == OURS else name, problem_on(device)))
+        return Switched(contenders.call_of(contenders.OURS if name == OURS else name, problem_on(device.type)))
 
     def reference(device: torch.device) -> tuple:
-        problem_on(device)  # which has the answer itself
+        problem_on(device.type)  # which has the answer itself
         return ()
 
     return gpu_steps.Cell(
         {"graph": place.mask_name, "layer": place.op, "tokens": place.tokens},
         NAMES,
         make,
-        lambda answer, expected: problem_on(answer[0].device).mismatch(answer),
+        lambda answer, expected: problem_on(answer[0].device.type).mismatch(answer),
         lambda name: Problem(place).work(),
         reference,
     )
@@ -48,7 +48,9 @@ def main(options: argparse.Namespace, console: Console) -> int:
     def cells(precision: str) -> Iterator[gpu_steps.Cell]:
         for mask in options.masks:
             for op in options.ops:
-                yield cell_on_gpu(Place(mask, op, precision, options.tokens, options.heads, options.width, options.seed))
+                yield cell_on_gpu(
+                    Place(mask, op, precision, options.tokens, options.heads, options.width, options.seed)
+                )
 
     return max(
         gpu_steps.main(

@@ -272,6 +272,34 @@ def triton_blocks(problem: Problem) -> Call:
     return lambda: (bsr_dense_mm(matrix, padded)[:rows],)
 
 
+def triton_rows(problem: Problem) -> Call:
+    """A product in Triton that is written for it (`triton_spmm`)."""
+    forward_alone(problem)
+    values, x = problem.values, problem.x
+    if x.device.type != "cuda":
+        raise CannotDo("not available: on a GPU alone")
+    try:
+        from benchmarks.operators import triton_spmm
+    except ImportError:
+        raise CannotDo("Triton is not installed") from None
+    return lambda: (triton_spmm.product(problem.indptr, problem.indices, values, x),)
+
+
+def dgl_spmm(problem: Problem) -> Call:
+    """DGL's own product, where its build has CUDA."""
+    if problem.x.device.type != "cuda":
+        raise CannotDo("not available: on a GPU alone")
+    try:
+        import dgl
+    except Exception as error:  # DGL's libraries fail in many ways beside a PyTorch that they are not for
+        raise CannotDo(f"DGL cannot be imported: {type(error).__name__}") from None
+    graph = dgl.graph(tuple(problem.edges), num_nodes=max(problem.graph.shape)).to(problem.x.device)
+    ops, reduce = dgl.ops, problem.mode.reduce
+    if problem.mode.weighted:
+        return with_gradients(problem, lambda: ops.u_mul_e_sum(graph, problem.x, problem.weight[:, None]))
+    return with_gradients(problem, lambda: getattr(ops, f"copy_u_{reduce}")(graph, problem.x))
+
+
 def our_sddmm(problem: Problem) -> Call:
     if problem.mode.op == "add":
         return with_gradients(problem, lambda: gsb.gsddmm(problem.ours, "add", problem.u, problem.x, "v", "u"))
@@ -301,7 +329,9 @@ SPMM: dict[str, Callable[[Problem], Call]] = {
     "CuPy": cupy_csr,
     "PyG EdgeIndex": pyg_edge_index,
     "gather and scatter": gather_and_scatter,
+    "Triton rows": triton_rows,
     "Triton blocks": triton_blocks,
+    "DGL": dgl_spmm,
 }
 SDDMM: dict[str, Callable[[Problem], Call]] = {
     OURS: our_sddmm,

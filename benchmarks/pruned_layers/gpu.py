@@ -1,4 +1,6 @@
-"""The cells of ``python -m benchmarks.pruned --device cuda``: pruned layers beside cuBLAS, and PyTorch's BSR, CSR and 2:4."""
+"""The cells of ``python -m benchmarks.pruned --device cuda``: pruned layers beside cuBLAS, and PyTorch's BSR, CSR and
+2:4.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,11 @@ NAMES = ("dense", "torch bsr", "torch csr", "torch 2:4", *OURS)
 
 def cell_on_gpu(place: Place) -> gpu_steps.Cell:
     @functools.cache
-    def problem_on(device: torch.device) -> Problem:
-        return Problem(place, device)
+    def problem_on(kind: str) -> Problem:
+        return Problem(place, kind)
 
     def make(name: str, device: torch.device) -> Switched:
-        return Switched(contenders.call_of(OURS.get(name, name), problem_on(device)))
+        return Switched(contenders.call_of(OURS.get(name, name), problem_on(device.type)))
 
     def mismatch(answer: tuple, expected: tuple) -> str | None:
         for number, (found, wanted) in enumerate(zip(answer, expected, strict=True)):
@@ -43,7 +45,7 @@ def cell_on_gpu(place: Place) -> gpu_steps.Cell:
         make,
         mismatch,
         lambda name: Problem(place).work(),
-        lambda device: problem_on(device).expected,
+        lambda device: problem_on(device.type).expected,
     )
 
 

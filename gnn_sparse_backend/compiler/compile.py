@@ -88,9 +88,7 @@ def compile_program(program: Program, schedule: Schedule, target: Target | None 
 
     key = kernel_key(program, schedule, target, serial)
     written = _texts(key.program, schedule, target, serial)
-    return get_kernel(
-        key.program, key.plan, key.target, build, name=program.name, symbol=program.name, written=written
-    )
+    return get_kernel(key.program, key.plan, key.target, build, name=program.name, symbol=program.name, written=written)
 
 
 def kernel_key(program: Program, schedule: Schedule, target: Target, serial: bool = False) -> KernelKey:

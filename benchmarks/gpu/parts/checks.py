@@ -1,7 +1,7 @@
 """The places where a first GPU will probably fail, each checked in a process of its own, all side by side.
 
-Where a check fails it is made once more with the variables that go around the place. Where it holds then, all later parts
-get these.
+Where a check fails it is made once more with the variables that go around the place. Where it holds then, all later
+parts get these.
 """
 
 from __future__ import annotations

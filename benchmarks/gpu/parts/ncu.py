@@ -18,7 +18,14 @@ SCALE = 300
 SECTIONS = "SpeedOfLight", "Occupancy", "LaunchStats", "MemoryWorkloadAnalysis", "WarpStateStats", "SchedulerStats"
 FOLDERS = "/usr/local/cuda/bin", "/opt/nvidia/nsight-compute"
 KEPT = "ncu.txt"
-TOLD = "Duration", "Achieved Occupancy", "Memory Throughput", "Compute (SM) Throughput", "L2 Hit Rate", "Registers Per Thread"
+TOLD = (
+    "Duration",
+    "Achieved Occupancy",
+    "Memory Throughput",
+    "Compute (SM) Throughput",
+    "L2 Hit Rate",
+    "Registers Per Thread",
+)
 
 
 def run(told: Told) -> None:

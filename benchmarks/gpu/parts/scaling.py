@@ -1,5 +1,5 @@
-"""How operators and epochs on the CPU grow with threads, ours and the frameworks': the benchmarks of the CPU, a process for
-each number of threads, the largest first.
+"""How operators and epochs on the CPU grow with threads, ours and the frameworks': the benchmarks of the CPU, a
+process for each number of threads, the largest first.
 """
 
 from __future__ import annotations
@@ -11,9 +11,18 @@ import sys
 from benchmarks.gpu.told import FAILED, OK, PREPARE, SKIPPED, Told
 
 THREADS = 16, 1, 8, 4, 2
-OPERATORS = ("spmm", "--graphs", "arxiv", "--features", "64", "--modes", "weighted forward", "weighted forward+backward")
-EPOCHS = ("epochs", "--frameworks", "pyg", "--kinds", "sage", "gcn", "--eager", "--calls", "1", "--turns", "1",
-          "--nodes", "50000", "--edges", "600000")
+OPERATORS = (
+    "spmm",
+    "--graphs",
+    "arxiv",
+    "--features",
+    "64",
+    "--modes",
+    "weighted forward",
+    "weighted forward+backward",
+)
+EPOCHS = ("epochs", "--frameworks", "pyg", "--kinds", "sage", "gcn", "--eager", "--calls", "1", "--turns", "1")
+EPOCHS += ("--nodes", "50000", "--edges", "600000")
 SMALL = ("spmm", "--graphs", "citeseer", "--features", "8", "--modes", "weighted forward")
 LEAST_S = 8.0
 

@@ -1,8 +1,8 @@
 """NVIDIA's driver and runtime, acted: GPUs that load any code, and count what is launched on them without running it,
 what stream the last launch was on, and all calls that hand out or free memory, copy, or wait.
 
-With them TVM's CUDA runtime loads on a machine without a driver, so that kernels are kept as machine code. They are for a
-process of its own, whose dynamic linker finds them in `environment`.
+With them TVM's CUDA runtime loads on a machine without a driver, so that kernels are kept as machine code. They are
+for a process of its own, whose dynamic linker finds them in `environment`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Operators that take the way to a GPU on a machine without one: planned and dispatched as there, on tensors of the CPU.
+"""Operators that take the way to a GPU on a machine without one: planned and dispatched as there, on tensors of the
+CPU.
 
-What is replaced is the boundary alone: which architecture a device has, what its driver tells, and how a scheduled program
-becomes a kernel. Beside it benchmarks find a device, small graphs, and times of single calls on the host's clock. **Times
-that are taken so are no figures of a GPU.**
+What is replaced is the boundary alone: which architecture a device has, what its driver tells, and how a scheduled
+program becomes a kernel. Beside it benchmarks find a device, small graphs, and times of single calls on the host's
+clock. **Times that are taken so are no figures of a GPU.**
 """
 
 from __future__ import annotations
@@ -52,14 +53,18 @@ def on_the_cpu(gpu: Gpu, build: Build) -> Iterator[None]:
 
 @dataclasses.dataclass
 class Kernels:
-    """How many kernels were asked for, and the programs of those that are not in the cache as machine code for a GPU."""
+    """How many kernels were asked for, and the programs of those that are not in the cache as machine code for a
+    GPU.
+    """
 
     asked: int = 0
     missing: list[str] = dataclasses.field(default_factory=list)
 
 
 def serial(kernels: Kernels) -> Build:
-    """A kernel's schedule for a GPU, run serially on the CPU; ``kernels`` notes whether the cache has its machine code."""
+    """A kernel's schedule for a GPU, run serially on the CPU; ``kernels`` notes whether the cache has its machine
+    code.
+    """
 
     def build(program: Program, schedule, arch: str) -> Kernel:
         kernels.asked += 1
@@ -109,8 +114,8 @@ def times_once(call: Callable[[], object], device: torch.device) -> dict[str, fl
 
 @contextmanager
 def a_gpu(arch: str, build: Build, small: bool) -> Iterator[None]:
-    """Inside the block operators and the benchmarks with ``--device cuda`` run on tensors of the CPU. small: graphs have
-    some hundred edges.
+    """Inside the block operators and the benchmarks with ``--device cuda`` run on tensors of the CPU. small: graphs
+    have some hundred edges.
     """
     from benchmarks.layers import gpu_steps
     from benchmarks.layers.rgcn import gpu as rgcn_gpu
