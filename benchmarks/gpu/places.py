@@ -98,8 +98,8 @@ def cached_code(device: torch.device) -> None:
     found = stats()
     if device.type == "cuda" and found.compiles:
         raise Fails(
-            f"{found.compiles} of {found.compiles + found.disk_loads} kernels were compiled here: the cache lacks them, or has "
-            "them under other keys (`load` shows this machine's, kit.json those of the kit)"
+            f"{found.compiles} of {found.compiles + found.disk_loads} kernels were compiled here: the cache lacks them, or "
+            "has them under other keys (`load` shows this machine's, kit.json those of the kit)"
         )
 
 
