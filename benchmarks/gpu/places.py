@@ -97,9 +97,10 @@ def cached_code(device: torch.device) -> None:
     _synchronise(device)
     found = stats()
     if device.type == "cuda" and found.compiles:
+        asked = found.compiles + found.disk_loads
         raise Fails(
-            f"{found.compiles} of {found.compiles + found.disk_loads} kernels were compiled here: the cache lacks them, or "
-            "has them under other keys (`load` shows this machine's, kit.json those of the kit)"
+            f"{found.compiles} of {asked} kernels were compiled here: the cache lacks them, or has them under other keys "
+            "(`load` shows this machine's, kit.json those of the kit)"
         )
 
 
