@@ -99,8 +99,8 @@ def cached_code(device: torch.device) -> None:
     if device.type == "cuda" and found.compiles:
         asked = found.compiles + found.disk_loads
         raise Fails(
-            f"{found.compiles} of {asked} kernels were compiled here: the cache lacks them, or has them under other keys "
-            "(`load` shows this machine's, kit.json those of the kit)"
+            f"{found.compiles} of {asked} kernels were compiled here: the cache lacks them, or "
+            "has them under other keys (`load` shows this machine's, kit.json those of the kit)"
         )
 
 

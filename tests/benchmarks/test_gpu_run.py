@@ -213,7 +213,8 @@ def test_an_archive_that_leaves_its_folder_is_refused(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(
-    nvcc_path() is None and not nvrtc_available() or default_compiler() != "nvrtc", reason="no compiler of CUDA source"
+    (nvcc_path() is None and not nvrtc_available()) or default_compiler() != "nvrtc",
+    reason="no compiler of CUDA source",
 )
 def test_kernels_of_a_kit_are_those_that_a_rehearsal_asks_for(tmp_path, capsys):
     """Compiled on an acted driver, packed, unpacked, and found under the keys of the dispatch."""
