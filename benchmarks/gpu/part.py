@@ -28,7 +28,9 @@ def stand_in(told: Told, arch: str) -> Iterator[None]:
     from benchmarks.support.gpu import stand_ins
 
     if told.mode == PREPARE:
-        with stand_ins.a_gpu(arch, stand_ins.compiled, told.small):
+        from benchmarks.gpu.compiling import ours_alone
+
+        with stand_ins.a_gpu(arch, stand_ins.compiled, told.small), ours_alone():
             yield
         return
     kernels = stand_ins.Kernels()

@@ -20,7 +20,7 @@ OURS = "masks+gsb"
 NAMES = ("sdpa", "flex", "dense", "bsr", OURS)
 
 
-def cell_on_gpu(place: Place) -> gpu_steps.Cell:
+def cell_on_gpu(place: Place, names: tuple[str, ...] = NAMES) -> gpu_steps.Cell:
     @functools.cache
     def problem_on(kind: str) -> Problem:
         return Problem(place, kind)
@@ -34,7 +34,7 @@ def cell_on_gpu(place: Place) -> gpu_steps.Cell:
 
     return gpu_steps.Cell(
         {"graph": place.mask_name, "layer": place.op, "tokens": place.tokens},
-        NAMES,
+        names,
         make,
         lambda answer, expected: problem_on(answer[0].device.type).mismatch(answer),
         lambda name: Problem(place).work(),
@@ -44,12 +44,13 @@ def cell_on_gpu(place: Place) -> gpu_steps.Cell:
 
 def main(options: argparse.Namespace, console: Console) -> int:
     """As ``gpu_steps.main``, once for each type; each has a file of its own."""
+    names = tuple(name for name in NAMES if name == OURS or name in options.contenders)
 
     def cells(precision: str) -> Iterator[gpu_steps.Cell]:
         for mask in options.masks:
             for op in options.ops:
                 yield cell_on_gpu(
-                    Place(mask, op, precision, options.tokens, options.heads, options.width, options.seed)
+                    Place(mask, op, precision, options.tokens, options.heads, options.width, options.seed), names
                 )
 
     return max(
@@ -57,7 +58,7 @@ def main(options: argparse.Namespace, console: Console) -> int:
             "sparse_attention" if precision == "float32" else f"sparse_attention_{precision}",
             "attention on masks",
             cells(precision),
-            NAMES,
+            names,
             ("graph", "layer", "tokens"),
             options.out,
             console,

@@ -12,7 +12,11 @@ COMMANDS = (
     ("sparse_attention", "--masks", "band", "causal", "--precisions", "bfloat16", "--ops", "step"),
     ("sparse_attention", "--masks", "band", "--precisions", "float32", "--ops", "forward", "step"),
 )
+SMALL = (
+    ("attention_layers", "--frameworks", "pyg", "--graphs", "arxiv", "--layers", "gat", "--heads", "2", "--width", "8"),
+    ("sparse_attention", "--quick", "--masks", "band", "--precisions", "float32", "--ops", "forward"),
+)
 
 
 def run(told: Told) -> None:
-    commands.run(told, COMMANDS)
+    commands.run(told, SMALL if told.small else COMMANDS)

@@ -10,7 +10,8 @@ COMMANDS = (
     ("sparse_conv", "--clouds", "street-1", "--voxels", "0.1", "--modes", "forward", "step", "--dtype", "float16"),
     ("sparse_conv", "--clouds", "street-1", "--voxels", "0.1", "--modes", "forward", "step"),
 )
+SMALL = (("sparse_conv", "--clouds", "small", "--voxels", "4", "--modes", "forward"),)
 
 
 def run(told: Told) -> None:
-    commands.run(told, COMMANDS)
+    commands.run(told, SMALL if told.small else COMMANDS)

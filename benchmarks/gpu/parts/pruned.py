@@ -9,7 +9,8 @@ COMMANDS = (
     ("pruned", "--parts", "layers", "--shapes", "3072x768", "--precisions", "bfloat16", "--tokens", "4096"),
     ("pruned", "--parts", "layers", "--shapes", "768x3072", "--precisions", "float32", "--tokens", "4096"),
 )
+SMALL = (("pruned", "--quick", "--precisions", "float32", "--ops", "forward"),)
 
 
 def run(told: Told) -> None:
-    commands.run(told, COMMANDS)
+    commands.run(told, SMALL if told.small else COMMANDS)

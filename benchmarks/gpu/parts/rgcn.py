@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from benchmarks.gpu import commands
-from benchmarks.gpu.told import PREPARE, Told
+from benchmarks.gpu.told import Told
 
-NAMES = ("pyg", "pyg-fast", "torch", "pyg+gsb", "pyg-fast+gsb")
+NAMES = ("--contenders", "pyg", "pyg-fast", "torch", "pyg+gsb", "pyg-fast+gsb")
 COMMANDS = (
     ("rgcn", "--graphs", "mutag", "--features", "32"),
     ("rgcn", "--graphs", "bgs", "--features", "64", "--tf32"),
@@ -13,8 +13,8 @@ COMMANDS = (
     ("rgcn", "--graphs", "aifb", "--features", "16"),
     ("rgcn", "--graphs", "am", "--features", "32"),
 )
+SMALL = (("rgcn", "--graphs", "aifb", "--features", "16"),)
 
 
 def run(told: Told) -> None:
-    names = NAMES[-1:] if told.mode == PREPARE else NAMES
-    commands.run(told, [(*command, "--contenders", *names) for command in COMMANDS])
+    commands.run(told, [(*command, *NAMES) for command in (SMALL if told.small else COMMANDS)])

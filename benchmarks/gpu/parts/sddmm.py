@@ -10,7 +10,8 @@ COMMANDS = (
     ("sddmm", "--graphs", "ppi", "power-law", "--features", "64", "--modes", "dot forward", "dot forward+backward"),
     ("sddmm", "--graphs", "arxiv", "--features", "128", "--modes", "dot forward", "--dtype", "bfloat16"),
 )
+SMALL = (("sddmm", "--graphs", "arxiv", "--features", "16", "--modes", "dot forward"),)
 
 
 def run(told: Told) -> None:
-    commands.run(told, COMMANDS)
+    commands.run(told, SMALL if told.small else COMMANDS)

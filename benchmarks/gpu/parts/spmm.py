@@ -17,7 +17,8 @@ COMMANDS = (
     ("spmm", "--graphs", "wordnet", "debian", "cora", "--features", "64", "--modes", FORWARD),
     ("spmm", "--graphs", "power-law", "--features", "128", "--modes", FORWARD, "--dtype", "float16"),
 )
+SMALL = (("spmm", "--graphs", "arxiv", "--features", "8", "--modes", FORWARD, BOTH),)
 
 
 def run(told: Told) -> None:
-    commands.run(told, COMMANDS)
+    commands.run(told, SMALL if told.small else COMMANDS)
