@@ -49,8 +49,7 @@ def _convolution(widths: tuple[int, int], dtype: torch.dtype, groups: int = 1) -
     def run(device: torch.device) -> tuple[Tensor, ...]:
         kernel_map = random_map().to(device)
         x = values(device, dtype, kernel_map.shape[1], groups * widths[0])
-        shape = (*widths,) if groups == 1 else (groups, *widths)
-        w = values(device, dtype, kernel_map.num_offsets, *shape)
+        w = values(device, dtype, kernel_map.num_offsets, widths[0], groups * widths[1])
         return backward(gsb.sparse_conv(x, w, kernel_map, groups=groups), x, w)
 
     return run
