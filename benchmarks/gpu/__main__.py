@@ -64,7 +64,8 @@ def main(argv: Sequence[str] | None = None, parts: Sequence = ()) -> int:
     end = time.monotonic() + 60 * options.minutes
     with tempfile.TemporaryDirectory(prefix="gsb-gpu-") as scratch:
         mode = REHEARSE if options.rehearse else GPU
-        run = Run(options.out, Path(scratch), end, min(1.0, options.minutes / FULL_MINUTES), mode)
+        share = options.minutes / FULL_MINUTES  # serial kernels may take all the time that there is
+        run = Run(options.out, Path(scratch), end, share if options.rehearse else min(1.0, share), mode)
         if options.cache:
             run.environment |= kit.unpack(options.cache, Path(scratch), console)
         run.all(parts, lambda words: console.print(words, markup=False))

@@ -28,7 +28,7 @@ class Part:
 PARTS = (
     Part("checks", 60, "whether what will probably fail does, and what goes around it"),
     Part("load", 90, "whether a kernel of each family loads, launches and is right"),
-    Part("answers", 110, "all families, types and plans, forward and backward, beside float64"),
+    Part("answers", 110, "all families, types and plans, forward and backward, beside float64", "tests.answers"),
     Part("steps", 40, "streams, CUDA graphs, no waiting, and training under PyG with and without the backend"),
     Part("sanitizer", 60, "memcheck and racecheck on the default plans", launches=False),
     Part("spmm", 75, "SpMM against cuSPARSE, PyTorch, PyG and Triton"),

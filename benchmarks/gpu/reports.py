@@ -55,7 +55,7 @@ def line_of(name: str, report: Mapping, cell: Mapping) -> dict:
     """A cell as a line: where it is, whether ours was right, and all that was found."""
     words = [str(cell[key]) for key in cell if key not in FOUND and isinstance(cell[key], (str, int, float))]
     precision = report.get("precision")
-    where = cell.get("where") or ", ".join([*words, *([precision] if precision else [])])
+    where = cell.get("where") or ", ".join([*words, *([precision] if precision and precision not in words else [])])
     beside = {key: report[key] for key in BESIDE if report.get(key) is not None}
     return {**beside, **cell, "where": f"{name}: {where}", "state": state_of(cell)}
 

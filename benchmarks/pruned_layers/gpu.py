@@ -39,9 +39,10 @@ def cell_on_gpu(place: Place) -> gpu_steps.Cell:
                 return f"output {number} is off by {error:.2g}"
         return None
 
+    blocks = () if place.pattern == "blocks" else ("bsr", "dbsr", "torch bsr")
     return gpu_steps.Cell(
         {"graph": place.pattern, "layer": place.shape, "mode": place.op, "tokens": place.tokens},
-        NAMES,
+        tuple(name for name in NAMES if name.removesuffix(names_of.BACKEND) not in blocks),
         make,
         mismatch,
         lambda name: Problem(place).work(),
