@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import gnn_sparse_backend as gsb
+from benchmarks.support.gpu import stand_ins
 
 Make = Callable[[torch.device, torch.dtype, int], tuple[Callable[..., Tensor], tuple[Tensor, ...]]]
 
@@ -152,8 +153,8 @@ def mismatch(found: tuple[Tensor, ...], expected: tuple[Tensor, ...], dtype: tor
 def exact(family: Family, dtype: torch.dtype, scale: int = 1) -> tuple[Tensor, ...]:
     """The result and the gradients in float64 on the CPU, of operands that are rounded to a type."""
     torch.manual_seed(0)
-    cpu = torch.device("cpu")
-    function, operands = family.make(cpu, dtype, scale)
-    wide = [x.detach().double().requires_grad_() for x in operands]
-    out = function(*wide)
-    return out.detach(), *torch.autograd.grad(out, wide, torch.ones_like(out))
+    with stand_ins.left():
+        function, operands = family.make(torch.device("cpu"), dtype, scale)
+        wide = [x.detach().double().requires_grad_() for x in operands]
+        out = function(*wide)
+        return out.detach(), *torch.autograd.grad(out, wide, torch.ones_like(out))

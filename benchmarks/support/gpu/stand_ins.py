@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from unittest import mock
 
@@ -40,13 +40,28 @@ Build = Callable[[Program, object, str], Kernel]
 @contextmanager
 def on_the_cpu(gpu: Gpu, build: Build) -> Iterator[None]:
     """Inside the block tensors of the CPU take the way of tensors on ``gpu``, whose kernels ``build`` makes."""
+    instead = lambda device: gpu.arch, lambda device: False, lambda device, arch: gpu, build
+    with _replaced((*where, value) for where, value in zip(BOUNDARY, instead, strict=True)):
+        yield
+
+
+BOUNDARY = (devices, "arch_of"), (devices, "on_cpu"), (plans_cuda, "_gpu"), (cuda_build, "build")
+_ORIGINAL = [(module, name, getattr(module, name)) for module, name in BOUNDARY]
+
+
+@contextmanager
+def left() -> Iterator[None]:
+    """Inside the block tensors of the CPU take the CPU's own way, as a reference does. What was planned for a structure
+    stays with it: make another.
+    """
+    with _replaced(_ORIGINAL):
+        yield
+
+
+@contextmanager
+def _replaced(values: Iterable[tuple[object, str, object]]) -> Iterator[None]:
     with ExitStack() as patches:
-        for module, name, value in (
-            (devices, "arch_of", lambda device: gpu.arch),
-            (devices, "on_cpu", lambda device: False),
-            (plans_cuda, "_gpu", lambda device, arch: gpu),
-            (cuda_build, "build", build),
-        ):
+        for module, name, value in values:
             patches.enter_context(mock.patch.object(module, name, value))
         yield
 
@@ -144,7 +159,5 @@ def a_gpu(arch: str, build: Build, small: bool) -> Iterator[None]:
         source, destination, relation = torch.randint(0, 60, (3, 300), generator=generator).numpy()
         return rgcn_graphs.of_triples(name, "generated, small", 60, 3, source, destination, relation % 3)
 
-    with on_the_cpu(gpu, build), ExitStack() as stack:
-        for module, attribute, value in patches:
-            stack.enter_context(mock.patch.object(module, attribute, value))
+    with on_the_cpu(gpu, build), _replaced(patches):
         yield
