@@ -42,18 +42,22 @@ def prepare(folder: Path, architectures: Sequence[str], parts: Sequence[Part], c
         driver, cache = acted_driver.make(Path(scratch, "driver"), gpus=1), Path(scratch, "cache")
         if (folder / KERNELS).exists():
             _extract(folder / KERNELS, cache)
+
+        def ended(words: str) -> None:
+            console.print(words)
+            _pack(cache, folder / KERNELS)  # a preparation that is stopped leaves what it has
+
         for arch in architectures:
             begin = time.monotonic()
             run = Run(Path(scratch, arch), Path(scratch, "work"), begin + len(parts) * PATIENCE_S, 1.0, PREPARE, arch)
             run.environment = acted_driver.environment(driver, GSB_CACHE_DIR=str(cache))
             run.share, run.small = PATIENCE_S, small
             console.print(f"for {arch}:")
-            run.all([part for part in parts if part.launches], console.print)
+            run.all([part for part in parts if part.launches], ended)
             failures = [line for line in read_lines(run.lines) if line["state"] == FAILED]
             for line in failures:
                 console.print(f"FAILED {line['part']}: {line['where']}: {line.get('why')}", markup=False)
             bad |= bool(failures) or any(words != "done" for words in run.ended.values())
-            _pack(cache, folder / KERNELS)  # a preparation that is stopped leaves what it has
         _copy_data(folder / DATA)
         kernels = len(list(cache.glob("*/manifest.json")))
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
