@@ -10,7 +10,7 @@ import torch
 from benchmarks import pruned
 from benchmarks.pruned_layers import bert, contenders
 from benchmarks.pruned_layers.contenders import CONTENDERS, OURS, Unable
-from benchmarks.pruned_layers.problem import EMPTY_ROWS, Place, Problem
+from benchmarks.pruned_layers.problem import EMPTY_ROWS, TWO_OF_FOUR, Place, Problem
 from gnn_sparse_backend.planner import composed
 
 SMALL = dict(rows=128, columns=64, density=0.25, tokens=24)
@@ -88,3 +88,19 @@ def test_a_run_in_pieces(tmp_path, capsys, set_threads):
     assert cells["curve", 0.5]["loss"] >= 0 and cells["curve", 0.5]["speedup"] is None
     assert record["summary"]["dbsr"]["mean"] > 0 and "Geometric mean" in capsys.readouterr().out
     assert torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize("pattern", ["blocks", TWO_OF_FOUR])
+def test_cells_of_a_gpu_are_compared_before_they_are_timed(pattern, monkeypatch):
+    """On a CPU in the place of a GPU, with times that are made up; of weights that are no blocks no blocks are made."""
+    from benchmarks.layers import gpu_steps
+    from benchmarks.pruned_layers import gpu
+
+    monkeypatch.setattr(gpu_steps, "times", lambda call, device: {"warm": 1.0, "flushed": 1.0, "host": 1.0, "peak": 1})
+    cell = gpu.cell_on_gpu(Place(pattern, "step", "float32", **(SMALL | {"density": 0.5})))
+    found = gpu_steps.measure(cell, torch.device("cpu"))["contenders"]
+    timed = {name for name, each in found.items() if not isinstance(each, str)}
+    assert {"dense", "auto+gsb", "csr+gsb"} <= timed and ("bsr+gsb" in timed) == (pattern == "blocks")
+    assert found["torch 2:4"].startswith("refused: ")
+    kept = Problem(Place(TWO_OF_FOUR, "forward", "float32", **(SMALL | {"density": 0.5}))).kept
+    assert bool((kept.unflatten(1, (-1, 4)).sum(-1) == 2).all())
