@@ -18,6 +18,8 @@ def run(told: Told, commands: Sequence[Command]) -> None:
     for number, (name, *arguments) in enumerate(commands):
         module = importlib.import_module(f"benchmarks.{name}")
         where = " ".join([name, *arguments])
+        if where in told.done:
+            continue
         print(f"--- {where}", flush=True)
         out = ["--out", str(told.work / str(number)), "--threads", str(min(16, os.cpu_count() or 1))]
         try:
@@ -28,4 +30,6 @@ def run(told: Told, commands: Sequence[Command]) -> None:
             if told.mode == PREPARE:
                 raise
             told.record(where, FAILED, why=first_line(error))
+        else:
+            told.record(where)
         told.check_gpu(where)

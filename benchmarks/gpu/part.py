@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.gpu.told import FAILED, GPU, MODES, PREPARE, REHEARSE, GpuLost, Told, first_line
+from benchmarks.gpu.told import FAILED, GPU, MODES, PREPARE, REHEARSE, GpuLost, Told, first_line, read_lines
 
 LOST = 3
 """The exit status of a part that has lost the GPU."""
@@ -52,8 +52,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for folder in ("--lines", "--work", "--kept"):
         parser.add_argument(folder, type=Path, required=True)
     options = parser.parse_args(argv)
+    # by a process of this part that has lost the GPU
+    done = frozenset(line["where"] for line in read_lines(options.lines) if line["part"] == options.name)
     small = options.small or options.mode == REHEARSE
-    told = Told(options.name, options.lines, options.work, options.kept, options.mode, options.seconds, small)
+    told = Told(options.name, options.lines, options.work, options.kept, options.mode, options.seconds, small, done)
     try:
         with stand_in(told, options.arch):
             importlib.import_module(options.module).run(told)

@@ -23,6 +23,8 @@ ENVIRONMENT = "environment.json"
 """Written by a part into its folder: variables that all later parts get."""
 LEAST = 5.0
 """Seconds without which a part is not begun."""
+MOST_LOST = 5
+"""How many times a part goes on that has lost the GPU."""
 NOT_BEGUN = "not begun: no time left"
 
 
@@ -72,7 +74,12 @@ class Run:
         with (self.out / LOG).open("a") as log:
             log.write(f"\n===== {part.name}\n")
             log.flush()
+            end, lost = time.monotonic() + seconds, 0
             status = watched(command, seconds, log, self.environment, reports.collect)
+            # what is left is asked in a process that has the GPU anew
+            while status == LOST and lost < MOST_LOST and end - time.monotonic() > LEAST:
+                lost += 1
+                status = watched(command, end - time.monotonic(), log, self.environment, reports.collect)
         reports.collect()
         self._take_environment(work / ENVIRONMENT)
         if status is None:
@@ -81,6 +88,8 @@ class Run:
             return "ended: it lost the GPU"
         if status < 0:
             return f"ended by signal {signal.Signals(-status).name}"
+        if status == 0 and lost:
+            return f"done, and lost the GPU {lost} times on its way"
         return "done" if status == 0 else f"failed with exit status {status}"
 
     def _take_environment(self, path: Path) -> None:

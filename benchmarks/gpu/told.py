@@ -61,6 +61,7 @@ class Told:
     mode: str = GPU
     seconds: float = 60.0
     small: bool = False
+    done: frozenset[str] = frozenset()
     begin: float = field(default_factory=time.monotonic)
 
     @property
@@ -77,10 +78,13 @@ class Told:
         write_line(self.lines, {"part": self.part, "where": where, "state": state, **more})
 
     def attempt(self, where: str, call: Callable[[], dict | None]) -> bool:
-        """Record what a call gives, or how it fails; whether it was right.
+        """Record what a call gives, or how it fails; whether it was right. What was recorded before is not called
+        again.
 
         Raises GpuLost where the GPU answers no more afterwards.
         """
+        if where in self.done:
+            return True
         begin = time.monotonic()
         try:
             found = dict(call() or {})

@@ -28,7 +28,8 @@ HANGS = (
     "    (told.kept / 'child').write_text(str(child.pid))\n    time.sleep(600)\n"
 )
 LOSES = (
-    "from benchmarks.gpu.told import GpuLost\n\ndef run(told):\n    raise GpuLost('after spmm: misaligned address')\n"
+    "from benchmarks.gpu.told import GpuLost\n\ndef run(told):\n    if 'kernel' not in told.done:\n"
+    "        told.record('kernel', 'failed')\n        raise GpuLost('after kernel')\n    told.record('last')\n"
 )
 ADOPTS = (
     "import json\n\ndef run(told):\n    told.record('a')\n"
@@ -70,7 +71,7 @@ def test_a_run_goes_on_whatever_becomes_of_a_part(part_of, tmp_path):
         "crash": "ended by signal SIGABRT",
         "raise": "failed with exit status 1",
         "hang": "stopped: its 3 s were over",
-        "lose": "ended: it lost the GPU",
+        "lose": "done, and lost the GPU 1 times on its way",
         "adopt": "done",
         "get": "done",
     }
@@ -81,7 +82,9 @@ def test_a_run_goes_on_whatever_becomes_of_a_part(part_of, tmp_path):
         ("raise", "before", OK),
         ("raise", "the part itself", FAILED),
         ("hang", "before", OK),
+        ("lose", "kernel", FAILED),
         ("lose", "the GPU", FAILED),
+        ("lose", "last", OK),
         ("adopt", "a", OK),
         ("get", "sm_90a", OK),
     ]
