@@ -117,9 +117,11 @@ def _product(
 
     def run(x: Tensor, w: Tensor) -> Tensor:
         w, by_columns = matrices(w)
-        out = torch.empty((rows, groups, out_features), dtype=dtype, device=x.device)
-        entries[by_columns](*sizes, *given, compact(x).view(columns, groups, in_features), w, out)
-        return out.flatten(1)
+        # no view is given back: layers write into results, which autograd forbids of views
+        out = torch.empty((rows, groups * out_features), dtype=dtype, device=x.device)
+        by_group = out.view(rows, groups, out_features)
+        entries[by_columns](*sizes, *given, compact(x).view(columns, groups, in_features), w, by_group)
+        return out
 
     return run
 

@@ -75,14 +75,16 @@ class RowProducts:
         """
         tiles = self.tiles
         w, by_columns = matrices(w)
-        out = torch.empty(self.shape, dtype=self.dtype, device=x.device)
+        rows, blocks, out_features = self.shape
+        # no view is given back: layers write into results, which autograd forbids of views
+        out = torch.empty(rows, blocks * out_features, dtype=self.dtype, device=x.device)
         at_edges = () if weight is None else (weight.index_select(0, tiles.edge_ids),)
-        self.entries[by_columns](*self.arguments, *at_edges, tiles.row, compact(x).view(self.of_x), w, out)
-        out = out.flatten(1)
+        given = compact(x).view(self.of_x), w, out.view(self.shape)
+        self.entries[by_columns](*self.arguments, *at_edges, tiles.row, *given)
         if self.parts is None:
             return out
         out.index_copy_(0, tiles.long_rows.long(), run_aggregate(SUM_OF_COLUMNS, self.parts, [out]))
-        return out[: tiles.num_rows].to(x.dtype)
+        return out.resize_(tiles.num_rows, out.shape[1]).to(x.dtype)
 
 
 def run_row_dots(side, g: Tensor, w: Tensor, x: Tensor, arch: str) -> Tensor:

@@ -95,6 +95,7 @@ def check(
     precise = x.detach().double().requires_grad_()
     expected = exact(edges, rows, precise, w.double(), None if a is None else a.double(), reduce)
     assert out.dtype == dtype and out.is_contiguous() and out.shape == expected.shape
+    assert not out._is_view(), "layers may write into it"
     close(out, expected.detach(), dtype)
     cotangent = torch.randn(expected.shape, generator=generator, dtype=torch.float64)
     launched.clear()
