@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -55,6 +56,9 @@ class Run:
         """What became of each part, in words, by name; ``say`` is told as soon as it is known."""
         self.out.mkdir(parents=True, exist_ok=True)
         self.lines.unlink(missing_ok=True)
+        if threading.current_thread() is threading.main_thread():
+            # who stops the run stops the part that is running, too
+            signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
         for part in parts:
             begin = time.monotonic()
             left = self.end - begin
