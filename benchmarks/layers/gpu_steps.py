@@ -2,19 +2,21 @@
 without us.
 
 Each contender's first answer is compared: with a reference where the benchmark has one, else with that of the same
-framework without the backend. Then medians of single calls: between two events on the stream, with the second-level
-cache as it was left and with other data written over it; on the host, from a GPU that has nothing to do until the call
-returns, which is what calling costs; and the peak of what PyTorch's allocator gives out during a call. Beside them the
-best peer over the best of ours in time and in memory, and the shares of the GPU's measured bandwidth and matrix peak
-(``gpu_ratings``). DGL's wheel has no CUDA: what it says is quoted. Without a GPU every cell says so.
+framework without the backend. Then they take turns, and a time is the median of a contender's turns, each the median of
+single calls: between two events on the stream, with the second-level cache as it was left and with other data written
+over it; on the host, from a GPU that has nothing to do until the call returns, which is what calling costs; and the
+peak of what PyTorch's allocator gives out during a call. Beside them the best peer over the best of ours in time and in
+memory, and the shares of the GPU's measured bandwidth and matrix peak (``gpu_ratings``). DGL's wheel has no CUDA: what
+it says is quoted. Without a GPU every cell says so.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,32 +71,56 @@ def measure(cell: Cell, device: torch.device | None, limits: Roofline | None = N
                 "contenders": dict.fromkeys(cell.names, f"no reference: {first_line(error)}"),
                 **gpu_ratings.NO_RATINGS,
             }
+    ready: dict[str, Switched] = {}
+    turns: dict[str, list[dict[str, float]]] = {}
     for name in cell.names:
-        try:
-            found[name] = _measure(cell, name, device, expected)
-        except Exception as error:  # one contender's failure is a result, and must not cost the others theirs
-            found[name] = f"refused: {first_line(error)}"
-        gc.collect()
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
+        with _refusals(found, name):
+            call = cell.make(name, device)
+            found[name] = _checked(cell, name, call, expected)
+            if not isinstance(found[name], str):
+                ready[name], turns[name] = call, []
+    for _ in range(gpu_timing.TURNS):
+        for name, call in ready.items():
+            with _refusals(found, name), call.context():
+                turns[name].append(turn(name, call.call, device))
+            gc.collect()
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
+    for name, taken in turns.items():
+        if len(taken) == gpu_timing.TURNS:
+            found[name] = {key: statistics.median(each[key] for each in taken) for key in taken[0]} | found[name]
     ours = [name for name in cell.names if name.endswith(contenders.BACKEND)]
     times = {name: each for name, each in found.items() if not isinstance(each, str)}
     work = {name: cell.work(name) for name in ours if name in times}
     return {**cell.labels, "contenders": found, **gpu_ratings.rate(times, ours, work, limits)}
 
 
-def _measure(cell: Cell, name: str, device: torch.device, expected: dict[str, tuple]) -> dict | str:
+@contextlib.contextmanager
+def _refusals(found: dict, name: str) -> Iterator[None]:
+    """A contender's failure is its result, and must not cost the others theirs."""
+    try:
+        yield
+    except Exception as error:
+        found[name] = f"refused: {first_line(error)}"
+
+
+def _checked(cell: Cell, name: str, call: Switched, expected: dict[str, tuple]) -> dict | str:
+    """How many calls of the operators ran here, and why not, of a contender that answers right; else what is wrong."""
     alone = contenders.framework_of(name)
-    call = cell.make(name, device)
     with call.context():
         answer, ours, fallbacks = reasons.count_calls(alone.partition("-")[0], call.call)
-        if name == alone and cell.reference is None:
-            expected[alone] = answer
-        elif alone not in expected:
-            raise RuntimeError("the framework alone has no answer to compare with")
-        wrong = cell.mismatch(answer, expected[alone])
-        del answer
-        return f"wrong: {wrong}" if wrong else {**times(call.call, device), "ours": ours, "fallbacks": fallbacks}
+    if name == alone and cell.reference is None:
+        expected[alone] = answer
+    elif alone not in expected:
+        raise RuntimeError("the framework alone has no answer to compare with")
+    wrong = cell.mismatch(answer, expected[alone])
+    return f"wrong: {wrong}" if wrong else {"ours": ours, "fallbacks": fallbacks}
+
+
+def turn(name: str, call: Callable[[], object], device: torch.device) -> dict[str, float]:
+    """A contender's turn: what was derived of the graphs before it was switched on is derived anew, and not timed."""
+    call()
+    return times(call, device)
 
 
 def first_line(error: Exception) -> str:

@@ -8,15 +8,16 @@ from collections.abc import Callable
 import torch
 
 NOT_MEASURED = "not measured"
-SAMPLES = 30
-# Of long calls fewer samples do: none after so many seconds, from so many samples on.
-PATIENCE_S, FEWEST = 2.0, 5
+# Contenders take turns, each of some samples.
+TURNS, SAMPLES = 3, 10
+# Long calls are sampled less: a turn ends after this many seconds, from this many samples on.
+PATIENCE_S, FEWEST = 0.7, 2
 FLUSHED_BYTES = 256 << 20  # more than any second-level cache
 COPIED_BYTES = 1 << 30
 
 
 def enough(found: list[float]) -> bool:
-    """Whether so many seconds, one for each sample, are enough of them."""
+    """Whether these samples, in seconds, are enough for a turn."""
     return len(found) >= SAMPLES or (len(found) >= FEWEST and sum(found) > PATIENCE_S)
 
 
