@@ -11,6 +11,7 @@ from benchmarks.layers.sparse_conv import clouds, contenders, gpu, maps, network
 from benchmarks.layers.sparse_conv import memory as layer_memory
 from benchmarks.layers.sparse_conv.contenders import MODES, OURS, TORCH
 from benchmarks.layers.sparse_conv.work import convolution_work
+from benchmarks.operators.suite import CannotDo
 from benchmarks.operators.work import Work
 from benchmarks.support import memory
 from models.point_clouds import scenes
@@ -201,14 +202,19 @@ def test_without_a_gpu_every_cell_says_so(command, tmp_path, capsys):
 
 def test_cells_on_a_gpu_compare_with_float64(layers):
     device = torch.device("cpu")
+    other = next(layer for layer in layers if layer.kind != "submanifold")
     for mode in ("forward", "step"):
-        cell = gpu.cell_on_gpu("tiny", layers[1], mode, "float32", 0)
+        cell = gpu.cell_on_gpu(
+            "tiny", next(layer for layer in layers if layer.kind == "submanifold"), mode, "float32", 0
+        )
         expected = cell.reference(device)
         assert expected[0].dtype == torch.float64
         for name in cell.names:
             answer = cell.make(name, device).call()
             assert cell.mismatch(answer, expected) is None
             assert cell.mismatch((answer[0] * 1.01, *answer[1:]), expected) is not None
+    with pytest.raises(CannotDo, match="submanifold layers alone"):
+        gpu.cell_on_gpu("tiny", other, "forward", "float32", 0).make(gpu.DENSE, device)
 
 
 def test_options(capsys):

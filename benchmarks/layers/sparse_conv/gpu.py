@@ -13,13 +13,14 @@ from benchmarks.layers import gpu_steps
 from benchmarks.layers.layers import gradient_disagreement
 from benchmarks.layers.sparse_conv import clouds
 from benchmarks.layers.sparse_conv.contenders import FUNCTIONS, OURS, RESULTS, TORCH, Operands, forward_of, step_of
+from benchmarks.layers.sparse_conv.dense import DENSE, dense_conv
 from benchmarks.layers.sparse_conv.work import convolution_work
 from benchmarks.support.gpu import device as gpu
 from benchmarks.support.gpu import timing as gpu_timing
 from benchmarks.support.turns import Switched
 from models.point_clouds.layers import Layer
 
-NAMES = (TORCH, TORCH + names_of.BACKEND)
+NAMES = (TORCH, DENSE, TORCH + names_of.BACKEND)
 
 
 def cells_on_gpu(options: argparse.Namespace, places: Iterable[clouds.Place]) -> Iterable[gpu_steps.Cell]:
@@ -39,7 +40,10 @@ def cell_on_gpu(place: str, layer: Layer, mode: str, dtype: str, seed: int) -> g
     run = step_of if mode == "step" else forward_of
 
     def make(name: str, device: torch.device) -> Switched:
-        function = FUNCTIONS[OURS if name.endswith(names_of.BACKEND) else TORCH]
+        if name == DENSE:
+            function = dense_conv(layer)
+        else:
+            function = FUNCTIONS[OURS if name.endswith(names_of.BACKEND) else TORCH]
         return Switched(run(function, layer, Operands.of(layer, values, device, seed)))
 
     def reference(device: torch.device) -> tuple:
