@@ -203,10 +203,9 @@ def test_without_a_gpu_every_cell_says_so(command, tmp_path, capsys):
 def test_cells_on_a_gpu_compare_with_float64(layers):
     device = torch.device("cpu")
     other = next(layer for layer in layers if layer.kind != "submanifold")
+    submanifold = next(layer for layer in layers if layer.kind == "submanifold")
     for mode in ("forward", "step"):
-        cell = gpu.cell_on_gpu(
-            "tiny", next(layer for layer in layers if layer.kind == "submanifold"), mode, "float32", 0
-        )
+        cell = gpu.cell_on_gpu("tiny", submanifold, mode, "float32", 0)
         expected = cell.reference(device)
         assert expected[0].dtype == torch.float64
         for name in cell.names:
