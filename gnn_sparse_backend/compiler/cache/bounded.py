@@ -51,7 +51,7 @@ class KernelCache(dict[K, V]):
 
 
 def make_room(entries: dict[Any, Any], most: int = MOST) -> int:
-    """Drop the older half of ``most`` entries, if there are so many. Returns how many went."""
+    """Drop the older half of the entries if there are ``most`` or more. Returns how many were dropped."""
     dropped = 0
     if len(entries) >= most:
         for old in list(entries)[: (most + 1) // 2]:
@@ -67,7 +67,7 @@ def shared(name: str, most: int = MOST) -> KernelCache[Any, Any]:
 
 
 def keeping(most: int) -> Callable[[F], F]:
-    """Decorator: ``functools.lru_cache`` of so many entries that `statistics` knows."""
+    """Decorator: ``functools.lru_cache`` of at most ``most`` entries, which `statistics` counts."""
 
     def keep(function: F) -> F:
         cached = functools.lru_cache(maxsize=most)(function)
@@ -78,7 +78,7 @@ def keeping(most: int) -> Callable[[F], F]:
 
 
 def kept(function: F) -> F:
-    """The same of `MOST` entries: what a function of shapes and types gave."""
+    """Memoise a function of shapes and types, keeping at most `MOST` results."""
     return keeping(MOST)(function)
 
 

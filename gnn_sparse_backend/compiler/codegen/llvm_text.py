@@ -59,7 +59,7 @@ def _instruction(name: str, kind: str | None = None) -> Operator:
 
 
 def _arithmetic(name: str) -> Operator:
-    """The same of one that LLVM calls otherwise for numbers."""
+    """A method that emits an arithmetic instruction, which LLVM calls ``f<name>`` for floating-point numbers."""
     return lambda self, other: self._emit(f"f{name}" if self.kind == "number" else name, other)
 
 

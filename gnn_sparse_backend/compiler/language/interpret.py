@@ -60,7 +60,7 @@ _CALLS: dict[str, Callable[[Any], Any]] = {
 
 
 def _bfloat16_bits(x: float) -> int:
-    """Of the two that x lies between the nearer one, or that with an even last digit."""
+    """Bits of the nearest bfloat16 number to x, ties to even."""
     below, exact = divmod(int(np.array(x, np.float32).view(np.uint32)), 65536)
     if np.isnan(x):
         return below | 64

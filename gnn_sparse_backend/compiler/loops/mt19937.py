@@ -35,8 +35,9 @@ BLOCKS = 8
 """Blocks that are made before the last of them is moved to the front: with the one before them, 22 KiB."""
 
 _LEFT, _NEXT, _WORDS, _STATE = 1, 2, 3, 632
-"""Of PyTorch's state, in units of 64 bits: words left of a block in the lower half, the next word, the words, one to a
-unit, and all of it. ``left`` is 625 - ``next`` once a word was taken, and 1 while none was."""
+"""Offsets in PyTorch's state, in units of 64 bits: ``left``, the words left of a block, in the lower half of a unit;
+``next``, the next word; the words, one to a unit; and the length of the state. ``left`` is 625 - ``next`` once a word
+was taken, and 1 while none was."""
 
 
 def bernoulli_function() -> tirx.PrimFunc:

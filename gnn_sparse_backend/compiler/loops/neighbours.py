@@ -29,8 +29,8 @@ NARROW = 1 << 16
 """Neighbours up to which one of them is drawn with 32 random bits."""
 _LOWER = 0xFFFFFFFF
 SCANNED = 16
-"""Of a sample without replacement: with so many neighbours for each pair of numbers drawn, these are compared with each
-other; with fewer, all neighbours are visited in order."""
+"""Fewest neighbours for each pair of numbers drawn at which a sample without replacement compares these numbers with
+each other; with fewer, it visits all neighbours in order."""
 UNIFORM, REPLACED, WEIGHTED, WEIGHTED_REPLACED = "uniform", "replaced", "weighted", "weighted_replaced"
 
 
@@ -259,14 +259,14 @@ def _word(value: tirx.Expr) -> tirx.Expr:
 
 
 def _below(word: tirx.Expr, most: tirx.Expr) -> tirx.Expr:
-    """Of a random word, a number in [0, most), most < 2**31."""
+    """Map a random word to a number in [0, most), most < 2**31."""
     most = T.bind(_word(most))
     low = ((word & unsigned(_LOWER)) * most) >> unsigned(32)
     return tirx.Cast("int64", ((word >> unsigned(32)) * most + low) >> unsigned(32))
 
 
 def _unit(word: tirx.Expr) -> tirx.Expr:
-    """Of a random word, a number in (0, 1)."""
+    """Map a random word to a number in (0, 1)."""
     half, scale = tirx.const(0.5, "float64"), tirx.const(2.0**-52, "float64")
     return (tirx.Cast("float64", tirx.Cast("int64", word >> unsigned(12))) + half) * scale
 

@@ -13,7 +13,7 @@ from tvm.tirx.script import builder as T
 from .writing import argument, array, finished, local, long, named, unsigned
 
 FACTOR = 0x9E3779B1
-"""Of the hash, the golden ratio in 32 bits."""
+"""Multiplier of the hash: the golden ratio in 32 bits."""
 FILL, NUMBER, FIND = "fill", "number", "find"
 
 

@@ -36,7 +36,7 @@ def long(value: int) -> tirx.Expr:
 
 
 def unsigned(value: int) -> tirx.Expr:
-    """Of 64 bits: sums and products wrap around, which those of int64 must not."""
+    """A uint64 constant: its sums and products wrap around, which those of int64 must not."""
     return tirx.const(value, "uint64")
 
 

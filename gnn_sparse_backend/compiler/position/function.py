@@ -36,7 +36,7 @@ class PositionFunction:
         return self.program.name
 
     def mutated(self, *visitors: tuple[type, Callable[..., Any]]) -> PositionFunction:
-        """The same after `tvm_ffi.structural_mutate` of the function's body."""
+        """Return a copy whose body is rewritten by `tvm_ffi.structural_mutate`."""
         body = tvm_ffi.structural_mutate(self.function.body, list(visitors))
         return self.with_function(self.function.with_body(body))
 

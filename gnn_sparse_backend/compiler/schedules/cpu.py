@@ -43,10 +43,10 @@ class CpuSchedule:
         vectorize: a spatial iteration over one static dense axis runs as a vector loop.
         fuse: all iterations share one outermost loop (`loops.horizontal`).
         prefetch: gathers to run ahead of.
-        lanes: (iteration, lanes): reductions over a run-time number of elements to be folded in so many lanes.
+        lanes: (iteration, lanes): reductions over a run-time number of elements to be folded in that number of lanes.
         bf16_pair_dots: reductions that end in one over two terms, to be multiplied together
             (`primitives.cpu.bf16_pair_dot`).
-        together: (iteration, count): so many of its elements are visited at a time (`primitives.cpu.unroll_and_jam`).
+        together: (iteration, count): ``count`` of its elements are visited at a time (`primitives.cpu.unroll_and_jam`).
         tiles: local buffers that stay in tile registers (`primitives.cpu.amx_tiles`).
         interleaved, transposed: iterations that put rows in pairs, and that transpose pairs (`primitives.cpu.pairs`).
         turned: iterations that transpose numbers of float32 (likewise).

@@ -34,7 +34,7 @@ class CudaSchedule:
         return program
 
     def without_instructions(self) -> CudaSchedule:
-        """The same with loops in the place of instructions that only a GPU has: it has none."""
+        """Return the schedule with loops in the place of GPU-only instructions: itself, as it has none."""
         return self
 
     def apply(self, stage2: PositionFunction) -> PositionFunction:

@@ -77,7 +77,7 @@ class CudaTeams:
         return program
 
     def without_instructions(self) -> CudaTeams:
-        """The same with loops in the place of instructions that only a GPU has."""
+        """Return the schedule with loops in the place of GPU-only instructions."""
         return replace(self, mma=(), shuffles=False)
 
     def apply(self, stage2: PositionFunction) -> PositionFunction:

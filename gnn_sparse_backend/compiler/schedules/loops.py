@@ -67,7 +67,7 @@ class LoopSchedule:
         return program
 
     def without_instructions(self) -> LoopSchedule:
-        """The same for loops that run one after the other, which need no atomic additions."""
+        """Return the schedule for loops that run one after the other, which need no atomic additions."""
         return replace(self, atomic=(), instructions=False)
 
     def apply(self, stage2: PositionFunction) -> PositionFunction:

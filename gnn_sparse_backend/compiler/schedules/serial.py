@@ -15,7 +15,7 @@ from .primitives.shared.local_memory import locals_on_stack
 
 
 def serialise(stage2: PositionFunction) -> PositionFunction:
-    """The same loops, all of them serial, and local and shared buffers in ordinary memory.
+    """Make all loops serial, and put local and shared buffers into ordinary memory.
 
     Before and after:
 

@@ -15,7 +15,7 @@ from collections.abc import Collection
 
 REGISTERS = 8
 ROWS, LANES = 16, 16
-"""Of a tile of sums."""
+"""Rows and columns of a tile of sums."""
 TERMS = 32
 """Most terms of a product."""
 FEATURES = ("amx-bf16", "amx-tile")
@@ -26,32 +26,32 @@ PREFIX = "gsb_amx_"
 
 
 def begin_name(sums: int, left: int, right: int, terms: int) -> str:
-    """Of a function () that sets up registers: those of sums come first, then those of left and right operands."""
+    """Name of the function () that sets up registers: those of sums first, then those of left and right operands."""
     return f"{PREFIX}begin_{sums}_{left}_{right}_{terms}"
 
 
 def end_name() -> str:
-    """Of a function () that gives the registers back."""
+    """Name of the function () that gives the registers back."""
     return f"{PREFIX}end"
 
 
 def zero_name(register: int) -> str:
-    """Of a function () that makes a tile of zeros."""
+    """Name of the function () that fills a tile with zeros."""
     return f"{PREFIX}zero_{register}"
 
 
 def load_name(register: int) -> str:
-    """Of a function (first row, second row), whose distance is that of all rows."""
+    """Name of the tile load (first row, second row); the row stride is second minus first."""
     return f"{PREFIX}load_{register}"
 
 
 def store_name(register: int) -> str:
-    """Of a function (first row, second row)."""
+    """Name of the tile store (first row, second row); the row stride is second minus first."""
     return f"{PREFIX}store_{register}"
 
 
 def product_name(sums: int, left: int, right: int) -> str:
-    """Of a function () that adds a product."""
+    """Name of the function () that adds a product of two registers to a register of sums."""
     return f"{PREFIX}product_{sums}_{left}_{right}"
 
 

@@ -22,14 +22,14 @@ FEATURES = ("avx512dq", "avx512f")
 """What the processor must have for the shorter way, in LLVM's spelling."""
 _LINEAR, _SQUARE, _CUBE = 0.69542434753, 0.22630768228, 0.07826797019
 _FLOOR = 9
-"""Of `vreduceps`: no digits after the point, towards minus infinity, no exception."""
+"""Immediate operand of `vreduceps`: no digits after the point, towards minus infinity, no exception."""
 _NEAREST = 0.6932828979925825, 0.24221097466536887, 0.055009057806582905
 _DIGITS, _BIAS = 23, 127
 _VECTOR = f"<{LANES} x float>"
 
 
 def function_name(lanes: int) -> str:
-    """Of the function on vectors of so many numbers."""
+    """Name of the function on vectors of ``lanes`` numbers."""
     return f"gsb_exp2_brief_float32x{lanes}"
 
 

@@ -16,12 +16,12 @@ _WORDS, _HALVES, _FLOATS = "<16 x i32>", "<16 x i16>", "<16 x float>"
 
 
 def interleave_name(dtype: str) -> str:
-    """Of a function (target, first row, second row), of 16 numbers of this type: in bfloat16, pair by pair."""
+    """Name of the function (target, first row, second row) that interleaves rows of 16 numbers as bfloat16 pairs."""
     return f"{PREFIX}of_{dtype}"
 
 
 def transpose_name() -> str:
-    """Of a function (target, its second row, source, its second row), of 16 x 16 pairs."""
+    """Name of the function (target, its second row, source, its second row) that transposes 16 x 16 pairs."""
     return f"{PREFIX}transposed"
 
 

@@ -17,7 +17,7 @@ _PREFIX = "gsb_bf16_pair_dot_x"
 
 
 def function_name(lanes: int) -> str:
-    """Of the function for so many sums."""
+    """Name of the function for ``lanes`` sums."""
     return f"{_PREFIX}{lanes}"
 
 
@@ -27,7 +27,7 @@ def lanes_of(name: str) -> int | None:
 
 
 def llvm_text(lanes: int, features: frozenset[str] | set[str]) -> str:
-    """The function for so many sums, on a CPU with these features (LLVM's names), for LLVM to put for its calls."""
+    """LLVM text of the function for ``lanes`` sums on a CPU with these features (LLVM's names); calls are inlined."""
     f32, i32 = (kind if lanes == 1 else f"<{lanes} x {kind}>" for kind in ("float", "i32"))
     head = (
         f"define linkonce_odr hidden {f32} @{function_name(lanes)}({f32} %s, {i32} %a, {i32} %w) "

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from .ptxas import PtxasStatistics
 
-# Of a multiprocessor, from sm_80 on: registers, the step in which a thread gets them, and blocks at most.
+# Limits of a multiprocessor from sm_80 on: registers, the step in which a thread gets them, and blocks.
 REGISTERS = 65536
 STEP = 8
 MOST_BLOCKS = 32
@@ -52,10 +52,10 @@ def _eased(kernel: PtxasStatistics, least: int, bounds: re.Match[str]) -> str:
 
 
 def _blocks(threads: int, registers: int) -> int:
-    """Blocks that there is room for."""
+    """Blocks that fit on a multiprocessor."""
     return min(MOST_BLOCKS, REGISTERS // (threads * -(-registers // STEP) * STEP))
 
 
 def _registers(threads: int, blocks: int) -> int:
-    """Registers of a thread where so many blocks have room."""
+    """Registers that a thread may have for ``blocks`` blocks to fit on a multiprocessor."""
     return REGISTERS // (threads * blocks) // STEP * STEP
