@@ -58,9 +58,9 @@ def by_groups(graph: Undirected, parts: int, seed: int, cut: Callable[[Undirecte
 def propagated(
     graph: Undirected, label: np.ndarray, limit: int, rounds: int, random: np.random.Generator
 ) -> np.ndarray:
-    """Labels after so many rounds, in which each node takes the label of most of its edges.
+    """Labels after ``rounds`` rounds of label propagation, in which each node takes the label of most of its edges.
 
-    It keeps its own among the best, and does not go where the sizes of a label's nodes would be more than ``limit``.
+    A node keeps its own label if that is among the best, and takes none whose nodes would exceed ``limit`` in size.
     """
     label = label.copy()
     held = np.bincount(label, graph.sizes).astype(np.int64)

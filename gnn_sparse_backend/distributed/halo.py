@@ -17,7 +17,7 @@ from .shared import SharedMemory
 
 @dataclass
 class Traffic:
-    """Of a layer: bytes that this process sent to others, forward and backward, and seconds that it waited."""
+    """Traffic of a layer: bytes that this process sent, forward and backward, and seconds that it waited."""
 
     forward: int = 0
     backward: int = 0

@@ -12,13 +12,13 @@ from ..runtime.text import render
 
 @dataclass(frozen=True)
 class Report:
-    """Of a partition; prints as a table.
+    """Summary of a partition; prints as a table.
 
     Attributes:
         method: how the graph was cut.
         num_edges: edges of the whole graph.
-        rows, edges, cut, halo: of each part: its destinations, the edges into them, those of the edges that come from
-            another part, and the sources that these come from.
+        rows, edges, cut, halo: counts for each part: its destinations, the edges into them, those of the edges that
+            come from another part, and the sources that these come from.
     """
 
     method: str

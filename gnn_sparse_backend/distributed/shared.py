@@ -101,7 +101,7 @@ class SharedMemory:
         return torch.frombuffer(view, dtype=dtype, count=prod(shape), offset=begin).view(shape)
 
     def _free(self, nbytes: int) -> Buffer:
-        """A buffer of so many bytes that nobody reads."""
+        """Return a buffer of at least ``nbytes`` bytes that nobody reads."""
         free = [each for each in self._own if each.lies(len(self.pids))]
         large = [each for each in free if len(each.block) >= nbytes]
         if large:
