@@ -13,11 +13,11 @@ from .structure import row_of_position
 
 @dataclass(frozen=True)
 class BlockCounts:
-    """What a matrix has in blocks of one shape, (rows, columns).
+    """Counts of what a matrix stores in blocks of one shape, (rows, columns).
 
-    vectors: columns of a tile of so many rows with an edge, of all tiles (`SrBcrsFormat`). groups: of so many vectors
-    of a tile, the last of which may have fewer. blocks: in a grid of them, with an edge (`BsrFormat`). coordinates:
-    with an edge. most: edges of one of them.
+    vectors: columns with an edge in a tile of ``rows`` rows, over all tiles (`SrBcrsFormat`). groups: groups of
+    ``columns`` vectors of a tile, the last of which may have fewer. blocks: blocks of the grid with an edge
+    (`BsrFormat`). coordinates: coordinates with an edge. most: most edges at one coordinate.
     """
 
     vectors: int

@@ -53,13 +53,13 @@ def at_places(places: Tensor, values: Tensor | None = None) -> Tensor:
 
 
 def numbers_of(chosen: Tensor, count: int) -> Tensor:
-    """(count,) the numbers of the entries that are true, of which there are so many; int64, ascending."""
+    """(count,) the positions of the true entries, of which there are ``count``; int64, ascending."""
     # the k-th is where there are k + 1 of them
     return torch.searchsorted(chosen.cumsum(0), torch.arange(1, count + 1, device=chosen.device))
 
 
 def starts_of(numbers: Tensor, count: int) -> Tensor:
-    """(count + 1,) where each of so many runs, `numbered_runs`, begins, and where the last one ends."""
+    """(count + 1,) where each of ``count`` runs (`numbered_runs`) begins, and where the last one ends."""
     return torch.searchsorted(numbers, torch.arange(count + 1, device=numbers.device))
 
 

@@ -91,7 +91,7 @@ class Decomposition:
 
     @property
     def device(self) -> torch.device:
-        """Of every array."""
+        """Device of every array."""
         return self.indices.device
 
     @property
@@ -223,7 +223,7 @@ class Decomposition:
 
 
 def values_of_piece(spec: FormatSpec, form: SparseFormat, rows: int) -> tuple[Tensor, tuple[int, ...]]:
-    """(slot of each non-zero, shape of the values) of a piece of a matrix of so many rows, in whole blocks."""
+    """(slot of each non-zero, shape of the values) of a piece of a matrix of ``rows`` rows, in whole blocks."""
     if isinstance(form, BlockFormat):
         height, width = form.block
         slots = form.slots.long()

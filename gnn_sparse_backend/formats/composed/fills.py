@@ -15,7 +15,7 @@ from .spec import FormatSpec
 
 @dataclass(frozen=True)
 class Stored:
-    """Of a piece: the side of its square blocks, 1 where non-zeros stand by themselves, and its stored values."""
+    """Storage of a piece: the side of its square blocks, 1 where non-zeros stand alone, and its number of slots."""
 
     side: int
     slots: int

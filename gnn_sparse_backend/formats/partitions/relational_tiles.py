@@ -103,7 +103,7 @@ class _Layout:
     sizes: tuple[Tensor, Tensor]
 
     def cut(self, rows: int, pieces: int) -> _Layout:
-        """The same of the rows and pieces that there are."""
+        """Return the layout of the first ``rows`` rows and ``pieces`` pieces, which are those that there are."""
         of_rows, of_pieces = (self.order, self.tile), (self.key, self.panel, self.start, self.length)
         return _Layout(*(a[:rows] for a in of_rows), *(a[:pieces] for a in of_pieces), self.sizes)
 

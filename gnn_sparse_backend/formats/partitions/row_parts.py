@@ -11,7 +11,7 @@ def ceil_div(x, by):
 
 
 def most_parts(total, rows, limit):
-    """Parts of at most ``limit`` that so many rows of ``total`` elements together are cut into at most.
+    """Most parts of at most ``limit`` elements that ``rows`` rows of ``total`` elements together are cut into.
 
     A row of n > 0 makes ceil(n / limit) <= (n + limit - 1) / limit parts, none of which is empty.
     """
