@@ -197,7 +197,7 @@ def _with_parameters_of(layer, kind, **given):
 
 
 def _checked(mask: object, num_heads: int, sizes: tuple[int, int] | None = None) -> Maskable:
-    """``mask``, which fits so many heads; and these sizes where it was made of them."""
+    """Return ``mask`` if it fits ``num_heads`` heads, and ``sizes`` where it was made for them; else raise."""
     if callable(mask) and sizes is None:
         return mask
     if not isinstance(mask, Mask):

@@ -29,7 +29,7 @@ def kept(function: F) -> F:
 
 @kept
 def convolved(sites: Coordinates, path: Path, window: Window, outputs: str) -> Placed:
-    """Of a convolution. outputs: one of ``OUTPUTS``."""
+    """Place the outputs of a convolution. outputs: one of ``OUTPUTS``."""
     _check_axes(sites, window)
     if outputs not in OUTPUTS:
         raise ValueError(f"outputs must be one of {OUTPUTS}, got {outputs!r}")
@@ -44,7 +44,7 @@ def convolved(sites: Coordinates, path: Path, window: Window, outputs: str) -> P
 
 @kept
 def returned(sites: Coordinates, path: Path, window: Window) -> Placed:
-    """Of a transposed convolution to the last sites on the path whose stride is the right one."""
+    """Place the outputs of a transposed convolution at the last sites on the path whose stride is the right one."""
     _check_axes(sites, window)
     stride = finer(sites, window.stride)
     for at in range(len(path) - 1, -1, -1):
@@ -59,7 +59,7 @@ def returned(sites: Coordinates, path: Path, window: Window) -> Placed:
 
 @kept
 def placed(sites: Coordinates, window: Window, fine: Coordinates) -> Placed:
-    """Of a transposed convolution to given sites."""
+    """Place the outputs of a transposed convolution at given sites."""
     _check_axes(sites, window)
     if fine.dim != sites.dim or fine.stride != finer(sites, window.stride) or fine.device != sites.device:
         raise ValueError(
@@ -70,7 +70,7 @@ def placed(sites: Coordinates, window: Window, fine: Coordinates) -> Placed:
 
 @kept
 def generated(sites: Coordinates, window: Window, centred: bool) -> Placed:
-    """Of a transposed convolution to all sites that its kernel reaches."""
+    """Place the outputs of a transposed convolution at all sites that its kernel reaches."""
     _check_axes(sites, window)
     fine = sites.derived(Generated(window, centred))
     return kernel_map_between(fine, sites, window).transpose(), fine, ()
@@ -78,7 +78,7 @@ def generated(sites: Coordinates, window: Window, centred: bool) -> Placed:
 
 @kept
 def inverted(sites: Coordinates, path: Path, kernel: tuple[int, ...]) -> Placed:
-    """Of the inverse of the last layer that came from other sites."""
+    """Place the outputs of the inverse of the last layer that came from other sites."""
     if not path:
         raise ValueError(f"an inverse layer wants a tensor that a strided layer returned; {sites!r} came from no other")
     fine, window = path[-1]

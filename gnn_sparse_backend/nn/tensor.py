@@ -135,7 +135,7 @@ class SparseTensor:
         return SparseTensor._of(features, self.sites.to(features.device))
 
     def detach(self) -> SparseTensor:
-        """The same without what features were computed from."""
+        """Return the tensor with features detached from what they were computed from."""
         return SparseTensor._of(self.features.detach(), self.sites, self.path)
 
     def keepers(self) -> Iterator[Keeper]:
