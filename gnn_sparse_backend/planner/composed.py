@@ -53,14 +53,14 @@ WITH_AVX512 = {
     ),
     SPMM: Rates(((8, 0.038), (2, 0.043)), 0.046, 855 * 2**10, 0.18, None, 1.3, 0.0, 1.14, 1.14, 0.0144, 0.08),
 }
-# Of blocks of bfloat16 on tile registers, on the same Xeon: from so many rows and columns on, for a multiplication, and
-# for an element of the result, in nanoseconds of one thread.
+# Blocks of bfloat16 on tile registers, on the same Xeon: fewest rows and columns, and nanoseconds of one thread for a
+# multiplication and for an element of the result.
 TILE, TILE_RATE, TILE_STORE = 16, 0.004, 0.3
 MOST_GROWTH = 3.0
 """Where nothing is held by the caches (a guess)."""
 CALL_NS = 8_000.0
 """A kernel is called (a guess)."""
-# Of a dense product in a half type to one in float32: with instructions for it, and where it is emulated.
+# Time of a dense product in a half type relative to float32: with instructions for it, and where it is emulated.
 HALF_NATIVE, HALF_EMULATED = 0.25, 5.5
 _BYTES = {"float64": 8, "float32": 4}
 _HALF_FEATURE = {"bfloat16": "avx512bf16", "float16": "avx512fp16"}

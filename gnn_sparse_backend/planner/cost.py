@@ -132,7 +132,7 @@ def counts(problem: Problem, plan: Plan) -> dict[str, float]:
 
 
 def _counts_in_slices(problem: Problem, plan: Plan) -> dict[str, float]:
-    """Of the passes over each slice, and of packing: a parallel region, and a copy that is read, made and kept."""
+    """Counts of passes over the slices, and of packing: a parallel region, and a copy that is read, made and kept."""
     slices = problem.features / plan.sliced
     one = counts(replace(problem, features=plan.sliced), replace(plan, sliced=0))
     found = {name: count * slices for name, count in one.items()}

@@ -45,7 +45,7 @@ _READ: Mapping[int, Callable[[object], object]] = {
     3: of_format_3,
     2: of_format_2,
 }
-# Beyond so many the oldest records are dropped.
+# Records at most; beyond them the oldest are dropped.
 MOST_RECORDS = 20_000
 
 

@@ -19,8 +19,8 @@ class Plan:
         is reduced for each feature (ibid., section 3.1); "scattered": one loop over all non-zeros of a group, each of
         which adds to its row of the result.
     partitions: column partitions, each of which is gone through for all rows before the next (hyb's c).
-    longest_part: rows of more non-zeros are cut into parts of so many, whose results are reduced in a second pass, so
-        that no row keeps one thread busy while the others wait; 0 for whole rows.
+    longest_part: longest part of a row. Rows of more non-zeros are cut into parts of this length, whose results are
+        reduced in a second pass, so that no row keeps one thread busy while the others wait; 0 for whole rows.
     sliced: features of a slice of the dense operand, which is packed, rows side by side, before it is gathered from;
         one slice after the other. 0 for whole rows where they lie.
 

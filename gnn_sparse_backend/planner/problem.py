@@ -12,7 +12,7 @@ from ..compiler.cache.bounded import kept
 
 # Bytes of a value of each type that kernels take.
 STORED = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
-# Windows of so many consecutive non-zeros are looked at, at two places of a structure.
+# Consecutive non-zeros of a window; windows at two places of a structure are looked at.
 WINDOW = 512
 # Rows that a window must hold to say how much neighbours share.
 ROWS_IN_WINDOW = 4
@@ -33,7 +33,8 @@ class Problem:
     reach: columns that the non-zeros of a neighbourhood spread over (``reach_of``), at most ``cols``; 0 if not looked
     at.
     longest: non-zeros of the longest row, where it is long enough to matter (``longest_row``), else 0.
-    typical: half of all non-zeros stand in rows of so many or more (``typical_row``); 0 if not looked at.
+    typical: length such that half of all non-zeros stand in rows as long or longer (``typical_row``); 0 if not looked
+        at.
     """
 
     kind: str
@@ -68,8 +69,8 @@ class Problem:
         return self.cols * self.row_bytes
 
     def rounded(self) -> Problem:
-        """The same with sizes to four significant bits, the longest row, and the reach and the typical row, which are
-        estimates, to two: problems about as large share what was worked out for one.
+        """Return the problem with sizes rounded to four significant bits, and to two the longest row and the estimates,
+        reach and typical row: problems about as large share what was worked out for one.
         """
         return Problem(*self.rounded_sizes())
 
@@ -95,7 +96,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class CudaProblem(Problem):
-    """The same for a GPU, whose ``threads`` are 1 whatever the process has, and whose ``reach`` is not looked at.
+    """A `Problem` on a GPU, whose ``threads`` are 1 whatever the process has, and whose ``reach`` is not looked at.
 
     arch: its compute architecture, "sm_90". cache: bytes of its second-level cache.
     slots: elements that the blocks of the structure store on Tensor Cores; 0 where it does not fill them, or nobody
@@ -122,10 +123,10 @@ def operands_of_kind(kind: str) -> tuple[str, int, int]:
 def reach_of(indices: np.ndarray, rows: int, cols: int) -> int:
     """How many columns consecutive non-zeros spread over, in effect.
 
-    Of so many columns, drawn uniformly, two windows of ``WINDOW`` non-zeros would have as many distinct ones as they
-    have (about 20 microseconds; the birthday problem). Communities and hubs make it smaller than ``cols``, and both
-    make gathers hit caches. All of them where a window holds fewer than ``ROWS_IN_WINDOW`` rows: what it meets twice
-    are hubs then, and nothing is known of what neighbouring rows share.
+    It is the number of columns from which two windows of ``WINDOW`` non-zeros, drawn uniformly, would have as many
+    distinct ones as they have (about 20 microseconds; the birthday problem). Communities and hubs make it smaller than
+    ``cols``, and both make gathers hit caches. All columns where a window holds fewer than ``ROWS_IN_WINDOW`` rows:
+    what it meets twice are hubs then, and nothing is known of what neighbouring rows share.
 
     indices: (nnz,) columns in the order in which a kernel visits them. rows: that have them.
     """

@@ -158,7 +158,7 @@ def about(count: int) -> str:
 
 
 def size(count: float, digits: int = 3) -> str:
-    """A number of bytes, to so many digits, with its unit."""
+    """A number of bytes, to ``digits`` significant digits, with its unit."""
     unit, scale = next(
         ((unit, scale) for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if count >= scale), ("bytes", 1)
     )

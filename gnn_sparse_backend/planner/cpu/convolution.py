@@ -33,7 +33,7 @@ MOST_ROWS = 512
 # Multiply-adds of one lane that take as long as: loading and storing a sum again; finding the rows of a pair and
 # visiting it, for each tile; storing a sum at last; a multiply-add that is all alone with its row of the matrix.
 ADD_COST, PAIR_COST, STORE_COST, ALONE = 2.0, 30.0, 2.0, 1.6
-# The same for a block that is one vector wide, and for the panels of RGMS.
+# Factors of the cost of multiply-adds: in a block that is one vector wide, and in the panels of RGMS.
 NARROW, PANELS = 1.15, 1.1
 # Tasks for each thread, whose costs are alike; and rows that a range has at least before columns are shared out.
 TASKS_PER_THREAD, FEWEST_ROWS = 2, 64
@@ -74,8 +74,8 @@ def block_of(vectors: int, target: Target) -> int:
 
 
 def sum_block_of(in_features: int, block: int) -> int:
-    """The same of a sum of outer products, whose blocks are of so many features: of `SMALL` ones where the last of the
-    others would be too empty."""
+    """Rows of a block of sums of outer products, which have ``in_features`` rows: ``block``, or `SMALL` where the last
+    block would be too empty."""
     small = SMALL * SMALL_COST * -(-in_features // SMALL)
     return SMALL if small < block * -(-in_features // block) else block
 
@@ -124,20 +124,20 @@ def shares_of_tasks(rows: int, tiles: int, work: int, threads: int) -> tuple[int
 
 
 def is_parallel(work: int, threads: int) -> bool:
-    """Whether several threads are fastest for so many multiply-adds."""
+    """Whether several threads are fastest for ``work`` multiply-adds."""
     return threads > 1 and work >= serial_work()
 
 
 def chunk_of(width: int) -> tuple[int, int]:
-    """(pairs of a chunk, elements from a row to the next) for rows of so many elements: an odd number of lines of the
-    cache. 0 pairs: rows are too wide."""
+    """(pairs of a chunk, row stride in elements) for rows of ``width`` elements; the stride is an odd number of cache
+    lines. 0 pairs: rows are too wide."""
     stride = (-(-width // LINE) | 1) * LINE
     return min(LONGEST_CHUNK, CHUNK_ELEMENTS // stride), stride
 
 
 def shares_of_sum(pairs: int, matrix: int) -> int:
-    """Shares of a sum of outer products in matrices of so many elements, alike for any number of threads: the order of
-    additions depends on them. Each may end in a matrix of its own.
+    """Shares of a sum of outer products in matrices of ``matrix`` elements, alike for any number of threads: the order
+    of additions depends on them. Each may end in a matrix of its own.
     """
     most = min(MOST_SHARES, max(SHARES, SHARE_ELEMENTS // matrix))
     return max(1, min(most, pairs // SHARE_PAIRS, pairs * matrix // SHARE_WORK))

@@ -26,7 +26,7 @@ def panel_rows(counts: dict[int, int]) -> int:
 
 
 def block_rows(rows: int, target: Target) -> int:
-    """Rows at a time of a matrix with so many."""
+    """Rows that are multiplied at a time, of a matrix with ``rows`` rows."""
     return panel_rows({height: -(-rows // height) for height in panel_heights(target)})
 
 
@@ -36,7 +36,7 @@ def chunk_rows(out_features: int, itemsize: int) -> int:
 
 
 def parts(work: int, threads: int) -> int:
-    """Parts for a parallel loop over so many multiply-adds; 1 where one thread is fastest."""
+    """Parts of a parallel loop over ``work`` multiply-adds; 1 where one thread is fastest."""
     if threads < 2 or work < serial_work():
         return 1
     return min(GROUPS_PER_THREAD * threads, max(threads, work // (SERIAL_SPINNING // 2)))

@@ -11,5 +11,5 @@ MOST, FEWEST = 16, 2
 
 
 def distance(row: int, under_way: int) -> int:
-    """Non-zeros to run ahead, for rows of so many bytes of which so many are to be under way."""
+    """Non-zeros to run ahead, for rows of ``row`` bytes each and ``under_way`` bytes in flight."""
     return max(FEWEST, min(MOST, under_way // max(row, 1)))

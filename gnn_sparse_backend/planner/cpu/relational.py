@@ -46,7 +46,7 @@ ROW_BYTES = 1 << 20
 FEWEST_TASKS = 8
 # Multiply-adds that take as long as fetching one byte of a gathered row.
 FETCH_COST = 1.0
-# The same for adding to one byte of a row of the result, which is read and written.
+# Multiply-adds that take as long as adding to one byte of a row of the result, which is read and written.
 ADD_COST = 2.0
 # How much cheaper than the row pairs' the column pairs' order must be (not measured).
 MARGIN = 0.9
@@ -73,8 +73,7 @@ class RelationCounts:
 def order_costs(
     row_pairs: Count, column_pairs: Count, edges: Count, in_features: int, out_features: int, blocks: int, itemsize: int
 ) -> tuple[Count, Count]:
-    """What ``gather`` and ``scatter`` cost, in multiply-adds, for so many pairs and edges: numbers, or arrays of
-    numbers.
+    """Costs of ``gather`` and ``scatter``, in multiply-adds, for these numbers of pairs and edges, which may be arrays.
 
     Features are those of one block on the diagonal.
     """
@@ -103,7 +102,7 @@ def relations_at_a_time(bases: int, in_features: int, out_features: int, itemsiz
 
 
 def panel_pairs(features: int, itemsize: int) -> int:
-    """Pairs of a panel at most, of rows of so many features in the accumulation type."""
+    """Most pairs of a panel, of rows of ``features`` features in the accumulation type."""
     rows = product_rows(host_target())
     fit = min(LONGEST_PANEL, PANEL_BYTES // max(1, features * itemsize))
     return max(1, fit // rows) * rows

@@ -34,5 +34,5 @@ def pays_in_slices(problem: Problem) -> bool:
 
 
 def may_slice(cols: int, row_bytes: int) -> bool:
-    """Whether an operand of so many rows is wide and large enough, wherever its rows are gathered from."""
+    """Whether an operand of ``cols`` rows is wide and large enough, wherever its rows are gathered from."""
     return row_bytes >= FEWEST_SLICES * SLICE_ROW and cols * row_bytes > BEYOND * last_level_cache_bytes()

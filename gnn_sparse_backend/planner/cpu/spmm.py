@@ -43,15 +43,15 @@ from .slices import SLICE_ROW, pays_in_slices, slice_width
 # a non-zero at least, and as the loop around a row.
 SERIAL_SPINNING, SERIAL_SLEEPING = 1 << 16, 1 << 20
 WORK_OF_NONZERO, WORK_OF_ROW = 8, 32
-# Groups per thread: enough that a slow core, or one heavy row, does not leave the others waiting. A smaller one than so
-# many multiply-adds costs more than that saves.
+# Groups per thread: enough that a slow core, or one heavy row, does not leave the others waiting. Multiply-adds of a
+# group at least: a smaller one costs more than that saves.
 GROUPS_PER_THREAD = 16
 LEAST_GROUP = 1 << 13
 # Bytes of a cache line, and to fetch ahead: half of a first-level cache.
 LINE, BYTES_AHEAD = 64, 16 << 10
 # Bytes from which rows are fetched ahead that the last-level cache may hold, where they are summed, and where they are
 # compared, which is slower, so that the processor has fewer under way. That cache holds the shorter ones where they
-# take one of so many parts of it.
+# take at most one of ``HELD_PARTS`` parts of it.
 SHORTEST_SUMMED, SHORTEST_CHOSEN, SHORTEST_HALF = 3 * LINE, 2 * LINE, LINE // 2
 HELD_PARTS = 5
 # Widest row of features that is narrow. Widths that are cut into lanes, and those of sums and of maxima without an
@@ -65,8 +65,9 @@ SCATTERED_PAYS = 6
 FEWEST_SCATTERED = 1 << 15
 # Where one row has a 32nd of all non-zeros, there are others, and sums are not scattered.
 LONGEST_SCATTERED = 32
-# The last-level cache holds so many slices of partitions; a row keeps so many non-zeros in each on average. A larger
-# last level is a whole socket's, far from its cores and shared with others: there a slice is half of the second level.
+# Slices of partitions that the last-level cache holds, and non-zeros that a row keeps in each on average. A last level
+# of more bytes is a whole socket's, far from its cores and shared with others: there a slice is half of the second
+# level.
 SLICES = 8
 SOCKET = 128 << 20
 # Where slices are so small, an operand at the edges, read out of order, costs more than fewer of them save.
@@ -114,14 +115,14 @@ def plan_spmm(problem: Problem) -> Plan:
 
 
 def sliced_plan(problem: Problem, width: int) -> Plan:
-    """By slices of so many features, whose rows are fetched ahead: they come from the last level."""
+    """The plan by slices of ``width`` features, whose rows are fetched ahead: they come from the last level."""
     groups = group_count(problem.nnz, problem.rows, problem.features, problem.threads)
     return Plan(groups, distance(SLICE_ROW, BYTES_AHEAD), sliced=width)
 
 
 def fits_lanes(features: int, summed: bool, edges: bool, itemsize: int = 4) -> bool:
-    """Whether rows of so many features may be taken in lanes. summed: it is a sum or a mean. edges: there is an operand
-    at the edges, which partitions do not read in order. itemsize: bytes of a feature.
+    """Whether rows of ``features`` features may be taken in lanes. summed: it is a sum or a mean. edges: there is an
+    operand at the edges, which partitions do not read in order. itemsize: bytes of a feature.
     """
     if edges or (itemsize < 4 and features > NARROW):  # half types are taken two features at a time then
         return features in IN_LANES
@@ -129,7 +130,7 @@ def fits_lanes(features: int, summed: bool, edges: bool, itemsize: int = 4) -> b
 
 
 def prefetch_distance(row: int, table: int, shortest: int) -> int:
-    """How far gathers of rows of so many bytes run ahead; 0 where they do not. table: bytes of the dense operand."""
+    """How far gathers of rows of ``row`` bytes run ahead; 0 where they do not. table: bytes of the dense operand."""
     held = held_bytes() if row < shortest else private_cache_bytes() // 2
     return distance(row, BYTES_AHEAD) if table > held else 0
 
@@ -206,7 +207,7 @@ def serial_work() -> int:
 
 
 def work_of(nnz: int, rows: int, width: int) -> int:
-    """What a pass over so many non-zeros of so many rows takes, in multiply-adds. width: those of a non-zero."""
+    """What a pass over ``nnz`` non-zeros in ``rows`` rows takes, in multiply-adds. width: those of a non-zero."""
     return nnz * max(width, WORK_OF_NONZERO) + rows * WORK_OF_ROW
 
 

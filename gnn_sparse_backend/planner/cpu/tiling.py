@@ -46,7 +46,7 @@ def _chunks(width: int, chunk: int) -> tuple[int, ...]:
 
 
 def sum_lanes(width: int, itemsize: int, target: Target, registers: int = REGISTERS_PER_CHUNK) -> int:
-    """Lanes of a two-stage sum over `width` terms: a power of two, at most so many registers of them."""
+    """Lanes of a two-stage sum over `width` terms: a power of two, at most `registers` registers of them."""
     most = max(1, target.vector_bytes // itemsize) * registers
     lanes = 1
     while lanes * 2 <= min(width, most):

@@ -23,7 +23,7 @@ from .tensor_cores import COLUMNS, SIDE_BY_SIDE, has_instructions
 LEAST_EDGES = 1 << 20
 LEAST_WEIGHTED = 32
 MOST_STORED = 8
-# Of what BSR stores, the part that SR-BCRS has to save to be taken.
+# Part of what BSR stores that SR-BCRS has to save to be taken.
 LEAST_SAVED = 1 / 10
 
 
@@ -56,5 +56,5 @@ def most_slots(edges: int) -> int:
 
 
 def most_in_bsr(edges: int, listed: int) -> int:
-    """Elements that BSR may store to be taken, where SR-BCRS stores so many."""
+    """Elements that BSR may store to be taken, where SR-BCRS stores ``listed``."""
     return min(most_slots(edges), int(listed / (1 - LEAST_SAVED)))

@@ -61,7 +61,7 @@ BUSY = 1 << 16
 HELD = 0.5
 MOST_PARTITIONS = 64
 LEFT = 0.6
-# A row of more non-zeros is cut into parts of so many, each a task of its own.
+# A row of more than ``LONG_ROW`` non-zeros is cut into parts of ``PART``, each a task of its own.
 LONG_ROW = 2048
 PART = 512
 # Widest row whose sums go over non-zeros in lanes, and the mean non-zeros of a row from which that pays.
@@ -122,11 +122,11 @@ class CudaPlan(Plan):
 
 
 def plan_cuda(arch: str, rows: int = 0, nnz: int = 0, features: int = 0, longest: int = 0, kind: str = "") -> CudaPlan:
-    """The plan of an operator on a graph of so many rows, each of which is a team's work.
+    """The plan of an operator on a graph of ``rows`` rows, each of which is a team's work.
 
     longest: non-zeros of the longest row; 0 where rows are not to be cut, or are known to be short. kind: "sum" of
-    ``features`` over the edges of a row, "extreme" of as many maxima or minima, or "map" of so many at each edge, whose
-    edges may be shared out to lanes; "" where they may not.
+    ``features`` over the edges of a row, "extreme" of ``features`` maxima or minima, or "map" of ``features`` at each
+    edge, whose edges may be shared out to lanes; "" where they may not.
     """
     mean = nnz // max(rows, 1)
     longest_part = part_length(longest)
@@ -146,7 +146,7 @@ def plan_cuda(arch: str, rows: int = 0, nnz: int = 0, features: int = 0, longest
 
 
 def plan_softmax(arch: str, rows: int, nnz: int, features: int, longest: int) -> CudaPlan:
-    """The plan of a softmax over the edges of each row, of so many features: that of maxima, but that up to ``FEW``
+    """The plan of a softmax of ``features`` features over the edges of each row: that of maxima, but that up to ``FEW``
     features go over edges in lanes too where rows are long enough for their shuffles, ten for a feature, not to
     matter."""
     plan = plan_cuda(arch, rows, nnz, features, longest, "extreme")
@@ -156,14 +156,13 @@ def plan_softmax(arch: str, rows: int, nnz: int, features: int, longest: int) ->
 
 
 def part_length(longest: int) -> int:
-    """How long the parts of rows are, where the longest row has so many non-zeros; 0 where no row is worth cutting."""
+    """How long the parts of rows are, where the longest has ``longest`` non-zeros; 0 where no row is worth cutting."""
     return PART if longest > LONG_ROW else 0
 
 
 def widest_bucket(nnz: int, features: int) -> int:
-    """Slots of the widest bucket, a power of two: 512, or fewer where a graph has not got as many slots for ``BUSY``
-    threads, of which a team takes so many; 32 at least, because each part of a longer row is another result to add
-    up."""
+    """Slots of the widest bucket, a power of two: 512, or fewer where teams for wider buckets would have fewer than
+    ``BUSY`` threads together; 32 at least, because each part of a longer row is another result to add up."""
     slots = max(WARP, nnz * shares(features, 4).lanes // BUSY)
     return min(PART, 1 << (slots.bit_length() - 1))
 
@@ -207,7 +206,7 @@ class Shares:
 
 
 def shares(width: int, itemsize: int, most: int = WARP) -> Shares:
-    """How a row of so many elements of so many bytes is shared out among at most ``most`` lanes."""
+    """How a row of ``width`` elements of ``itemsize`` bytes is shared out among at most ``most`` lanes."""
     part = min(LONGEST_VECTOR, max(1, VECTOR_BYTES // itemsize))
     while part > 1 and width % part:
         part //= 2
@@ -225,7 +224,7 @@ def passes(width: int, of: Shares) -> tuple[int, ...]:
 
 
 def stretches(plan: CudaPlan, lanes: int, *iterations: str) -> tuple[str, ...]:
-    """Those of the iterations over edges that a team of so many lanes goes through in stretches: all or none."""
+    """Those of the iterations over edges that a team of ``lanes`` lanes goes through in stretches: all or none."""
     return iterations if plan.cached and lanes >= STRETCH else ()
 
 
