@@ -92,9 +92,9 @@ class Blocks:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
 
     def use(self, limit: int) -> bool:
-        """Serve large tensors, and keep at most so many bytes for later ones; 0 serves none.
+        """Serve large tensors, and keep at most ``limit`` bytes for later ones; 0 serves none.
 
-        Whether that could be done: not where somebody else has put an allocator in the place of PyTorch's.
+        Returns whether that could be done: not where somebody else has put an allocator in the place of PyTorch's.
         """
         if self._get() not in (self._own, self._default):
             return False

@@ -19,7 +19,7 @@ process."""
 
 
 def check_memory(what: str, shape: Sequence[int], itemsize: int) -> None:
-    """Raise MemoryError where so many numbers of so many bytes cannot fit into memory. what: them, in words."""
+    """Raise MemoryError where a tensor of this shape and itemsize cannot fit into memory. what: it is, in words."""
     nbytes = prod(shape) * itemsize
     if nbytes > MEMORY:
         raise MemoryError(

@@ -14,7 +14,7 @@ from ..config import POOL_BYTES
 MACHINE = psutil.virtual_memory().total
 """Bytes of the machine's memory."""
 WORTHWHILE = 4 << 20
-"""Below so many bytes a result has few pages, and malloc reuses them."""
+"""Bytes below which a result has few pages, and malloc reuses them."""
 
 _HUGE_PAGE = 2 << 20
 # A block may be this much larger than what is asked of it.

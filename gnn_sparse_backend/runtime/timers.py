@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 
 Timer = Callable[[Callable[[], object], int], float]
-"""``timer(run, count)``: seconds of one of so many calls of ``run()``, one after the other."""
+"""``timer(run, count)``: seconds of one call of ``run()``, out of ``count`` calls one after the other."""
 
 
 def timer_of(device: torch.device, clock: Callable[[], float] = time.perf_counter) -> Timer:
