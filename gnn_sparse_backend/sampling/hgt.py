@@ -1,4 +1,4 @@
-"""Sampling by budgets (Hu et al., Heterogeneous Graph Transformer, 2020): of each type, so many nodes a layer.
+"""Sampling by budgets (Hu et al., Heterogeneous Graph Transformer, 2020): a number of nodes of each type a layer.
 
 A node that may come next has a budget: the sum of 1 / degree over the edges into what was met. Of each type nodes are
 drawn without replacement by the squares of their budgets. A destination of more than ``MOST`` neighbours is known by

@@ -18,8 +18,8 @@ from .numbers import Numbers
 
 @dataclass(frozen=True)
 class Edges:
-    """Of one relation: (drawn,) int64 the numbers of sources and destinations in the sample, and positions, in
-    the order of the destinations. hops: of each layer, how many edges it has.
+    """The drawn edges of one relation: (drawn,) int64 numbers of sources and destinations in the sample, and positions,
+    in the order of the destinations. hops: how many edges each layer has.
     """
 
     sources: Tensor

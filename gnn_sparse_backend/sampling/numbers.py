@@ -65,7 +65,7 @@ class Numbers:
         return table.shape[0], table.shape[0] - 1, self._shift, self._keys.shape[0], table, self._keys
 
     def _make_room(self, more: int) -> None:
-        """For so many keys behind those that there are, in the list and in the table."""
+        """Make room for ``more`` keys behind those that there are, in the list and in the table."""
         most = self.size + more
         if not self.trees:
             most = min(most, self.size + self.span)
