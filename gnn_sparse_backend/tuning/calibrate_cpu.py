@@ -13,7 +13,7 @@ from ..planner.database import database
 from ..structures.graph import Graph
 from .tuning_tasks import Task
 
-# Rounds through all probes: at least so many, and for so many seconds.
+# Fewest rounds through all probes, and seconds that they go on for at least.
 _FEWEST_ROUNDS, _SECONDS = 4, 1.5
 
 

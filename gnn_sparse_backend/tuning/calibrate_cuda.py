@@ -9,7 +9,7 @@ from ..ops.core.plans_cuda import gpu_of
 from ..planner.cuda.cost import default_units
 from ..runtime.timers import Timer, timer_of
 
-# Copies of so many times the second-level cache go to memory; of so much of it they do not.
+# Sizes of copies, in second-level caches: one that goes to memory, and one that does not.
 _BEYOND, _WITHIN = 8, 1 / 8
 _CALLS, _ROUNDS = 10, 5
 
@@ -29,7 +29,7 @@ def calibrate_gpu(device: torch.device, timer: Timer | None = None) -> dict[str,
 
 
 def _seconds_of_a_byte(size: int, device: torch.device, timer: Timer) -> float:
-    """Of a copy of so many bytes, each of which is read and written; the least counts, for a disturbance only adds."""
+    """Seconds that a byte of a copy of ``size`` bytes takes, read or written; the least counts, as noise only adds."""
     source = torch.zeros(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
 

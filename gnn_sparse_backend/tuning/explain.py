@@ -151,7 +151,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class OnePlan:
-    """Of an operator that has one plan, by rules; prints as text. on: the structure, in words."""
+    """Explanation of an operator that has one plan, by rules; prints as text. on: the structure, in words."""
 
     op: str
     features: Width

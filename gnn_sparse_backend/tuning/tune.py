@@ -61,11 +61,12 @@ def time_plans(
     hopeless: float = HOPELESS,
 ) -> dict[Plan, float]:
     """Seconds of a call by plan, in the order given; those plans alone that could be started before the deadline, the
-    first one always. Of a plan's samples the least counts, for a disturbance only adds.
+    first one always. The least of a plan's samples counts, for a disturbance only adds.
 
-    All plans have a turn in each of at most so many rounds, so that a disturbance falls on all of them; the first round
-    comes after each has run twice, and is never cut short. hopeless: a plan so many times as slow as the fastest has no
-    more turns after `FEWEST_ROUNDS`. timer: takes the time, by default that of the device, by `clock` on a CPU.
+    All plans have a turn in each of at most ``rounds`` rounds, so that a disturbance falls on all of them; the first
+    round comes after each has run twice, and is never cut short. hopeless: a plan slower than this multiple of the
+    fastest has no more turns after `FEWEST_ROUNDS`. timer: takes the time, by default that of the device, by `clock` on
+    a CPU.
     A plan but the first whose kernels do not compile, or that takes more memory than there is, is left out.
     KeyboardInterrupt goes through.
     """

@@ -33,7 +33,7 @@ MOST_SLOTS = 8
 TILES = (0, 4)
 """Vectors of columns that kernels of ``composed_spmm`` accumulate together, 0 for as many as the rule has."""
 PROMISING = 2.0
-"""Candidates whose prediction is at most so many times the best one's are measured."""
+"""Candidates whose prediction is at most this multiple of the best one's are measured."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _micro(seconds: float | None) -> str:
 def tune_format(
     matrix: Any, features: int, dtype: str | torch.dtype = "float32", budget: float = 1.0, *, tokens: bool = False
 ) -> FormatChoice:
-    """Find the formats in which a matrix is multiplied fastest with a dense one of so many columns.
+    """Find the formats in which a matrix is multiplied fastest with a dense one of ``features`` columns.
 
         choice = gsb.tune_format(weight, 512)
         print(choice)
