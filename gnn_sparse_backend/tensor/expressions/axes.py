@@ -66,7 +66,7 @@ def axes(
         name: begins the names of all that is declared.
         widths: of each level of slots, how many there are.
         extent: the length of a level, or the dense root axis that it is; None for a size of its own.
-        merged: so many first levels are one axis.
+        merged: number of first levels that are one axis.
     """
     made: list[Axis] = []
     arrays: dict[str, tuple[int, str]] = {}

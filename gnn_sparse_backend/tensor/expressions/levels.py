@@ -89,7 +89,7 @@ class Levels:
         self.sparse = loops.term.sparse.name
 
     def _places(self) -> list[list[int]]:
-        """The numbers of the factors that are multiplied outside of so many of the sums, one list for each number."""
+        """For each depth d, the numbers of the factors that are multiplied within the first d sums alone."""
         loops = [*self.sums, *self.loops.reduced]
         found: list[list[int]] = [[] for _ in range(len(loops) + 1)]
         known = [set(self._indices([*self.outer, *self.inside, *self.loops.free]))]

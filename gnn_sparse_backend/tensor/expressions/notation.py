@@ -78,7 +78,7 @@ class Statement:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """Of the operands."""
+        """Names of the operands."""
         return frozenset(access.name for access in accesses(self.expression))
 
     def refuse(self, reason: str, at: int, length: int = 1) -> NoReturn:

@@ -49,7 +49,7 @@ class Env:
     alone: str = ""
 
     def replaced(self, **parts: Any) -> Env:
-        """The same with other parts."""
+        """Return a copy with some of its parts replaced."""
         return replace(self, **parts)
 
     def knowing(self, known: Mapping[str, Expr]) -> Env:

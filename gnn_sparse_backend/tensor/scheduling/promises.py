@@ -57,7 +57,7 @@ def _most(graph: Graph, variable: str, sizes: Mapping[str, int], operands: Mappi
 
 
 def _positions(access: Access, indices: set[str], operand: Stored) -> int:
-    """Of the last level of the indices: all elements of several, and of one the most under one element above."""
+    """Most positions that a loop visits: all of the level for several indices, else the longest segment of it."""
     along = [access.indices[mode] for mode in operand.format.modes_in_order]
     level = operand.structure.levels[max(along.index(index) for index in indices)]
     if len(indices) > 1:

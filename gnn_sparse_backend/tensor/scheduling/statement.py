@@ -61,7 +61,7 @@ class Statement:
         return self._made("split", (i, outer, inner), size)
 
     def divide(self, i: str, outer: str, inner: str, parts: int) -> Statement:
-        """The loop over `i` in so many `parts`, equal but for the last: two loops, over the parts and in one."""
+        """Split the loop over `i` into `parts` parts, equal but for the last: two loops, over the parts and in one."""
         return self._made("divide", (i, outer, inner), parts)
 
     def fuse(self, i: str, j: str, fused: str) -> Statement:

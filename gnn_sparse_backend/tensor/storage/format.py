@@ -153,7 +153,7 @@ def csf(modes: int = 3) -> Format:
 
 
 def bsr(block: int | tuple[int, int]) -> Format:
-    """Dense blocks of a matrix, of so many rows and columns, in rows of blocks."""
+    """Block CSR: dense blocks of a matrix, of `block` rows and columns (or a pair), in rows of blocks."""
     side = integer(block)
     sides = integers(block, "block") if side is None else (side, side)
     if len(sides) != 2:
@@ -170,7 +170,7 @@ NAMED = {"csr": csr, "csc": csc, "dcsr": dcsr, "ell": ell, "dia": dia}
 
 
 def as_format(given: object, modes: int) -> Format:
-    """A Format, or the name of one, for a tensor of so many modes.
+    """The Format that is given, or whose name is given, for a tensor of `modes` modes.
 
     Names: "dense", "csr", "csc", "coo", "dcsr", "csf", "ell", "dia", "bsr(4)", "bsr(2, 3)". Raises FormatError.
     """

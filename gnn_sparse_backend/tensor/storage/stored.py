@@ -84,7 +84,7 @@ class Stored:
         return at, taken(self.values, positions)
 
     def to(self, format: GivenFormat = None, *, dtype: str | None = None, index_dtype: str | None = None) -> Self:
-        """The same tensor in another format, or with other types.
+        """Convert the tensor to another format, or to other types.
 
         Out of formats that end in a dense level, zeros are left out, since nothing tells them from what fills up.
         Raises FormatError.
@@ -114,7 +114,7 @@ class Stored:
         return at, values
 
     def with_all(self, format: Format) -> Self:
-        """The same tensor in another format, with the zeros of dense levels too, which have gradients as others do."""
+        """Convert the tensor to another format, keeping zeros of dense levels, which have gradients as others do."""
         if format == self.format:
             return self
         if turns(self.structure, format):

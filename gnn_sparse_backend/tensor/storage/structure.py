@@ -42,7 +42,7 @@ class LevelArrays:
 
 
 def dense_levels(extents: Sequence[int], above: int = 1) -> list[LevelArrays]:
-    """Dense levels, the first under so many positions."""
+    """Dense levels of these extents, the first under `above` positions."""
     positions = list(accumulate(extents, mul, initial=above))[1:]
     return [LevelArrays("dense", extent, number) for extent, number in zip(extents, positions)]
 

@@ -72,7 +72,7 @@ class Assembly(Declared):
         return self.axis("rows") if self.above else self.p.dense_fixed(self.fresh("Rows"), 1)
 
     def clear_counts(self, rows: Axis) -> None:
-        """Of rows some may not be visited."""
+        """Set the counts of all rows to 0, as some rows may not be visited."""
         if not self.filling:
             with self.p.iterate(self.fresh("clear"), (rows,), "S", (self.fresh("z"),)) as (row,):
                 self.count[row] = 0

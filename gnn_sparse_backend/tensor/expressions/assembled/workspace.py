@@ -2,9 +2,9 @@
 
 Threads have a share of the rows and a workspace each, a value for every column, which is zero between rows. Which
 columns a row has is kept as sets of `WORD` columns, a bit for each, and which of these sets have any as sets of sets;
-going through the bits in order gives the columns in order. A row that is short for so many sets is listed instead and
-its elements ranked, each by how many columns of the list are smaller. How long a row is has been counted before. Short
-rows of wide results are summed in a table of their own (`hashed.py`).
+going through the bits in order gives the columns in order. A row that is short for its number of sets is listed instead
+and its elements ranked, each by how many columns of the list are smaller. How long a row is has been counted before.
+Short rows of wide results are summed in a table of their own (`hashed.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .hashed import MOST, WIDE, Table
 WORD = 32
 """Columns of a set: bits of a word."""
 PAIRS = 12
-"""Elements are compared in so many pairs in the time of looking at one set of sets."""
+"""Pairs of elements that are compared in the time of looking at one set of sets."""
 
 
 class Workspace(Assembly):

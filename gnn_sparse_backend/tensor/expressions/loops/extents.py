@@ -46,7 +46,7 @@ class Space:
 
 @dataclass(frozen=True)
 class Extents:
-    """Of the variables of a graph.
+    """Extents of the variables of a graph.
 
     Args:
         length: the extent of an index of the expression.

@@ -27,7 +27,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Divide:
-    """`of` in so many `parts`, all but the last of ceil(extent / parts)."""
+    """`of` cut into `parts` parts, all but the last of ceil(extent / parts)."""
 
     of: str
     outer: str
