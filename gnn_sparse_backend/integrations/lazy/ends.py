@@ -83,5 +83,5 @@ def _reference(recipe, reason: str) -> Tensor:
 
 @keeping(8)
 def loops(count: int, device: torch.device) -> Graph:
-    """What arithmetic on so many rows runs on: an edge for each."""
+    """The graph that arithmetic on ``count`` rows runs on, which has an edge for each row."""
     return Graph._of_loops(count, device)

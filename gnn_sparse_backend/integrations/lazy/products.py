@@ -31,7 +31,7 @@ PRODUCTS = frozenset((LINEAR, torch.matmul, torch.mm, Tensor.matmul, Tensor.mm, 
 
 ALWAYS = ()
 _go_first: WeakIdKeyDictionary = WeakIdKeyDictionary()
-"""Of matrices, the `_case` in which their product went before a sum at last; `ALWAYS` where it was looked at."""
+"""For each matrix, the `_case` in which its product last went before a sum; `ALWAYS` where the product was read."""
 
 
 class Product(Recipe):
@@ -59,7 +59,7 @@ class Product(Recipe):
         return again
 
     def of(self, rows: Tensor) -> Tensor:
-        """The same map of other rows."""
+        """Apply the linear map to other rows."""
         # looked up now: what the package puts in their place where it is faster
         function, matrix = functional.linear if self.function is LINEAR else torch.matmul, self.operands[1]
         enabled, dtype = self.autocast

@@ -167,11 +167,11 @@ class Recipe:
         raise NotImplementedError
 
     def viewed(self, shape: torch.Size) -> Recipe | None:
-        """The same numbers with their features in other dimensions; None where they must be computed first."""
+        """Return a recipe whose result is reshaped to ``shape``; None where the result must be computed first."""
         return None
 
     def on(self, operands: tuple[Tensor, ...]) -> Recipe:
-        """The same recipe for other operands of the same shapes and types."""
+        """Return this recipe for other operands of the same shapes and types."""
         raise NotImplementedError
 
     def run(self) -> tuple[Tensor, str] | Refusal:
@@ -207,12 +207,12 @@ class Pointwise(Recipe):
         return Pointwise(self.host, self.shape, self.dtype, self.operands, term, self.places, self.dims, self.inner)
 
     def viewed(self, shape: torch.Size, dims: tuple | None = None) -> Pointwise:
-        """The same message in another shape; ``dims`` of the operands that broadcast to it, if there are any."""
+        """Return the message in another shape; ``dims``: of the operands that broadcast to it, if there are any."""
         dims, inner = (self.dims, self.inner) if dims is None else (dims, tuple(shape[1:]))
         return Pointwise(self.host, shape, self.dtype, self.operands, self.term, self.places, dims, inner)
 
     def promoted(self, dtype: torch.dtype) -> Pointwise:
-        """The same message in another type."""
+        """Return the message in another type."""
         return Pointwise(self.host, self.shape, dtype, self.operands, self.term, self.places, self.dims, self.inner)
 
     @property

@@ -30,7 +30,7 @@ INTO_ZEROS = "even_with_zero"
 """What becomes of equal messages' gradient where a framework scatters maxima into zeros, by PyTorch."""
 
 OF_SEGMENTS = "even_if_positive"
-"""The same where it asks PyTorch for maxima of segments."""
+"""What becomes of equal messages' gradient where a framework asks PyTorch for maxima of segments."""
 
 
 def of_edges(reduce: str, ties: str = INTO_ZEROS) -> MessageOp:

@@ -36,7 +36,7 @@ class Score(Recipe):
         return Score(self.message.on(operands), self.reduced, self.shape)
 
     def viewed(self, shape: torch.Size) -> Score:
-        """The same numbers with their features in other dimensions."""
+        """Return the score with its features in other dimensions."""
         return Score(self.message, self.reduced, shape)
 
     @property
@@ -78,7 +78,7 @@ class Softmax(Recipe):
         return Softmax(self.scores.on(operands), self.graph, self.rows, self.framework, self.shape)
 
     def viewed(self, shape: torch.Size) -> Softmax:
-        """The same numbers with their features in other dimensions."""
+        """Return the softmax with its features in other dimensions."""
         return Softmax(self.scores, self.graph, self.rows, self.framework, shape)
 
     def run(self):
@@ -115,7 +115,7 @@ class Weighted(Recipe):
         return Weighted(self.weights, self.values, self.weights_first, shape)
 
     def pointwise(self) -> Pointwise:
-        """The same message with the softmax computed."""
+        """Return the product as one message, with the softmax computed."""
         values, weights = self.values, self.weights.value("the weights of an attention")
         operands = (*values.operands, weights)
         term = values.term.binary("mul", BARE, (len(values.operands),), self.weights_first)

@@ -21,7 +21,7 @@ LEAST = 4096
 """Numbers below which PyTorch draws as fast: to take a generator's state and put it back costs what 1000 do."""
 PLAIN = (Tensor, Parameter)
 _TRACED = (FakeTensor, FunctionalTensor)
-"""Of programs that are being compiled: nothing is drawn."""
+"""Types of tensors in programs that are being compiled, for which nothing is drawn."""
 _REAL = FLOATING | {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 
 

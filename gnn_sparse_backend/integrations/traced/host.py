@@ -75,7 +75,7 @@ class TracedHost(Host):
 
 
 class NodeHost(TracedHost):
-    """Of what a node of the program computes, should it be wanted."""
+    """Host of what a node of the program computes: to compute it is to take the node."""
 
     def __init__(self, host: TracedHost, node: Node):
         super().__init__(host.name, host.tape)

@@ -58,7 +58,7 @@ class Linear(NamedTuple):
 
 
 class Dropout(NamedTuple):
-    """Of ``x``, with probability p."""
+    """Dropout of ``x``, with probability p."""
 
     x: Node
     p: float
