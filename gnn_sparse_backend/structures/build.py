@@ -16,7 +16,7 @@ INT32_LIMIT = 2**31 - 1
 """Largest number of rows, columns or edges for which indices are stored as int32."""
 
 FEW_EDGES, UINT16_ROWS = 2**13, 2**16
-"""Up to so many edges and rows NumPy sorts by rows of 16 bits: 1,000 edges in 16 microseconds, SciPy counts in 88."""
+"""Most edges and rows for which NumPy sorts by rows of 16 bits: 1,000 edges take 16 microseconds, in SciPy 88."""
 
 
 def index_dtype(shape: tuple[int, int], num_edges: int) -> torch.dtype:

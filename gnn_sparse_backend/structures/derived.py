@@ -97,7 +97,7 @@ class Keeps:
     facts: dict[Any, Any]
 
     def derived(self, fact: Derived[T]) -> T:
-        """The same of a class."""
+        """Return the value of a class-based fact, computed once."""
         value = self.facts.get(fact)
         if value is None:
             value = untransformed(fact.compute, self) if _transformed() else fact.compute(self)

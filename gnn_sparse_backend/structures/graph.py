@@ -189,8 +189,8 @@ class Graph(Immutable, Keeps):
     def _unsynchronised(
         cls, indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape: tuple[int, int], longest: int
     ) -> Graph:
-        """Of arrays on a GPU that are known to be right, in one index type, for one call, which must not wait for their
-        values.
+        """Make a graph of arrays on a GPU that are known to be right, in one index type, for one call, which must not
+        wait for their values.
 
         longest: edges of a row at most, as far as sizes tell. ``indices`` may have more entries than rows have.
         """
@@ -215,8 +215,8 @@ class Graph(Immutable, Keeps):
 
     @classmethod
     def _of_one_row(cls, edges: int, like: Tensor) -> Graph:
-        """One node with so many loops, in the index type and on the device of ``like``, whatever type its size asks
-        for.
+        """One node with ``edges`` self-loops, in the index type and on the device of ``like``, whatever type its size
+        asks for.
         """
         indptr, indices = torch.tensor([0, edges]).to(like), like.new_zeros(edges)
         return _view(Pair(Csr(indptr, indices, None, (1, 1))), 0)

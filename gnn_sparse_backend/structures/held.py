@@ -49,7 +49,7 @@ class Memory:
 
     @property
     def nbytes(self) -> int:
-        """Of all of it."""
+        """Bytes of everything that it holds."""
         return sum(row.nbytes for row in self.rows)
 
     @property

@@ -112,7 +112,7 @@ class KernelMap(Immutable, Keeps):
     def _make(
         cls, inputs: Tensor, outputs: Tensor, indptr: Tensor, shape: tuple[int, int], symmetric: bool = False
     ) -> KernelMap:
-        """Of arrays that are known to be right, in one index type and in order."""
+        """Make a kernel map of arrays that are known to be right, in one index type and in order."""
         self = object.__new__(cls)
         for name, value in (
             ("shape", tuple(shape)),

@@ -128,9 +128,9 @@ def row_parts(indptr, indices, shape, longest) -> tuple[Rows, ...]:
 def rows_by_length(indptr, indices, shape, window) -> tuple[Piece, torch.Tensor]:
     """The structure with its rows in another order, and the row that each of them is, of the structure's index type.
 
-    Windows of so many consecutive rows are ordered by the number of their non-zeros, rows of the same number as before.
-    Order within a row is kept. Time O(rows log rows + nnz); memory that of the structure's indices, and as much for the
-    positions.
+    Windows of ``window`` consecutive rows are ordered by the number of their non-zeros, rows of the same number as
+    before. Order within a row is kept. Time O(rows log rows + nnz); memory that of the structure's indices, and as much
+    for the positions.
 
     Args:
         indptr, indices, shape: a CSR structure (see `structure.check_csr`; its values are not looked at again).

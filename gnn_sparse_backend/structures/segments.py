@@ -46,7 +46,7 @@ class Segments(Keeps):
     calls: KernelCache[Any, Any]
 
     def __init__(self, offsets: Tensor, order: Tensor | None, num_rows: int, unsynchronised: bool = False) -> None:
-        """Of arrays that are known to be right, in one index type."""
+        """Make segments of arrays that are known to be right, in one index type."""
         self.offsets, self.order, self.num_rows = offsets, order, num_rows
         self.unsynchronised = unsynchronised
         self.num_segments = offsets.numel() - 1
@@ -119,9 +119,9 @@ class Segments(Keeps):
         return panels_in(self, parts(self.num_rows * work, threads))
 
     def panels_apart(self, rows: int) -> list[Any]:
-        """Leading arguments of a grouped product in panels of so many rows, each a group of its own.
+        """Leading arguments of a grouped product in panels of ``rows`` rows, each a group of its own.
 
-        Of unsynchronised segments there are as many as there may be; groups beyond the last have none.
+        Unsynchronised segments have as many groups as there may be panels; those beyond the last panel are empty.
         """
         return panels_in(self, self.num_rows, rows)[1]
 
@@ -131,8 +131,8 @@ class Segments(Keeps):
         return units_in(self, groups, _blocks(in_features), chunk_rows(out_features, itemsize))
 
     def units_apart(self, in_features: int) -> list[Any]:
-        """Leading arguments of a grouped sum over matrices with so many rows, each block of a matrix a group and a unit
-        of its own.
+        """Leading arguments of a grouped sum over matrices with ``in_features`` rows, each block of a matrix a group
+        and a unit of its own.
         """
         return blocks_apart(self, _blocks(in_features))
 
@@ -156,7 +156,7 @@ MOST_CALLS = 64
 
 @fact
 def panels_in(segments: Segments, groups: int, rows: int | None = None) -> tuple[int, list[Any]]:
-    """(rows of a panel, leading arguments of a grouped product) in so many groups. rows: None to choose them."""
+    """(rows of a panel, leading arguments of a grouped product) in ``groups`` groups. rows: None to choose them."""
     lengths = segments.offsets.diff().long()
     if rows is None:
         rows = panel_rows({rows: int(ceil_div(lengths, rows).sum()) for rows in panel_heights()})
@@ -174,7 +174,7 @@ def panels_in(segments: Segments, groups: int, rows: int | None = None) -> tuple
 
 @fact
 def units_in(segments: Segments, groups: int, blocks: int, chunk: int) -> list[Any]:
-    """Leading arguments of a grouped sum: blocks of matrices, and chunks of rows, in so many groups."""
+    """Leading arguments of a grouped sum: blocks of matrices, and chunks of rows, in ``groups`` groups."""
     offsets = segments.offsets
     lengths = offsets.diff().long()
     chunks = ceil_div(lengths, chunk)
@@ -250,5 +250,5 @@ def order_by_segment(index: Tensor, num_segments: int) -> tuple[Tensor, Tensor |
 
 
 def _blocks(in_features: int) -> int:
-    """Blocks of rows that a sum adds to, of a matrix with so many."""
+    """Blocks of rows that a sum adds to, of a matrix with ``in_features`` rows."""
     return -(-in_features // min(SUM_BLOCK, in_features))

@@ -61,7 +61,7 @@ class Packing:
 
 
 def joined(*bounds: Bounds) -> Bounds:
-    """Of the smallest box that holds all of these; empty ones count for nothing."""
+    """Bounds of the smallest box that holds all of these; empty ones count for nothing."""
     return tuple(
         (
             min((low for low, high in axis if low <= high), default=0),

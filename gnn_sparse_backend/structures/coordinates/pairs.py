@@ -107,7 +107,9 @@ def _from_coarse(fine: Coordinates, coarse: Coordinates, window: Window, known: 
 
 
 def _from_fine(fine: Coordinates, coarse: Coordinates, window: Window) -> tuple[Tensor, Tensor, Tensor]:
-    """The same, of all offsets and any strides: where these divide, a fine site has one coarse site at an offset."""
+    """(offset, output, input) of all pairs, in order, for any strides: where these divide, a fine site has one coarse
+    site at an offset.
+    """
     bounds = (window.coarse_range(axis, *bound) for axis, bound in enumerate(fine.bounds[1:]))
     packing = Packing(joined(coarse.bounds, (fine.bounds[0], *bounds)))
     keys, rows = packing.pack(coarse.ascending), fine.ascending.long()

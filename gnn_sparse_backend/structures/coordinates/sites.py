@@ -54,7 +54,7 @@ class Coordinates(Immutable, Keeps):
         batch_size: int | None = None,
         sizes: Sequence[int] | None = None,
     ) -> Coordinates:
-        """Of rows that a user gives, checked. A GPU is waited for once, and once more for their order.
+        """Make coordinates of rows that a user gives, checked. Waits for a GPU once, and once more for their order.
 
         Raises TypeError, ValueError: not (N, 1 + D) integers, a negative batch, one that is not below ``batch_size``,
         a coordinate outside of ``sizes``, two equal rows, or more cells than 64-bit keys can number.
@@ -82,7 +82,7 @@ class Coordinates(Immutable, Keeps):
         bounds: Bounds,
         in_order: bool = False,
     ) -> Coordinates:
-        """Of rows that are known to be right. in_order: they ascend."""
+        """Make coordinates of rows that are known to be right. in_order: they ascend."""
         self = object.__new__(cls)
         for name, value in (
             ("rows", rows),
@@ -239,7 +239,7 @@ class Generated(Derived[Coordinates]):
 
 
 def finer(sites: Coordinates, stride: Sequence[int]) -> tuple[int, ...]:
-    """The stride of a grid that is so many times as fine."""
+    """Strides of the grid that is finer than that of ``sites`` by ``stride``; raises ValueError where there is none."""
     if any(t % s for t, s in zip(sites.stride, stride)):
         raise ValueError(
             f"a grid of stride {sites.stride} has no finer one by {tuple(stride)}: strides are whole numbers; give the "

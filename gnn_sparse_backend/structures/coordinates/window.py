@@ -42,8 +42,8 @@ class Window:
 
     @classmethod
     def of(cls, dim: int, kernel_size, stride=1, dilation=1, padding=None) -> Window:
-        """Of a layer's arguments, each an int or one for each axis. padding: None for a kernel whose middle, of an even
-        one the last element before the middle, is at the site.
+        """Make the window from a layer's arguments, each an int or one for each axis. padding: None for a kernel whose
+        middle, of an even one the last element before the middle, is at the site.
         """
         kernel = per_axis("kernel_size", kernel_size, dim)
         stride, dilation = per_axis("stride", stride, dim), per_axis("dilation", dilation, dim)
@@ -89,15 +89,15 @@ class Window:
         return low * s - b, high * s - b + self.reach[axis]
 
     def coarse_sizes(self, sizes: Sequence[int]) -> tuple[int, ...]:
-        """Of the outputs of a dense convolution of inputs of these sizes."""
+        """Sizes of the outputs of a dense convolution of inputs of these sizes."""
         return tuple(
             max((size + b + a - reach - 1) // s + 1, 0)
             for size, b, a, reach, s in zip(sizes, self.before, self.after, self.reach, self.stride)
         )
 
     def fine_sizes(self, sizes: Sequence[int], centred: bool) -> tuple[int, ...]:
-        """Of the outputs of a dense transposed convolution of inputs of these sizes; stride times these sizes where the
-        kernel is ``centred``.
+        """Sizes of the outputs of a dense transposed convolution of inputs of these sizes; stride times these sizes
+        where the kernel is ``centred``.
         """
         if centred:
             return tuple(size * s for size, s in zip(sizes, self.stride))

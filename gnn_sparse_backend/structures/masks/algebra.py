@@ -27,7 +27,7 @@ def combined(a: Blocks, b: Blocks, combine: Callable[[Tensor, Tensor], Tensor]) 
 
 
 def repeated(blocks: Blocks, heads: int) -> Blocks:
-    """The one head of a mask, so many times."""
+    """Return the one head of a mask repeated to ``heads`` heads."""
     return blocks if blocks.heads == heads else stacked([blocks] * heads)
 
 
@@ -53,7 +53,7 @@ def stacked(parts: Sequence[Blocks]) -> Blocks:
 
 
 def with_side(blocks: Blocks, side: int) -> Blocks:
-    """The same pairs in blocks of another side."""
+    """Return the pairs in blocks of another side."""
     if side == blocks.block:
         return blocks
     small = math.gcd(blocks.block, side)
@@ -61,7 +61,7 @@ def with_side(blocks: Blocks, side: int) -> Blocks:
 
 
 def _cut(blocks: Blocks, parts: int) -> Blocks:
-    """In blocks of a side so many times smaller."""
+    """Cut blocks into ``parts`` x ``parts`` smaller ones."""
     if parts == 1:
         return blocks
     side, rows = blocks.block // parts, max(blocks.grid[0], 1)
@@ -79,7 +79,7 @@ def _cut(blocks: Blocks, parts: int) -> Blocks:
 
 
 def _grown(blocks: Blocks, parts: int) -> Blocks:
-    """In blocks of a side so many times larger."""
+    """Put ``parts`` x ``parts`` neighbouring blocks together to larger ones."""
     if parts == 1:
         return blocks
     side, small = blocks.block, max(blocks.grid[0], 1)

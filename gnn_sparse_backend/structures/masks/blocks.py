@@ -45,14 +45,14 @@ def no_tiles(block: int) -> Tensor:
 
 
 def check_blocks(count: int, what: str) -> None:
-    """A mask of so many blocks can be numbered."""
+    """Raise ValueError if a mask has more blocks than can be numbered."""
     if count > MOST_BLOCKS:
         raise ValueError(f"{what} has {count} blocks, and a mask at most {MOST_BLOCKS}: make the blocks larger")
 
 
 def settled(blocks: Blocks) -> Blocks:
-    """The same pairs in the one form that a mask has for them, so that equal masks have equal arrays: blocks in order,
-    none of them empty, those with every pair FULL, no two tiles alike, and nothing beyond the last query or key.
+    """Return the pairs in the one form that a mask has for them, so that equal masks have equal arrays: blocks in
+    order, none of them empty, those with every pair FULL, no two tiles alike, nothing beyond the last query or key.
     """
     blocks = _within(blocks)
     count, area = len(blocks.tiles), blocks.block**2

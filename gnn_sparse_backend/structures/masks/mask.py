@@ -82,7 +82,7 @@ class Mask(Immutable, Keeps):
         facts: dict[Any, Any] | None = None,
         assumed: bool = False,
     ) -> Mask:
-        """Of (indptr, indices, tile, tiles) that are known to be right."""
+        """Make a mask of (indptr, indices, tile, tiles) that are known to be right."""
         self = object.__new__(cls)
         for name, value in (
             *zip(("indptr", "indices", "tile", "tiles"), arrays),
@@ -99,7 +99,7 @@ class Mask(Immutable, Keeps):
 
     @classmethod
     def _of_blocks(cls, blocks: Blocks, padding: Tensor | None = None, assumed: bool = False) -> Mask:
-        """Of blocks that are in the one form for them (`settled`)."""
+        """Make a mask of blocks that are in the one form for them (`settled`)."""
         with torch.inference_mode(False):  # made now, kept for a backward pass later
             counts = torch.bincount(blocks.lines, minlength=blocks.heads * blocks.grid[0])
             arrays = (
@@ -121,7 +121,7 @@ class Mask(Immutable, Keeps):
 
     @property
     def num_blocks(self) -> int:
-        """Of all heads."""
+        """Number of blocks of all heads."""
         return self.indices.numel()
 
     @property
@@ -136,7 +136,7 @@ class Mask(Immutable, Keeps):
 
     @property
     def nbytes(self) -> int:
-        """Of its arrays; ``gsb.memory(mask)`` has what was derived of them as well."""
+        """Bytes of its arrays; ``gsb.memory(mask)`` has what was derived of them as well."""
         return sum(array.numel() * array.element_size() for array in self._arrays if array is not None)
 
     @property
@@ -172,7 +172,7 @@ class Mask(Immutable, Keeps):
         return algebra.dense(self._blocks()).to(self.device)
 
     def with_block(self, block: int) -> Mask:
-        """The same pairs in blocks of another side."""
+        """Return a mask of the same pairs in blocks of another side."""
         check_side("with_block", block)
         if block == self.block:
             return self

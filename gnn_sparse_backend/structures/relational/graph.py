@@ -188,7 +188,7 @@ class RelGraph(Immutable, Keeps):
         return self
 
     def _with_ends(self, source: Tensor, destination: Tensor) -> RelGraph:
-        """The same edges between other nodes, as many of each type."""
+        """Return a graph of these edges between other nodes, of which there are as many of each type."""
         made = type(self).from_triples(source, destination, self.relation, self.shape, self.num_relations)
         return made._named(self.relations, self.source_types, self.destination_types, self.edge_counts)
 

@@ -42,7 +42,7 @@ def relation_parts(rel: RelGraph, most: int) -> tuple[RelationPart, ...]:
 
 @fact
 def parts_of_relations(rel: RelGraph, most: int) -> tuple[RelationPart, ...]:
-    """The edges of at most so many relations at a time."""
+    """The edges of at most ``most`` relations at a time."""
     return tuple(_parts(rel, most))
 
 

@@ -69,7 +69,7 @@ class Ends(Keeps):
 
     @fact
     def pairs_of_both_ends(self) -> tuple[RelationPairs, RelationPairs]:
-        """The same of both ends."""
+        """The distinct pairs of a node and a relation, for either end of the edges, made together."""
         return pairs_of_ends(*self.arrays[0], *self.sizes[0])
 
     @fact
@@ -146,8 +146,8 @@ class Side(Keeps):
         return Segments(pairs.relation_ptr.to(pairs.row.dtype), None, pairs.count)
 
     def blocks(self, count: int) -> tuple[Segments, Tensor]:
-        """(segments, rows) of pairs in so many blocks of features: row p * count + d of the segments is block d of pair
-        p, which belongs to segment r * count + d of relation r, and stands in rows[p * count + d] of the nodes'
+        """(segments, rows) of pairs in ``count`` blocks of features: row p * count + d of the segments is block d of
+        pair p, which belongs to segment r * count + d of relation r, and stands in rows[p * count + d] of the nodes'
         blocks."""
         if count == 1:
             return self.segments, self.pairs.row

@@ -42,7 +42,7 @@ class Parts:
 
 
 def dgl_parts(graph) -> Parts:
-    """Of a DGL graph or block."""
+    """Parts of a DGL graph or block."""
     if not hasattr(graph, "canonical_etypes") or not hasattr(graph, "_graph"):
         raise TypeError(f"expected a DGL graph or block, got {type(graph).__name__}")
     relations = tuple(graph.canonical_etypes)
@@ -56,7 +56,7 @@ def dgl_parts(graph) -> Parts:
 
 
 def pyg_parts(data) -> Parts:
-    """Of a PyG ``HeteroData``, all of whose edge types have an ``edge_index``."""
+    """Parts of a PyG ``HeteroData``, all of whose edge types have an ``edge_index``."""
     for relation in data.edge_types:
         if data[relation].get("edge_index") is None:
             kept = "; it has adj_t: ToSparseTensor(remove_edge_index=False) keeps both" * ("adj_t" in data[relation])

@@ -148,7 +148,7 @@ def _within(order: Tensor, first: int, last: int) -> Tensor:
 
 
 def _side(kinds: Iterable[Permutation], like: Tensor) -> Permutation:
-    """Of types one after the other."""
+    """Join the permutations of types that lie one after the other."""
     found, first = [], 0
     for kind in kinds:
         found.append(kind.order + first)
