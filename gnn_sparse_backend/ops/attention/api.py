@@ -207,7 +207,7 @@ def _known(
 
 
 def _scaled_dot(width: int) -> tuple[str, tuple[str, str]]:
-    """The score of a dot product over so many features, and its places. Over none it is 0, whatever the scale."""
+    """The score of a dot product over ``width`` features, and its places. Over none it is 0, whatever the scale."""
     return f"mul(mul(x0, x1), {1.0 / math.sqrt(max(width, 1))!r})", ("row", "column")
 
 

@@ -45,7 +45,7 @@ def softmax_edges(structure, scores: Tensor) -> Tensor:
 
 
 def softmax_segments(structure, scores: Tensor) -> Tensor:
-    """The same, but that infinite maxima are taken for 0 (`EdgeSoftmaxSpec.finite`)."""
+    """The softmax over each segment, where infinite maxima are taken for 0 (`EdgeSoftmaxSpec.finite`)."""
     return SEGMENT_SOFTMAX(structure, (scores,))
 
 
@@ -86,7 +86,7 @@ def _gradient_of_softmax(structure, attributes, saved, memo, needed, grad: Tenso
 
 
 def _second_gradient_of_softmax(structure, attributes, saved, memo, needed, cotangent: Tensor) -> list[Tensor | None]:
-    """Of p * (g - s) with s the sum of p * g over a row: c * (g - s) - g * t to p, with t the sum of p * c."""
+    """Gradients of p * (g - s), s the sum of p * g over a row: to p it is c * (g - s) - g * t, t the sum of p * c."""
     out, grad = saved
     to_out = to_grad = None
     if needed[0]:

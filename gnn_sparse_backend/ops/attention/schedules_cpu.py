@@ -38,7 +38,7 @@ def plan_attention(rows: int, cols: int, nnz: int, spec: AttentionSpec, threads:
 
 
 def plan_sums(rows: int, cols: int, nnz: int, spec: SumsSpec, threads: int) -> Plan:
-    """The same for several sums."""
+    """How several sums over the same edges are shared out, and how many edges their gathers run ahead."""
     return _plan(rows, cols, nnz, sum(output.features for output in spec.outputs), spec.operands, threads)
 
 
@@ -111,15 +111,15 @@ def _ahead(spec: AttentionSpec, distance: int) -> tuple[Prefetch, ...]:
 
 
 def _gathers(named: list[tuple[str, Operand]], numbered: bool, distance: int) -> tuple[Prefetch, ...]:
-    """The gathers of column operands, and of edge operands in an order of their own, so many edges ahead; none for
-    0.
+    """The gathers of column operands, and of edge operands in an order of their own, ``distance`` edges ahead; none
+    for 0.
     """
     places = ("column", "edge") if numbered else ("column",)
     return tuple(Prefetch("edges", name, 0, x.width, distance) for name, x in named if x.at in places and distance)
 
 
 def _sums_in_lanes(program: Program, terms: dict[str, int], sums: int, itemsize: int, target: Target) -> Program:
-    """Sums over so many terms in lanes. sums: how many of each there are, in neighbouring heads."""
+    """Reduce sums in lanes. terms: of each, by iteration. sums: how many of each there are, in neighbouring heads."""
     for name, count in terms.items():
         if count > 1:
             lanes = sum_lanes(count, itemsize, target)

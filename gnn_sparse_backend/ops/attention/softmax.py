@@ -125,7 +125,7 @@ class SoftmaxOnRows:
 
 
 class _InParts:
-    """The same over parts of rows."""
+    """An executable of a softmax over edges, or of its gradient, by parts of rows."""
 
     def __init__(self, spec: EdgeSoftmaxSpec, gradient: bool, plan: CudaPlan):
         self.plan, self.kept = plan, 1 if gradient else 2  # sums alone, or maxima and sums

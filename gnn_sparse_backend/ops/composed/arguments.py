@@ -35,7 +35,7 @@ def unit_of(parts: Decomposition, some: Some = None) -> int:
 
 
 BEGIN = FormatSpec("csr")
-"""Of a first pass over no non-zeros, which begins all rows."""
+"""Format of a first pass over no non-zeros, which begins all rows."""
 
 
 def begins_apart(parts: Decomposition, some: Some = None) -> bool:
@@ -81,8 +81,8 @@ def row_tasks(parts: Decomposition, tasks: int, some: Some = None) -> Tensor:
 
 @fact
 def structure_of(parts: Decomposition, tasks: int, masked: bool, some: Some = None) -> dict[str, Any]:
-    """Sizes and index arrays of the pieces by the names of the parameters, for so many tasks; 0: for a program without
-    tasks of rows.
+    """Sizes and index arrays of the pieces by the names of the parameters, for ``tasks`` tasks; 0: for a program
+    without tasks of rows.
     """
     cuts = row_tasks(parts, tasks, some) if tasks else None
     given: dict[str, Any] = {} if cuts is None else {"row_ptr": cuts}
@@ -195,5 +195,5 @@ def _ptr(cuts: Tensor | None, height: int) -> dict[str, Tensor]:
 
 
 def _extended(indptr: Tensor, rows: int) -> Tensor:
-    """Offsets with so many more rows, which are empty."""
+    """Offsets with ``rows`` more rows, which are empty."""
     return torch.cat([indptr, indptr[-1:].expand(rows)]) if rows else indptr

@@ -89,7 +89,7 @@ TILE = "tile of columns"
 
 
 def with_tile(parts: Decomposition, vectors: int) -> Decomposition:
-    """The decomposition, whose kernels accumulate so many vectors of columns together from now on."""
+    """Have the kernels of a decomposition accumulate ``vectors`` vectors of columns together; returns it."""
     parts.facts[TILE] = vectors
     return parts
 
@@ -114,7 +114,7 @@ def tile_vectors(parts: Decomposition, features: int, dtype: str) -> int:
 
 @fact
 def fingerprint(parts: Decomposition) -> str:
-    """Of the structure that it was made of, which is what measurements are found by."""
+    """Fingerprint of the structure that it was made of, by which measurements are found."""
     indptr, indices, _, columns, *_ = parts.made_of
     return content_hash(indptr, indices, None, (indptr.numel() - 1, columns))
 
@@ -142,7 +142,7 @@ def rows_of(parts: Decomposition) -> Graph:
 
 
 def sliced_arguments(parts: Decomposition, x: Tensor, width: int, tasks: int) -> dict[str, int | Tensor]:
-    """What kernels by slices of so many tokens take for themselves. x: (tokens, ...), one of the operands."""
+    """What kernels by slices of ``width`` tokens take for themselves. x: (tokens, ...), one of the operands."""
     rows, columns = parts.padded_shape
     wide = WIDE.get(type_name(x.dtype), x.dtype)
     return sliced_sizes(parts, x.shape[0], width, tasks) | {
@@ -152,7 +152,7 @@ def sliced_arguments(parts: Decomposition, x: Tensor, width: int, tasks: int) ->
 
 
 def sliced_sizes(parts: Decomposition, tokens: int, width: int, tasks: int) -> dict[str, int | Tensor]:
-    """The same without memory that is written over."""
+    """What `sliced_arguments` gives, but for the workspaces."""
     (rows, columns), index = parts.padded_shape, parts.indptr.dtype
     slices = -(-tokens // width)
     return {

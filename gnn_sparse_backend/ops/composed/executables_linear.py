@@ -39,8 +39,8 @@ def run_linear(parts: Decomposition, packed: Tensor, x: Tensor, bias: Tensor | N
 
 
 class RowLinear:
-    """``composed_linear`` of a decomposition for so many tokens of one type, by blocks (`programs.linear`) or by slices
-    of tokens (`programs.sliced`).
+    """``composed_linear`` of a decomposition for ``tokens`` tokens of one type, by blocks (`programs.linear`) or by
+    slices of tokens (`programs.sliced`).
 
     takes: whether there is such a product; else it cannot be called.
     """
@@ -100,7 +100,7 @@ class RowLinear:
 def row_linear(
     parts: Decomposition, tokens: int, dtype: torch.dtype, bias: bool, threads: int, masked: bool
 ) -> RowLinear:
-    """What multiplies so many tokens. masked: padding is skipped."""
+    """What multiplies ``tokens`` tokens. masked: padding is skipped."""
     return RowLinear(parts, tokens, dtype, bias, threads, masked)
 
 
@@ -117,5 +117,5 @@ def _in_slices(spec: ComposedSpec, tokens: int, shortest: int) -> bool:
 
 @kept
 def _token_tasks(tokens: int, each: int, dtype: torch.dtype) -> Tensor:
-    """The first token of each task, of so many tokens but for the last."""
+    """The first token of each task of ``each`` tokens, of which the last may have fewer, and the end."""
     return (torch.arange(-(-tokens // each) + 1) * each).clamp(max=tokens).to(dtype)

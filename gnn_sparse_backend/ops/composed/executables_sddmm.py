@@ -23,8 +23,8 @@ from .programs.sliced import STRETCH
 from .schedules_cpu import lanes_of, sddmm_kernel, sliced_sddmm_kernel, terms_of_slice, turns
 
 SHARES = 4
-"""Of the slices of tokens, each with sums of its own: as many whatever the number of threads, so that results are the
-same bits."""
+"""Shares of the slices of tokens, each with sums of its own: as many whatever the number of threads, so that results
+are the same bits."""
 
 
 def run_sddmm(parts: Decomposition, u: Tensor, v: Tensor, tokens: bool) -> Tensor:

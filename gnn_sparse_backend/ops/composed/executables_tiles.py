@@ -28,7 +28,7 @@ from .schedules_cpu import (
 
 
 class TiledLinear:
-    """``composed_linear`` of a decomposition in bfloat16, for so many tokens, by `programs.tiled`.
+    """``composed_linear`` of a decomposition in bfloat16, for ``tokens`` tokens, by `programs.tiled`.
 
     takes: whether there is such a product; else it cannot be called.
     """
@@ -64,7 +64,7 @@ class TiledLinear:
 
 
 class TiledSddmm:
-    """The gradient of the weights of such a layer, for so many tokens, by `programs.tiled_sddmm`.
+    """The gradient of the weights of such a layer, for ``tokens`` tokens, by `programs.tiled_sddmm`.
 
     takes: whether there is such a product; else it cannot be called.
     """
@@ -102,13 +102,13 @@ class TiledSddmm:
 
 @fact
 def tiled_sddmm(parts: Decomposition, tokens: int, parallel: bool) -> TiledSddmm:
-    """What multiplies at the blocks, summed over so many tokens."""
+    """What multiplies at the blocks, summed over ``tokens`` tokens."""
     return TiledSddmm(parts, tokens, parallel)
 
 
 @fact
 def tiled_linear(parts: Decomposition, tokens: int, bias: bool, parallel: bool) -> TiledLinear:
-    """What multiplies so many tokens."""
+    """What multiplies ``tokens`` tokens."""
     return TiledLinear(parts, tokens, bias, parallel)
 
 

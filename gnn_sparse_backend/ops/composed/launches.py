@@ -28,7 +28,7 @@ class Named(Launch):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the parameters."""
+        """Names of the parameters."""
         return self._names
 
 

@@ -32,9 +32,9 @@ NamedKernel: TypeAlias = tuple[Kernel, tuple[str, ...]]
 
 _BYTES = {"float64": 8, "float32": 4}
 VECTORS = 2
-"""Of a row of accumulators that blocks have in registers."""
+"""Vectors of a row of accumulators that blocks have in registers."""
 TILE_VECTORS = 8
-"""Of the columns that all pieces go through together."""
+"""Vectors of the columns that all pieces go through together."""
 
 
 def lanes_of(dtype: str, target: Target | None = None) -> int:
@@ -110,12 +110,12 @@ def scheduled_linear(spec: ComposedSpec, parallel: bool, target: Target) -> tupl
 TOKENS_TOGETHER = 8
 """Most tokens that a vector of weights meets in registers: with two vectors sixteen sums, which keep all units busy."""
 FEW_TURNS, MANY_TURNS = 2, 8
-"""How often a task visits so many tokens. Rows of few tokens are in few pages of memory, and many tokens share what is
-loaded of weights that a core's own cache does not hold."""
+"""How often a task visits ``TOKENS_TOGETHER`` tokens. Rows of few tokens are in few pages of memory, and many tokens
+share what is loaded of weights that a core's own cache does not hold."""
 
 
 def task_tokens(nbytes: int) -> int:
-    """Tokens of a task of `programs.linear`, whose weights have so many bytes."""
+    """Tokens of a task of `programs.linear`, whose weights have ``nbytes`` bytes."""
     turns = FEW_TURNS if nbytes <= private_cache_bytes() else MANY_TURNS
     return turns * rows_together(host_target(), TOKENS_TOGETHER, wide=True)
 
@@ -128,7 +128,7 @@ CHAINS = 4
 
 def slice_tokens(dtype: str, tokens: int = 0, threads: int = 1) -> int:
     """Tokens of a slice. More have more vectors to each value and index, but fewer rows in the caches. Where threads
-    are more than slices of so many ``tokens``, a slice has one vector; each token's sums are the same bits.
+    are more than slices of ``tokens`` tokens, a slice has one vector; each token's sums are the same bits.
     """
     lanes = lanes_of(dtype)
     return lanes if 0 < tokens < VECTORS * lanes * threads else VECTORS * lanes

@@ -215,7 +215,7 @@ def _packed(w: Tensor, spec: ConvSpec, tiles: int, parallel: bool) -> Tensor:
 
 
 def _padded(x: Tensor, width: int) -> Tensor:
-    """x with so many columns, the last of them zeros."""
+    """x with ``width`` columns, the last of them zeros."""
     lack = width - x.shape[-1]
     return torch.nn.functional.pad(x, (0, lack)) if lack else x
 

@@ -171,8 +171,8 @@ class SegmentsOfPairs(Derived[Segments]):
 
 @dataclass(frozen=True)
 class Parts(Derived[tuple]):
-    """(where parts of so many pairs of one offset begin and the end, the parts of each offset as the edges of a
-    graph)."""
+    """(where parts of up to ``longest`` pairs of one offset begin and the end, the parts of each offset as the edges of
+    a graph)."""
 
     longest: int
 
@@ -190,7 +190,7 @@ class Parts(Derived[tuple]):
 
 @dataclass(frozen=True)
 class Tiles(Derived[tuple]):
-    """(tiles, panels, panel_ptr, Offset, In, Row) of `conv_tiles`, for so many rows of a tile: rows in the order of the
+    """(tiles, panels, panel_ptr, Offset, In, Row) of `conv_tiles`, for tiles of ``rows`` rows: rows in the order of the
     sets of their offsets."""
 
     rows: int

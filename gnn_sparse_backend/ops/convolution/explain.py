@@ -48,7 +48,7 @@ class ConvExplanation:
 
     @property
     def multiply_adds(self) -> int:
-        """Of all pairs."""
+        """Multiply-adds of all pairs."""
         return self.pairs * self.groups * self.in_features * self.out_features
 
     def __str__(self) -> str:

@@ -39,7 +39,7 @@ COPYING = ("sums",)
 def spec_of(
     make: str, in_features: int, out_features: int, dtype: str, index_dtype: str, target: Target | None = None
 ) -> ConvSpec:
-    """The spec of a program of `PROGRAMS` for a group of so many channels, on this CPU by default.
+    """The spec of a program of `PROGRAMS` for a group of ``in_features`` channels, on this CPU by default.
 
     Types narrower than the accumulation type are converted before they are multiplied, once for all pairs of a row: the
     spec has the accumulation type, but where the CPU multiplies them two at a time.

@@ -42,7 +42,7 @@ PART_PAIRS = 512
 def tiles_spec(
     in_features: int, out_features: int, dtype: str, arch: str, groups: int, rows: int, full: bool = False
 ) -> ConvTilesSpec | None:
-    """The shape of a block for a result of so many rows; None where neither Tensor Cores nor lanes multiply such
+    """The shape of a block for a result of ``rows`` rows; None where neither Tensor Cores nor lanes multiply such
     matrices, where Tensor Cores gain nothing, and where the fewest rows of a block take too much shared memory.
 
     full: numbers are not to be cut to what Tensor Cores take of them. Of the shapes that fit: where fewest columns are

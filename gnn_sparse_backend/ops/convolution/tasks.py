@@ -36,7 +36,7 @@ class RowRanges(Derived[Tensor]):
 @dataclass(frozen=True)
 class Panels(Derived[tuple]):
     """The pairs of each offset in each range of rows: (where the ranges begin, panels of each range, and of each panel
-    its offset, its first pair, the one behind its last, and its blocks), for so many ranges, and rows of a block."""
+    its offset, its first pair, the one behind its last, and its blocks). block: rows of a block."""
 
     ranges: int
     block: int
@@ -56,8 +56,8 @@ class Panels(Derived[tuple]):
 
 @dataclass(frozen=True)
 class OffsetTasks(Derived[tuple]):
-    """The tasks of `conv_offsets`: (sizes, index arrays, pairs of all blocks), for so many ranges of rows, ranges of
-    column tiles, column tiles, and rows of a block."""
+    """The tasks of `conv_offsets`: (sizes, index arrays, pairs of all blocks). ranges: of rows. splits: ranges of
+    column tiles. tiles: column tiles. block: rows of a block."""
 
     ranges: int
     splits: int
@@ -84,8 +84,8 @@ class OffsetTasks(Derived[tuple]):
 
 @dataclass(frozen=True)
 class RowBlocks(Derived[tuple]):
-    """(slot_ptr, Offset, In, Row) of `conv_rows`: rows that meet the same offsets in blocks of so many. Rows without
-    pairs are in blocks without slots."""
+    """(slot_ptr, Offset, In, Row) of `conv_rows`: rows that meet the same offsets, in blocks of ``block`` rows. Rows
+    without pairs are in blocks without slots."""
 
     block: int
 
@@ -115,8 +115,8 @@ class RowBlocks(Derived[tuple]):
 
 @dataclass(frozen=True)
 class RowTasks(Derived[tuple]):
-    """The tasks of `conv_rows`: (sizes, index arrays), for so many ranges of blocks, ranges of column tiles, column
-    tiles, and rows of a block."""
+    """The tasks of `conv_rows`: (sizes, index arrays). ranges: of blocks. splits: ranges of column tiles. tiles: column
+    tiles. block: rows of a block."""
 
     ranges: int
     splits: int
@@ -149,7 +149,7 @@ class RowTasks(Derived[tuple]):
 
 @dataclass(frozen=True)
 class Counts(Derived[ConvCounts]):
-    """What the planner looks at, for blocks of so many rows. Sets of offsets are looked at where a row has few."""
+    """What the planner looks at, for blocks of ``block`` rows. Sets of offsets are looked at where a row has few."""
 
     block: int
 
@@ -167,7 +167,7 @@ class Counts(Derived[ConvCounts]):
 @dataclass(frozen=True)
 class Shares(Derived[tuple]):
     """The tasks of `depthwise_sums`: (sizes, index arrays, whether all offsets have pairs, the offset of each further
-    matrix), for so many shares of the pairs.
+    matrix), for ``shares`` shares of the pairs.
 
     The first part of an offset fills its matrix, the others one each, which is added to it: shares end with an offset
     where one ends near.
@@ -195,8 +195,8 @@ class Shares(Derived[tuple]):
 
 @dataclass(frozen=True)
 class SumTasks(Derived[tuple]):
-    """The tasks of `conv_sums`: (sizes, index arrays), of `Shares` in chunks of so many pairs, for so many ranges of
-    column tiles, and column tiles."""
+    """The tasks of `conv_sums`: (sizes, index arrays), of `Shares` in chunks. chunk: pairs of one. splits: ranges of
+    column tiles. tiles: column tiles."""
 
     shares: int
     chunk: int
@@ -251,7 +251,7 @@ def _indptr(lengths: Tensor) -> Tensor:
 
 
 def _cuts(indptr: Tensor, parts: int) -> Tensor:
-    """(parts + 1,) where rows of so many pairs are cut into ranges of equal cost, half of which is for the rows."""
+    """(parts + 1,) where rows with pairs from ``indptr`` are cut to equal costs, half of which are for the rows."""
     rows = indptr.numel() - 1
     cost = indptr.double() / max(1, int(indptr[-1])) + torch.arange(rows + 1) / max(1, rows)
     cuts = torch.searchsorted(cost, cost[-1] * torch.arange(parts + 1, dtype=torch.float64) / parts)
@@ -260,12 +260,12 @@ def _cuts(indptr: Tensor, parts: int) -> Tensor:
 
 
 def _each(a: Tensor, several: int) -> Tensor:
-    """Each element so many times."""
+    """Repeat each element ``several`` times."""
     return a.repeat_interleave(several) if several > 1 else a
 
 
 def _several(a: Tensor, lengths: Tensor, several: int) -> Tensor:
-    """Each stretch of so many elements so many times."""
+    """Cut ``a`` into stretches of these lengths, and repeat each ``several`` times."""
     if several == 1:
         return a
     return torch.cat([part for part in a.split(lengths.tolist()) for _ in range(several)])

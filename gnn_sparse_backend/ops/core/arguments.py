@@ -19,7 +19,7 @@ ROW_COST = 2.0
 
 @dataclass(frozen=True, eq=False)
 class RowGroups(Derived[tuple]):
-    """(sizes, index arrays): the leading arguments of every kernel on a structure in so many row groups.
+    """(sizes, index arrays): the leading arguments of every kernel on a structure in ``groups`` row groups.
 
     balance: as in a plan; with teams each row is a group, whatever ``groups`` says. Compared by identity, for every
     call looks one up: made by `row_groups`.
@@ -51,7 +51,7 @@ def structure_arguments(structure, groups: int, balance: str = "nonzeros") -> tu
 def kernel_arguments(
     graph, groups: int, places, widths, operands, edge_ids: Tensor | None, balance: str = "nonzeros", of_rows=()
 ) -> list:
-    """What every kernel over edges is called with: the structure in so many row groups, then the operands.
+    """What every kernel over edges is called with: the structure in ``groups`` row groups, then the operands.
 
     of_rows: further arrays of the structure, such as the in-degrees of a mean.
     """
@@ -63,7 +63,7 @@ def kernel_arguments(
 def structured_arguments(
     sizes, arrays, places, widths, operands, edge_ids: Tensor | None, teams: bool, of_rows=()
 ) -> list:
-    """The same on a structure that is known: its sizes, the number of its non-zeros last, and its index arrays."""
+    """The arguments of a kernel over edges, from a structure's sizes, the last its non-zeros, and its index arrays."""
     arguments = [*sizes]
     if edge_ids is not None:
         longest = sizes[-1]
@@ -79,8 +79,8 @@ def structured_arguments(
 
 
 def edge_arguments(structure, plan: Plan, numbers: Tensor | None, edges: int) -> list:
-    """The leading arguments of a kernel over arrays at the edges alone, so many of them. numbers: of the edge at each
-    position, where edges are in another order.
+    """The leading arguments of a kernel over arrays at the edges alone. numbers: of the edge at each position, where
+    edges are in another order. edges: their number then.
     """
     sizes, arrays = structure_arguments(structure, plan.groups, plan.balance)
     return [*sizes, *arrays] if numbers is None else [*sizes, edges, *arrays, numbers]

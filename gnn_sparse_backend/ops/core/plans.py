@@ -51,7 +51,7 @@ def typical_of_rows(graph) -> int:
 
 
 def plan_of(graph, kind: str, features: int, dtype: torch.dtype, in_order: bool = False) -> Plan:
-    """The plan of an aggregation or edge map of so many features of a type, of an edge map before they are summed;
+    """The plan of an aggregation or edge map of ``features`` features of a type, of an edge map before they are summed;
     ``kind`` is that of its message.
 
     in_order: whether the result depends on the order of the non-zeros, which passes over ranges of columns keep where
@@ -100,8 +100,8 @@ def database_of(device: torch.device) -> PlanDatabase:
 
 
 def new_plan(graph, key: tuple, on_cpu: Callable[[], Plan], features: int, name: str):
-    """The plan that a graph keeps under ``key`` from now on, by rules alone: by ``on_cpu``, or for its GPU, from so
-    many features. name: what it is the plan of, in words.
+    """The plan that a graph keeps under ``key`` from now on, by rules alone: by ``on_cpu``, or for its GPU, from
+    ``features``. name: what it is the plan of, in words.
     """
     arch = devices.arch_of(graph.device)
     make_room(graph.plans)

@@ -48,7 +48,7 @@ def cuda_plan_of(graph, arch: str, features: int, kind: str = "") -> CudaPlan:
 
 
 def plan_unsynchronised(graph, arch: str, kind: str, features: int, longest: int) -> CudaPlan:
-    """The plan of an aggregation or an edge map, by sizes alone, on a graph whose rows have so many edges at most.
+    """The plan of an aggregation or an edge map, by sizes alone, on a graph whose rows have ``longest`` edges at most.
 
     Rows are cut where one may be long. Formats that take a sort to make are for graphs that stay.
     """

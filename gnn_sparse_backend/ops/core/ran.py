@@ -82,7 +82,7 @@ class Run:
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
-        """Of all steps, each once."""
+        """Kernels of all steps, each once."""
         return tuple(dict.fromkeys(kernel for step in self.steps for kernel in step.kernels))
 
     def __str__(self) -> str:

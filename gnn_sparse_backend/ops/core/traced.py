@@ -100,7 +100,7 @@ GRAPH_OF_BOTH_ENDS = StructureKind(
     lambda arguments, operands: Graph._of_arrays(*arguments, operands[1].shape[0]),
     sizes=lambda arguments, operands: (*arguments, operands[1].shape[0]),
 )
-"""Of which the operands have a row for each source: the second one."""
+"""A graph whose number of sources is that of the rows of the second operand."""
 _TRIPLES = ("Tensor source", "Tensor destination", "Tensor relation")
 _SIZES = ("SymInt num_sources", "SymInt num_destinations", "SymInt num_relations")
 REL_GRAPH = StructureKind((*_TRIPLES, *_SIZES), traced_rel_graph, _rel_graph, hold=_live_rel_graph)

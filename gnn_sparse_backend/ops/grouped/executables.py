@@ -144,7 +144,7 @@ def run_grouped_sum(segments: Segments, a: Tensor, g: Tensor, at: Tensor | None 
 
 
 def _sum_in_tiles(segments: Segments, a: Tensor, g: Tensor, at: Tensor | None, arch: str) -> Tensor:
-    """The same by blocks of warps."""
+    """`run_grouped_sum` by blocks of warps."""
     in_features, out_features = a.shape[1], g.shape[1]
     sums = OuterSums(segments, in_features, out_features, a.dtype)
     tasks = sums.tasks

@@ -52,7 +52,7 @@ def _order(nothing, operands, attributes) -> tuple[Tensor, Tensor]:
 
 
 def _segments(arguments: tuple, operands) -> Segments:
-    """Of offsets and order, which name the rows of the first operand."""
+    """Segments of the rows of the first operand, from (offsets, order)."""
     offsets, order = (x if x is None else plain_tensor(x) for x in arguments)
     rows = operands[0].shape[:1].numel()
     if order is not None and order.numel() != rows:

@@ -64,7 +64,7 @@ def scheduled(
 
 
 def takes_bf16_pairs(in_features: int, dtype: str, target: Target | None = None) -> bool:
-    """Whether products on the CPU, this one by default, take rows of so many features two at a time (``vdpbf16ps``)."""
+    """Whether products on the CPU, this one by default, take ``in_features`` terms two at a time (``vdpbf16ps``)."""
     target = target or host_target()
     return dtype == "bfloat16" and in_features % 2 == 0 and target.has_avx512_bf16 and target.cpu.startswith(FAST_TWOS)
 

@@ -52,8 +52,8 @@ LEAST_FILL = 1 / 4
 HELD_AHEAD = {2: 64, 4: 96}
 # Stretches of columns among the lanes of a warp that multiply in full precision: 4 to 16 rows of a tile.
 STRETCHES = (2, 4, 8)
-# Rows of a panel at most where blocks of warps multiply in full precision, as many as they have columns then; and bytes
-# of shared memory for a window of their features, of which at least so many are loaded together.
+# Rows of a panel at most where blocks of warps multiply in full precision, as many as they have columns then; bytes of
+# shared memory for a window of their features; and fewest features of a window, unless rows have fewer.
 FULL_ROWS = 64
 WINDOW_BYTES = 16 << 10
 LEAST_WINDOW = 8
@@ -188,7 +188,7 @@ def panel_of(rows: int, segments: int) -> int:
 
 @kept
 def rows_spec(in_features: int, out_features: int, dtype: str, rows: int) -> GroupedRowsSpec | None:
-    """The shape of a block for panels of so many rows in full precision; None where lanes do not multiply the type,
+    """The shape of a block for panels of ``rows`` rows in full precision; None where lanes do not multiply the type,
     where they would compute most columns for nothing, and where no number of features that fits the shared memory
     divides those of a row.
 
@@ -241,7 +241,7 @@ def sum_tiles_kernel(spec: GroupedSpec, arch: str, full: bool = False) -> Kernel
 
 
 def sum_lanes_kernel(spec: GroupedSpec, arch: str) -> Kernel:
-    """The same in full precision."""
+    """`sum_tiles_kernel` in full precision."""
     return sum_tiles_kernel(spec, arch, True)
 
 

@@ -13,8 +13,8 @@ from ...structures.masks import Mask
 
 @fact
 def tile_columns(mask: Mask, line: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(tiles column by column, each of so many rows; which columns of a tile are in any pair; which rows are). One tile
-    at least.
+    """(tiles column by column, each padded to ``line`` rows; which columns of a tile are in any pair; which rows are).
+    One tile at least.
     """
     tiles = mask.tiles
     if not tiles.shape[0]:
@@ -25,8 +25,8 @@ def tile_columns(mask: Mask, line: int) -> tuple[Tensor, Tensor, Tensor]:
 
 @fact
 def tile_reach(mask: Mask, line: int, group: int) -> Tensor:
-    """Of a block without a tile, and of each tile, the first column that any of so many rows has and the one behind the
-    last, group of rows by group, and then of all rows: flat. 0 and 0 where there is none.
+    """The first column that any row of a group of ``group`` rows has, and the one behind the last, 0 and 0 where there
+    is none: flat int32, for each group and then all rows, of a block without a tile and then of each tile.
     """
     columns = tile_columns(mask, line)[0].view(-1, mask.block, line)
     columns = torch.cat([columns.new_ones(1, mask.block, line), columns])
@@ -44,7 +44,7 @@ SIDE = 64
 
 @fact
 def narrowed(mask: Mask) -> Mask:
-    """The same pairs in smaller blocks, without padding."""
+    """Return a mask of the pairs in smaller blocks, without padding."""
     found = mask.with_block(SIDE)
     return Mask._make(found.shape, found.heads, found.block, found._arrays[:4])
 
@@ -72,7 +72,7 @@ def _ends(mask: Mask, groups: int) -> Tensor:
 
 @fact
 def item_ends(mask: Mask, groups: int) -> Tensor:
-    """Where the blocks of each line of a mask begin, counted over so many groups of heads and sequences."""
+    """Where the blocks of each line of a mask begin, counted over ``groups`` groups of heads and sequences."""
     return _ends(mask, groups).int()
 
 
@@ -90,8 +90,8 @@ class Tasks(NamedTuple):
 
 @fact
 def tasks_of(mask: Mask, groups: int, count: int, parts: int = 0) -> Tasks:
-    """So many tasks over groups of the mask's lines. parts: a task has whole heads, or so many parts of one; 0: any
-    lines.
+    """Cut the lines of all groups of the mask into ``count`` tasks. parts: cuts are where one of ``parts`` parts of a
+    head ends; 0: at any line.
     """
     check_blocks(mask, groups, mask.indptr.numel() - 1)
     ends = _ends(mask, groups)

@@ -143,7 +143,7 @@ def _check_sums(mask: Mask, operands, attributes):
 
 
 def value_shape(mask: Mask, b: Tensor) -> tuple[int, ...]:
-    """Of the numbers of the pairs of a mask, for the heads and sequences of b."""
+    """Shape of the numbers of the pairs of a mask, for the heads and sequences of b."""
     return b.shape[0], b.shape[1] // mask.heads, mask.num_blocks, mask.block, mask.block
 
 

@@ -23,7 +23,7 @@ MARGIN = 0.9
 
 
 class Needed(NamedTuple):
-    """Of what gradients are asked for: the features, the matrix, the edges' weights."""
+    """Which gradients are asked for: of the features, the matrix, the edges' weights."""
 
     x: bool = False
     matrix: bool = False

@@ -134,7 +134,7 @@ WEIGHTED_SUM_OF_COLUMNS = message_op("mul(x1, x0)", ("column", "edge"), "sum")
 
 @kept
 def in_order(of: MessageOp) -> tuple[MessageOp, tuple[int, ...]]:
-    """The same edge map with its operands in the order of ``_PLACES``, and the number that each had.
+    """Return the edge map with its operands in the order of ``_PLACES``, and the number that each had.
 
     Frameworks' layers and our own, whose messages differ in the order of a sum or a product alone, so have the same
     kernels.

@@ -128,7 +128,7 @@ def _in_two(structure, of: MessageOp, operands) -> Tensor:
 
 
 def _without_edges(structure, count: Tensor, result: Tensor) -> Tensor:
-    """Where a maximum or minimum, of which so many messages are equal to the result, is that of no edge."""
+    """Where a maximum or minimum, to which ``count`` messages are equal, is that of no edge."""
     if isinstance(structure, Traced):
         return (count == 0) & (result == 0)
     return (structure.in_degrees == 0).view(-1, *(1,) * (count.dim() - 1))
@@ -320,7 +320,7 @@ def aggregate(of: MessageOp, graph, *operands: Tensor | None) -> Tensor:
 
 
 def aggregate_like(of: MessageOp, graph, operands: Sequence[Tensor], signature: tuple | None) -> Tensor:
-    """The same, remembered for the next call of this signature (`known_aggregate`)."""
+    """The aggregation, remembered for the next call of this signature (`known_aggregate`)."""
     ready = ReadyAggregate(of)
     if signature is not None:
         graph.calls.keep(signature, ready)

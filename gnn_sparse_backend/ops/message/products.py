@@ -43,7 +43,7 @@ def _product(graph, x: Tensor, weight: Tensor | None, mean: bool) -> tuple[Messa
 
 
 def _product_of_transpose(graph, x: Tensor, weight: Tensor | None) -> tuple[MessageOp, tuple]:
-    """Of a mean, on the transpose of ``graph``: rows are divided by the numbers of edges that they were means of."""
+    """The product of a mean on the transpose of ``graph``: rows are divided by their in-degrees in ``graph``."""
     if (divided := divided_first(graph, x)) is not None:
         return _product(graph, divided, weight, False)
     scale = inverse_degrees(graph, x.dtype, x.dim())

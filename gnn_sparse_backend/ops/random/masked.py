@@ -34,7 +34,7 @@ LANES = 32
 """Elements that are multiplied at once."""
 DEAD = 2
 AFTER, OF_RESULT, BEHIND = "after", "of its result", "behind"
-"""Of a rectified linear unit: the product after it, with the unit and without, and its gradient."""
+"""With a rectified linear unit: the product and the unit before it, the product of its result, and the gradient."""
 
 
 def masked_product(dtype: str, unit: str = "") -> Program:
@@ -119,7 +119,7 @@ def _product(x: Tensor, mask: Tensor, scale: float, unit: str) -> Tensor:
 
 
 def in_blocks(x: Tensor, rest: int) -> tuple[Tensor, Tensor]:
-    """Of a vector, (blocks, `LANES`) and the elements behind them."""
+    """Split a vector into (blocks, `LANES`) and the elements behind them."""
     at = x.numel() - rest
     return x[:at].view(-1, LANES), x[at:]
 

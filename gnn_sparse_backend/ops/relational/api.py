@@ -64,7 +64,7 @@ def rgms(
             source type to its (nodes, F_in), where F_in may differ from type to type if ``weight`` is a dict.
         weight: (R, F_in, F_out); (R, B, F_in / B, F_out / B), blocks of block-diagonal matrices; or a pair (comp,
             bases) of (R, B) and (B, F_in, F_out), whose relation r has the matrix ``sum over b of comp[r, b] *
-            bases[b]``. These are made for so many relations at a time as fit 8 MiB, or for as many as there are bases
+            bases[b]``. These are made for as many relations at a time as fit 8 MiB, or for as many as there are bases
             if that is more, in the forward and the backward pass, compiled or not: memory does not grow with R. Or, for
             a graph whose relations have names, a dict from every relation to its matrix, (F_in of its source type,
             F_out of its destination type), or the blocks of its diagonal. Same type as ``x``.

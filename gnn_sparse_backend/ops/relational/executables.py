@@ -139,7 +139,7 @@ def _dots_on_gpu(rel: RelGraph, transposed: bool, x: Tensor, w: Tensor, g: Tenso
 def _outer_of_sums(
     rel: RelGraph, transposed: bool, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, mean: bool
 ) -> Tensor:
-    """The same: on Tensor Cores, else from sums of x over the edges of all pairs, which are stored."""
+    """The outer products on a GPU: on Tensor Cores, else from stored sums of x over the edges of all pairs."""
     arch, weight, side = devices.arch_of(x.device), _edge_weight(rel, a, mean, wide_type(x.dtype)), rel.side(transposed)
     if takes_sum(x.shape[1] // blocks, g.shape[1] // blocks, x.dtype, arch):
         if sum_by_columns_on_gpu(rel, transposed, x.shape[1], g.shape[1]):

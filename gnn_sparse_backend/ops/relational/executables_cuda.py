@@ -151,7 +151,7 @@ def owners_of_rows(side, planned: TilesOfRows) -> Tensor:
 
 @fact
 def panels_of_pairs(side, rows: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(first pair of each panel and the end, pairs of each, relation of each) of panels of so many pairs."""
+    """(first pair of each panel and the end, pairs of each, relation of each) of panels of up to ``rows`` pairs."""
     pairs, (_, _, _, start, stop, relation) = side.pairs, side.segments.panels_apart(rows)
     index = pairs.indptr.dtype
     ends = torch.cat([start, start.new_full((1,), pairs.count)]).to(index)
@@ -170,7 +170,7 @@ def _sizes(tiles: RowTiles, columns: int, relations: int) -> tuple[int, ...]:
 
 
 class PairProducts:
-    """The same, of panels of pairs of a relation, whose products are stored and added up by rows."""
+    """Products of one shape and type by panels of pairs of a relation, which are stored and added up by rows."""
 
     def __init__(self, rel, transposed: bool, of: ProductShape, weighted: bool):
         side = rel.side(transposed)
@@ -195,7 +195,7 @@ class PairProducts:
 
 
 class ColumnProducts:
-    """The same, of the rows of X of all column pairs, whose products are stored and gathered over the edges."""
+    """Products of one shape and type for all column pairs, which are stored and gathered over the edges."""
 
     def __init__(self, rel, transposed: bool, of: ProductShape, weighted: bool):
         segments, self.rows = rel.side(not transposed).blocks(of.blocks)

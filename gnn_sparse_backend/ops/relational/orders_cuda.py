@@ -19,7 +19,7 @@ from .schedules_cuda_rows import ProductShape, dots_spec, rows_of_block, rows_sp
 
 
 def shape_of(blocks: int, in_features: int, out_features: int, dtype: torch.dtype, arch: str) -> ProductShape:
-    """Of a product in the precision that PyTorch asks for now."""
+    """Shape of a product in the precision that PyTorch asks for now."""
     return ProductShape(in_features, out_features, type_name(dtype), arch, blocks, not on_tensor_cores(dtype))
 
 
@@ -43,8 +43,8 @@ def bytes_of_orders(rel, transposed: bool, of: ProductShape) -> dict[str, float]
 
 @fact
 def bytes_of_dots(rel, transposed: bool, of: ProductShape) -> dict[str, float]:
-    """The same for dots at the edges, of products of the side's rows, by rows of the other end
-    (``schedules_cuda.dot_bytes``).
+    """What dots at the edges move in each order that can be had, of products of the side's rows by rows of the other
+    end (``schedules_cuda.dot_bytes``).
     """
     side, counts = rel.side(transposed), _counts(rel, transposed)
     return _counted(side, spec_of(side, of, dots_spec), lambda panels: dot_bytes(counts, of, panels))

@@ -65,7 +65,7 @@ def always(row_pairs: Tensor, *_) -> Tensor:
 @fact
 def slots(split: RelationSplit, planned: RelationTasks, relations: int) -> tuple[Tensor, Tensor]:
     """(place of each task's matrix, relations of those that come after the first of a relation) of the tasks of a split
-    of so many relations.
+    of ``relations`` relations.
     """
     relation = split.derived(planned)[0]
     again = torch.zeros(relation.numel(), dtype=torch.bool, device=relation.device)

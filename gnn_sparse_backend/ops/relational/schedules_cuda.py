@@ -72,8 +72,8 @@ def order_bytes(counts: RelationCounts, of: ProductShape, panels: int | None = N
 
 
 def dot_bytes(counts: RelationCounts, of: ProductShape, panels: int | None = None) -> dict[str, float]:
-    """The same for dots at the edges, of products of rows of ``in_features`` by rows of ``out_features``: "rows", where
-    blocks own rows, and "stored", the products of all row pairs."""
+    """Bytes that dots at the edges move, of products of rows of ``in_features`` by rows of ``out_features``: "rows",
+    where blocks own rows, and "stored", the products of all row pairs."""
     of_near, of_far, of_matrix = _bytes_of(of)
     found = {}
     spec = dots_spec(of, rows_of_block(counts.rows, of.blocks))
@@ -86,20 +86,20 @@ def dot_bytes(counts: RelationCounts, of: ProductShape, panels: int | None = Non
 
 
 def _bytes_of(of: ProductShape) -> tuple[int, int, float]:
-    """Of a row of either operand, and of a matrix."""
+    """Bytes of a row of either operand, and of a matrix."""
     row = STORED[of.dtype] * of.blocks
     return row * of.in_features, row * of.out_features, row * of.in_features * of.out_features / NEARER
 
 
 def _of_pairs(of: ProductShape, pairs: int) -> float:
-    """Of the launch that multiplies and stores a row for each of so many pairs."""
+    """Bytes of the launch that multiplies and stores a row for each of ``pairs`` pairs."""
     of_x, of_y, of_matrix = _bytes_of(of)
     of_panel = FULL_ROWS if of.full else ROWS * max(1, tiles(*of[:5]))
     return _of_launch(of, pairs * (of_x + of_y + of_matrix / of_panel), pairs * of.out_features)
 
 
 def _of_launch(of: ProductShape, moved: float, results: int) -> float:
-    """Of a launch that moves so many bytes, or takes longer to multiply for so many results of each block."""
+    """Bytes ``moved`` by a launch, or what multiplying for ``results`` results of each block takes if that is more."""
     return max(moved, results * of.blocks * of.in_features / MULTIPLIED) if of.full else moved
 
 

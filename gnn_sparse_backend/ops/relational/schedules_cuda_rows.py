@@ -33,7 +33,7 @@ ACCUMULATED = 8
 # Rows of a block at most, and bytes of shared memory for what they gather of a relation.
 MOST_ROWS = 128
 SHARED_BYTES = 24 << 10
-# The same for dots, whose blocks keep rows and products.
+# Bytes of shared memory for dots, whose blocks keep rows and products.
 DOTS_BYTES = 36 << 10
 # Lanes that gather a row at least: with fewer, a panel has more shares than edges.
 TEAM = 8
@@ -42,7 +42,7 @@ LEAST_BLOCKS = 1024
 
 
 def rows_of_block(rows: int, blocks: int = 1) -> int:
-    """Rows of a block at most, a power of two, where the result has so many, and matrices so many blocks on their
+    """Rows of a block at most, a power of two, where the result has ``rows``, and matrices ``blocks`` blocks on their
     diagonals.
     """
     return 1 << max(0, min(MOST_ROWS, rows * blocks // LEAST_BLOCKS).bit_length() - 1)

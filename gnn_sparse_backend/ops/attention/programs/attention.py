@@ -57,7 +57,7 @@ class AttentionSpec:
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """Of the score, then of the value."""
+        """Operands of the score, then those of the value."""
         return self.score.operands + self.value.operands
 
     @functools.cached_property
@@ -105,7 +105,7 @@ class AttentionWriter:
         return self.edges.load(self.X[which], self.spec.score.operands[which], i, j, feature, self.accumulator)
 
     def value_operand(self, which: int, i: Expr, j: Expr, feature: Expr) -> Expr:
-        """The same of the value."""
+        """A feature of an operand of the value, in the type to compute in."""
         return self.edges.load(self.V[which], self.spec.value.operands[which], i, j, feature, self.accumulator)
 
     def scores(self, S: BufferHandle, i: Expr, j: Expr) -> None:

@@ -46,8 +46,8 @@ class Slices:
         self.First = p.buffer("First", (self.T, self.K), index)
 
     def stretches(self, name: str, blocks: Axis, axis: Axis, copy: Callable[[Expr, Expr], None]) -> None:
-        """copy(element of the axis, token of the slice) of all, so many elements of a token at once; where these are
-        ``turned``, of all tokens.
+        """Call copy(element of the axis, token of the slice) for all, `STRETCH` elements of a token at once; where
+        slices are ``turned``, those of all tokens.
         """
         if self.turned:
             with self.p.iterate(name, (blocks,), "S", (f"b_{name}",)) as (block,):

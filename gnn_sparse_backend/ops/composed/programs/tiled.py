@@ -18,7 +18,7 @@ from ....compiler.language.program import Program
 from ....formats.composed.spec import FormatSpec
 
 TOKENS = 32
-"""Of a stretch: two tiles, so that what is loaded of a block is multiplied twice."""
+"""Tokens of a stretch: two tiles, so that what is loaded of a block is multiplied twice."""
 WIDE, NARROW = 32, 16
 """Rows of a block that are multiplied at a time."""
 

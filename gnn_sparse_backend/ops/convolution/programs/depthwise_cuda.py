@@ -18,8 +18,8 @@ from ....compiler.language.program import Program
 
 @dataclass(frozen=True)
 class DepthwiseSpec:
-    """width: channels. lanes: of a team, so many neighbouring channels each (``part``, which divides the width), in so
-    many turns, which cover the channels of an element of the grid."""
+    """What is static. width: channels. lanes: of a team, with ``part`` neighbouring channels each, which divides the
+    width, in ``turns`` turns, which cover the channels of an element of the grid."""
 
     width: int
     lanes: int

@@ -22,7 +22,7 @@ def conv_offsets(spec: ConvSpec) -> Program:
 
     Parameters: (num_tasks, num_columns, num_panels, num_blocks, rows, cols, pairs, offsets, column_tiles, group_tiles,
     in_features, wide_in, wide_out, steps, column_ptr, panel_ptr, block_ptr, row_ptr, FirstColumn, FirstRow, Offset,
-    Start, Last, In, Out, X, W, Y). Task t has the rows FirstRow[t], ... of Y, so many as row_ptr says, at most
+    Start, Last, In, Out, X, W, Y). Task t has the rows FirstRow[t], ... of Y, as many as row_ptr says, at most
     `spec.rows`, and the column tiles FirstColumn[t], .... A panel has the pairs Start .. Last of an offset and a task,
     in blocks of `spec.block`, of which the last is filled up with copies of its last pair: all of a block is read
     before any is stored, and copies store alike. ``group_tiles`` column tiles belong to a group, whose channels of X

@@ -1,7 +1,7 @@
 """What is static in programs of sparse convolution, and what all of them have in common.
 
 Numbers of rows, pairs, offsets, channels and groups are run-time sizes: a kernel serves every layer of its types. A
-program is written for a block of so many rows by a tile of so many columns, whose sums are registers.
+program is written for a block of `block` rows by a tile of `vectors` vectors of columns, whose sums are registers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...message.programs.operands import ACCUMULATOR
 
 @dataclass(frozen=True)
 class ConvSpec:
-    """block: rows of the block of sums. vectors: of a row of it, of so many ``lanes`` each: together its columns.
+    """What is static. block: rows of the block of sums. vectors: of a row of it, of ``lanes`` each: its columns.
 
     rows: most rows of a task, where sums wait in a local buffer (`conv_offsets`); elements of a local buffer of rows
     (`conv_sums`). dtype: of x and of matrices; results have its accumulation type. bf16_pairs: terms come two at a

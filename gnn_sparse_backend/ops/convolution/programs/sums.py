@@ -27,7 +27,7 @@ def conv_sums(spec: ConvSpec) -> Program:
 
     Parameters: (*SIZES, column_ptr, part_ptr, chunk_ptr, pair_ptr, FirstColumn, Slot, Start, In, Out, X, G, W). Task t
     has the column tiles FirstColumn[t], ... of each group, and parts, each of one offset, which fill these columns of
-    the matrix Slot[part] of W; no two tasks fill the same. A chunk has pairs from Start on, so many as pair_ptr says. W
+    the matrix Slot[part] of W; no two tasks fill the same. A chunk has pairs from Start on, as many as pair_ptr says. W
     is (slots, groups, in_features, of_slot), of_slot a multiple of the tile, in the accumulation type; X is (cols,
     groups * in_features), G (rows, groups * of_slot). Rows of a chunk lie ``stride`` elements apart, which is
     in_features and of_slot at least; pairs of a chunk times stride fit `spec.rows`. in_features are ``left_vectors``

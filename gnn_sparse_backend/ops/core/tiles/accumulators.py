@@ -38,7 +38,7 @@ class Accumulators:
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """Threads of a block."""
         return self.warp.static_length * LANES
 
     def each(self, name: str) -> AbstractContextManager[tuple[Var, ...]]:

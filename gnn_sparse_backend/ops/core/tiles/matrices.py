@@ -32,7 +32,7 @@ class Matrices:
         self.stored = p.buffer("W", (*leading, *self._as_stored(in_features, out_features)), dtype)
 
     def __getitem__(self, at: tuple[Expr, ...]) -> Callable[[Expr, Expr], Expr]:
-        """Of the matrix ``at``: right(column, term), its elements."""
+        """Return right(column, term), which gives the elements of the matrix ``at``."""
         return lambda column, term: self.stored[(*at, *self._as_stored(term, column))]
 
     def _as_stored(self, term: _Place, column: _Place) -> tuple[_Place, _Place]:

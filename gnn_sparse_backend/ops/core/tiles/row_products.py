@@ -67,7 +67,7 @@ class Operands:
     unrolled: bool = False
 
     def inside(self, column: Expr, several: int = 1) -> Expr:
-        """``column``, or the last one that so many begin at."""
+        """Clamp ``column`` to the last one at which ``several`` columns begin, where tiles reach beyond."""
         return column if self.whole else minimum(column, as_expr(self.columns - several))
 
     def steps(self, p: ProgramBuilder, count: int) -> Axis:
@@ -89,7 +89,7 @@ class InFragments:
         return padded(terms, 1, self.dtype)[0]
 
     def loads(self, tiles: tuple[int, int]) -> int:
-        """Loads for each instruction's terms of so many tiles, in pairs."""
+        """Loads for each instruction's terms, in pairs. tiles: of the left operand and of the right one."""
         return 2 * tiles[0] + tiles[1] * (2 if self.together == 1 else 1)
 
     def row(self, lane: Expr, h: Expr) -> Expr:
@@ -178,8 +178,8 @@ class InLanes:
         return terms
 
     def loads(self, tiles: tuple[int, int]) -> int:
-        """Loads for four terms of so many tiles, those of the right operand counting twice: a matrix comes from farther
-        away.
+        """Loads for four terms, those of the right operand counting twice: a matrix comes from farther away. tiles: of
+        the left operand and of the right one.
         """
         return tiles[0] + 2 * TERMS * tiles[1]
 

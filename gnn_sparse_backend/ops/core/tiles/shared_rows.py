@@ -20,7 +20,7 @@ PAD = 8
 
 
 class SharedRows:
-    """A window of so many rows by so many features, elements of which go to the lanes of all warps in turns.
+    """A window of `rows` rows by `width` features, elements of which go to the lanes of all warps in turns.
 
     name: of the local buffer, which the schedule puts into shared memory. letter: of the names of the axes. total:
     features of a row, of which the last window may have fewer than `width`. part: neighbouring features that a lane

@@ -52,9 +52,9 @@ def each_term(
     """An iteration `name` over the terms of a product and its columns: (step, feature of the left operand, column,
     place).
 
-    With an axis `step` of several features, each of the `steps` takes so many of them, and place(column) is where the
-    feature's element stands among those of the step, column by column; without, a step is a feature, and a place is a
-    column.
+    With an axis `step` of several features, each of the `steps` takes as many as the axis has, and place(column) is
+    where the feature's element stands among those of the step, column by column; without, a step is a feature, and a
+    place is a column.
     """
     if step is None:
         with p.iterate(name, (steps, columns), "RS", ("i", "k")) as (i, k):

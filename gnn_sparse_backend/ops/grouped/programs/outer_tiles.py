@@ -97,7 +97,7 @@ class _Outer:
         )
 
     def start(self, tile: Expr) -> None:
-        """Of block `tile` of W."""
+        """Begin block `tile` of W."""
         across = self.spec.grid[1]
         self.left.start(tile // across * self.spec.block[0])
         self.right.start(tile % across * self.spec.block[1])

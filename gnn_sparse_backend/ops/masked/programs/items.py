@@ -47,7 +47,7 @@ class Items:
     """A program over items. Parameters: `SIZES`, sizes and strides of operands, task_ptr, block_ptr, First, Indices,
     Tile, Tiles, Reach, Some[, SomeRow][, Padding], operands.
 
-    Task t has items task_ptr[t] .. task_ptr[t + 1], item p so many blocks as block_ptr says, from First[p % lines] on,
+    Task t has items task_ptr[t] .. task_ptr[t + 1], item p as many blocks as block_ptr says, from First[p % lines] on,
     whose columns are Indices and tiles Tile. Tiles are (num_tiles, block * line), columns of a block by rows: 1 where
     a pair is allowed; Some (num_tiles, block) 1 where a column is in any pair, SomeRow where a row is. Reach tells, of
     a block without a tile and then of each tile, from which column up to which the pairs are that each group of

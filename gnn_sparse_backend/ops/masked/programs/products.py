@@ -19,7 +19,7 @@ Write = Callable[[Expr, Expr, Expr], None]
 Range = tuple[Expr, Expr]
 """First, and behind the last."""
 Reach = Callable[[Expr], Range]
-"""Of a group of lanes, which is as wide as a tile of sums."""
+"""Range that a group of lanes reaches; the group is as wide as a tile of sums."""
 
 
 class Blocks:
@@ -37,7 +37,7 @@ class Blocks:
         return self.axes[length]
 
     def local(self, name: str, length: int, dtype: str | None = None) -> BufferHandle:
-        """A local buffer of so many numbers."""
+        """A local buffer of ``length`` numbers."""
         return self.p.local(name, (self.axis(length),), dtype or self.spec.accumulator)
 
     @contextmanager
@@ -60,7 +60,7 @@ class Blocks:
             yield c
 
     def vectors(self, name: str, length: int, write: Callable[[Expr], None]) -> None:
-        """``write(lane)`` for all lanes of so many whole vectors."""
+        """``write(lane)`` for all ``length`` lanes, which are whole vectors."""
         with self.each(name, length // self.spec.lanes) as vector:
             with self.lanes(f"{name}_lane") as c:
                 write(vector * self.spec.lanes + c)
@@ -150,7 +150,7 @@ def _cuts(length: int, size: int) -> list[tuple[int, int, int]]:
 
 
 def _pieces(some: Range, first: int, size: int, times: int) -> Range:
-    """Which of so many pieces of a size, the first of which begins at ``first``, have any of a range."""
+    """Which of ``times`` pieces of a size, the first of which begins at ``first``, have any of a range."""
     low, high = some
 
     def inside(n: Expr) -> Expr:

@@ -54,7 +54,7 @@ class OnlineSoftmax:
     def weigh_scaled(
         self, scores: BufferHandle, scale: Expr, hide: Callable[[], None], hidden: Callable[[], Expr] | None
     ) -> None:
-        """The same of products that are to be scaled first, to the digits of bfloat16. hide() hides scores where
+        """`weigh` of products that are to be scaled first, to the digits of bfloat16. hide() hides scores where
         hidden() holds, always where that is None.
         """
         p, b, lanes = self.p, self.b, self.spec.lanes
@@ -140,6 +140,6 @@ class OnlineSoftmax:
         self.shrink[c] = select(equal(self.sum[c], self.zero), self.zero, 1.0 / self.sum[c])
 
     def logarithm(self, lane: Expr) -> Expr:
-        """Of the sum of exponentials; infinity where there was none."""
+        """Logarithm of the sum of exponentials; infinity where there was none."""
         infinity = number(float("inf"), self.spec.accumulator)
         return select(equal(self.sum[lane], self.zero), infinity, self.max[lane] + log(self.sum[lane]))

@@ -8,7 +8,7 @@ from ....compiler.language.axes import StageIError
 from ...message.programs.operands import ACCUMULATOR
 
 SIDE = 32
-"""Of what is multiplied at a time on tile registers."""
+"""Side of what is multiplied at a time on tile registers."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class MaskedSpec:
 
     block: side of a block. width: of queries and keys. value_width: of values.
     dtype: of operands and result; all is computed in its accumulation type.
-    rows, vectors: a tile of sums has so many rows of so many vectors of ``lanes``, which are registers.
+    rows, vectors: a tile of sums has ``rows`` rows of ``vectors`` vectors of ``lanes``, which are registers.
     padding: keys are taken away sequence by sequence. dropout: weights are. tiles: products are those of tile
     registers, of rows of bfloat16.
     """
@@ -45,7 +45,7 @@ class MaskedSpec:
         return ACCUMULATOR[self.dtype]
 
     def padded(self, width: int) -> int:
-        """So many numbers filled up to whole vectors."""
+        """``width`` filled up to whole vectors."""
         return -(-width // self.lanes) * self.lanes
 
     @property
@@ -55,5 +55,5 @@ class MaskedSpec:
 
     @property
     def groups(self) -> int:
-        """Of lanes, each as wide as a tile of sums."""
+        """Groups of lanes, each as wide as a tile of sums."""
         return -(-self.line // (self.vectors * self.lanes))

@@ -153,7 +153,7 @@ class Teams:
         return self.p.buffer(name, (self.R, features.axis) if features else (self.R,), dtype or self.spec.dtype)
 
     def of_columns(self, name: str, features: Features | None, dtype: str | None = None) -> BufferHandle:
-        """The same of columns."""
+        """A parameter with features, or one number, for each column of all heads and sequences."""
         return self.p.buffer(name, (self.C, features.axis) if features else (self.C,), dtype or self.spec.dtype)
 
     def number(self, name: str, dtype: str | None = None) -> BufferHandle:

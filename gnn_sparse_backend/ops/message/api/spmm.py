@@ -93,7 +93,7 @@ def _check_weight(x: Tensor, weight: Tensor) -> None:
 
 
 def _traced(graph: Graph, x: Tensor, weight: Tensor | None, reduce: str) -> Tensor:
-    """The same of operands that something traces or transforms."""
+    """`spmm` of operands that something traces or transforms."""
     if weight is not None and weight.dim() == 2 and weight.shape[1:] != x.shape[1:-1]:
         weight = weight.squeeze(1)
     if not REDUCTIONS[reduce].adds:

@@ -63,7 +63,7 @@ def on_gpu(spec: AggregateSpec | EdgeMapSpec, plan: CudaPlan) -> Aggregation | E
 
 
 def compact(spec):
-    """The same without strides: what kernels of teams are given has none (`operand_arguments`), so that one serves
-    all.
+    """Return the spec without strides: what kernels of teams are given has none (`operand_arguments`), so that one
+    serves all.
     """
     return replace(spec, operands=tuple(replace(operand, strided=False) for operand in spec.operands))

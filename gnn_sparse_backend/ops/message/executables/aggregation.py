@@ -59,5 +59,5 @@ class Aggregation:
         return None
 
     def before_operands(self, arguments: list) -> list:
-        """Of the arguments of a kernel, but for its results, those before the operands."""
+        """Those of a kernel's arguments, which lack its results, that come before the operands."""
         return arguments[: len(arguments) - len(self.places) + self.places.count("number")]

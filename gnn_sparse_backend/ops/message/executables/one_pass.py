@@ -113,7 +113,7 @@ class OnePass(Aggregation):
 
 
 def in_pairs(spec: AggregateSpec, plan: Plan) -> AggregateSpec | None:
-    """The same on words of two bfloat16 features, where the plan can run that."""
+    """Return the spec on words of two bfloat16 features, where the plan can run that; else None."""
     paired = None if spec.bf16x2 else as_bf16x2(spec)
     return paired if paired is not None and supported(plan, paired) == plan else None
 

@@ -62,7 +62,7 @@ def row_of_nonzero(graph) -> Tensor:
 
 @fact
 def flat_row_groups(graph, groups: int, balance: str) -> tuple:
-    """(sizes, index arrays, (row of each non-zero, first row of each group)) of a graph in so many groups of rows."""
+    """(sizes, index arrays, (row of each non-zero, first row of each group)) of a graph in ``groups`` row groups."""
     sizes, (group_ptr, indptr, indices) = structure_arguments(graph, groups, balance)
     rows = row_of_nonzero(graph)
     return sizes, (group_ptr, indptr[group_ptr.long()], indices), (rows, group_ptr[:-1].contiguous())

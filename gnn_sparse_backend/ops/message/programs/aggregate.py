@@ -142,8 +142,8 @@ class AggregateSpec:
         return self.reduction.divides or self.empty
 
     def sliced(self, features: int) -> AggregateSpec:
-        """The same of a slice of the features of all operands that are not the same along them: gathered ones are
-        packed, and the others and the results lie within longer rows.
+        """Return the spec for a slice of the features of all operands that vary along them: gathered ones are packed,
+        and the others and the results lie within longer rows.
         """
         operands = tuple(
             replace(x, dims=(features if x.width > 1 else 1,), strided=x.strided if x.width == 1 else x.at != "column")

@@ -254,7 +254,7 @@ def parse(text: str) -> Message:
 
 
 def parse_with(text: str, names: Mapping[str, Message]) -> Message:
-    """The same, where ``names`` stand for messages."""
+    """Parse a message in whose text ``names`` stand for messages. Raises ValueError that quotes what is not one."""
     try:
         return _parsed(ast.parse(text, mode="eval").body, names)
     except (SyntaxError, ValueError, TypeError) as error:

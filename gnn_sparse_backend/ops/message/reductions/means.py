@@ -13,14 +13,14 @@ from ...core.traced import Traced, inverse_lengths
 _USUAL, _WIDE = InverseInDegrees(torch.float32), InverseInDegrees(torch.float64)
 NARROW = 16
 EDGES_PAY = 8
-"""Rows of up to ``NARROW`` features are divided first where each of their numbers goes to so many messages.
+"""Rows of up to ``NARROW`` features are divided first where each of their numbers goes to this many messages or more.
 
 A wider message costs little more for a factor, and a further pass over the rows costs more than that.
 """
 
 
 def inverse_degrees(graph, dtype: torch.dtype, dims: int = 2) -> Tensor:
-    """1 / in-degree of each row, or 1 without edges, in the type of sums of ``dtype``: (rows, 1, ...) of so many
+    """1 / in-degree of each row, or 1 without edges, in the type of sums of ``dtype``: (rows, 1, ...) of ``dims``
     dimensions.
     """
     if isinstance(graph, Traced):

@@ -164,7 +164,7 @@ def rgms_gather(spec: RgmsSpec) -> Program:
     """Y[i] = the sum over the pairs (i, r) of (sum over the pair's edges of A[e] * X[j(e)]) W[r].
 
     Parameters: (num_tasks, num_panels, pairs, cols, nnz, relations, rows, panel_ptr, pair_ptr, indptr, indices,
-    row_ptr, Count, Row, [A], X, First, Relation, W, Y). Task t has the rows First[t], First[t] + 1, ..., so many as
+    row_ptr, Count, Row, [A], X, First, Relation, W, Y). Task t has the rows First[t], First[t] + 1, ..., as many as
     row_ptr says, and the pairs of these rows; Y has the accumulation type. Tiled matrices are, of each block on the
     diagonal, the first `tile` columns, as rows of this width, then the next ones; the last tile may be narrower. The
     rows of a tile of a large matrix would be so far apart otherwise that they compete for the same places of the cache.

@@ -48,7 +48,7 @@ class RgmsDotsSpec(BlockSpec):
 
     @property
     def shares(self) -> int:
-        """Of a relation's edges: one for each warp."""
+        """Shares of a relation's edges: one for each warp."""
         return self.warps[0] * self.warps[1]
 
     @property
@@ -97,7 +97,7 @@ def rgms_row_dots(spec: RgmsDotsSpec) -> Program:
     kept = [p.dense_fixed(f"{name}_kept", spec.rows * elements) for name, elements in zip(SHARED, (stride, far))]
 
     def place_of(element: Expr, width: int, first: int = 0) -> Expr:
-        """Where an element of so many in each block of a row of G lies in shared memory."""
+        """Where an element lies in shared memory, of ``width`` elements in each block of a row of G."""
         row, within = element // (spec.blocks * width), element % (spec.blocks * width)
         return row * stride + within // width * covered + first + within % width
 

@@ -67,7 +67,7 @@ class RgmsRowsSpec(BlockSpec):
 
     @property
     def shared_bytes(self) -> int:
-        """Of the sums."""
+        """Bytes of shared memory for the sums."""
         return self.rows * self.stride * BYTES[self.dtype]
 
 
