@@ -223,7 +223,7 @@ class Graph(Immutable, Keeps):
 
     @classmethod
     def _of_loops(cls, nodes: int, device: torch.device) -> Graph:
-        """So many nodes with a loop each: edge e is that of node e."""
+        """The graph of ``nodes`` nodes with a self-loop each: edge e is that of node e."""
         indptr = torch.arange(nodes + 1, dtype=index_dtype((nodes, nodes), nodes), device=device)
         return _view(Pair(Csr(indptr, indptr[:-1], None, (nodes, nodes))), 0)
 
