@@ -15,8 +15,8 @@ class SrBcrsFormat(BlockFormat):
     """SR-BCRS: columns of a few rows, gathered in groups (SparseTIR, section 4.3.2; Li, Osawa and Hoefler, SC 2022,
     section 3.1).
 
-    The rows are cut into ceil(n_rows / t) tiles of t. Of a tile the columns with at least one edge are stored, each as
-    a vector of t slots; they ascend, and stand in groups of g, the last of which is filled up with vectors without a
+    The rows are cut into ceil(n_rows / t) tiles of t. A tile stores its columns with at least one edge, each as a
+    vector of t slots; they ascend, and stand in groups of g, the last of which is filled up with vectors without a
     column. A group is a dense block of t x g slots, row by row, whose columns need not be neighbours: a tile never has
     more groups than BSR has blocks of (t, g). Stores n_groups * t * g slots.
 

@@ -45,7 +45,7 @@ def candidates(problem: Problem) -> tuple[Plan, ...]:
     rules have none.
     - Long rows whole, where the rules cut them.
 
-    Of an edge map the rules' plan alone: the model's constants are those of sums. On a GPU those of `cuda_candidates`.
+    An edge map has the rules' plan alone: the model's constants are those of sums. On a GPU, see `cuda_candidates`.
     """
     if type(problem) is CudaProblem:
         return cuda_candidates.candidates(problem)

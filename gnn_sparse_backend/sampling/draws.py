@@ -94,7 +94,7 @@ def draw(
     latest: Tensor | None = None,
     last: bool = False,
 ) -> Drawn:
-    """So many neighbours of each key, all of them where ``fanout`` is below 0.
+    """Draw ``fanout`` neighbours of each key, all of them where it is below 0.
 
     keys: (rows,) int64 of destinations, compact. latest: (trees,) int64, where times count, until when.
     """

@@ -1,6 +1,6 @@
 """Sampling by budgets (Hu et al., Heterogeneous Graph Transformer, 2020): a number of nodes of each type a layer.
 
-A node that may come next has a budget: the sum of 1 / degree over the edges into what was met. Of each type nodes are
+A node that may come next has a budget: the sum of 1 / degree over the edges into what was met. Nodes of each type are
 drawn without replacement by the squares of their budgets. A destination of more than ``MOST`` neighbours is known by
 that many of them, drawn anew each time, as torch-sparse has it.
 """

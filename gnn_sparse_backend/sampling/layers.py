@@ -1,6 +1,6 @@
 """Sampling layer by layer: the neighbours of what the layer before has met, over relations between types of nodes.
 
-Of each layer the relations come in their order, and rows in the order in which nodes were met, so that numbers of nodes
+Relations of each layer come in their order, and rows in the order in which nodes were met, so that numbers of nodes
 are the same as those of pyg-lib for the same draws.
 """
 

@@ -151,8 +151,8 @@ def statement(expression: str, /, *, format: GivenFormat = None, **operands: Any
     """The loops of an expression for operands like these, to be scheduled by commands and compiled by `compile`.
 
     Arguments and errors are those of `evaluate`, without a semiring. Raises ScheduleError for functions of several
-    sparse operands. Of a result that is put together element by element, loops over rows are outermost, and what is
-    inside may be cut up.
+    sparse operands. If a result is put together element by element, loops over rows are outermost, and what is inside
+    may be cut up.
     """
     notation = parse(expression)
     return statement_of(expression, arrays_of(notation, operands), notation, format)

@@ -1,6 +1,6 @@
 """Gradients of expressions in the values of their operands: each is an expression of the same operands.
 
-Of a product the gradient with respect to one factor is the product of the others and of the gradient of the result,
+The gradient of a product with respect to one factor is the product of the others and of the gradient of the result,
 summed over what the factor has not. With respect to a sparse operand that is a sampled product: it is wanted where the
 operand has elements, and nowhere else. It is recorded as any expression is, so that it has gradients too. Functions and
 divisors are applied before, to the values of tensors, by PyTorch.

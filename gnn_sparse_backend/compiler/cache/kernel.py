@@ -61,8 +61,8 @@ class Kernel:
     @property
     def stage_names(self) -> tuple[str, ...]:
         """Names of the texts that :meth:`script` has: "program", "plan", and those of the stages between them and the
-        machine code. Of what `compile_program` made: "stage2", "stage3" and "assembly", or of a GPU's kernel "cuda" and
-        "ptx" in the place of the last.
+        machine code. What `compile_program` made has "stage2", "stage3" and "assembly", a GPU's kernel "cuda" and "ptx"
+        in the place of the last.
         """
         return (*self._texts, *self._written)
 

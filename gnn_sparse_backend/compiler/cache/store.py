@@ -57,9 +57,9 @@ class KernelStore:
     ``disk``: None keeps kernels in memory only. ``load``: opens a library file and returns a TVM module, whose
     ``module[symbol]`` is the function.
 
-    Threads that ask for the same kernel at once compile it once. Of more than `MOST_KERNELS` the older half is dropped
-    here; who runs one holds it, and with it its library. A child made by ``os.fork`` keeps the kernels of its
-    parent and never waits for a thread that did not come along.
+    Threads that ask for the same kernel at once compile it once. If there are more than `MOST_KERNELS`, the older half
+    is dropped here; who runs one holds it, and with it its library. A child made by ``os.fork`` keeps the kernels of
+    its parent and never waits for a thread that did not come along.
     """
 
     def __init__(self, disk: DiskCache | None, load: Load) -> None:

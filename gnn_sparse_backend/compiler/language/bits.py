@@ -1,7 +1,7 @@
 """Sets of small numbers as the bits of integers that are not negative.
 
-Of a set x `bit(n)` is {n}, `bit_or` the union and `bit_and` what two have in common; `bit_count` is how many numbers it
-has, `trailing_zeros` the least of them, which `without_lowest` takes out.
+`bit(n)` is the set {n}, `bit_or` the union and `bit_and` the intersection of two sets; `bit_count` is how many numbers
+a set has, `trailing_zeros` the least of them, which `without_lowest` takes out.
 """
 
 from __future__ import annotations

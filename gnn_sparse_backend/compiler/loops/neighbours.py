@@ -40,9 +40,9 @@ def bounds_function(index: str, times: str = "") -> tirx.PrimFunc:
     Parameters: count, nodes, edges, fanout (below 0: all), replace, span; keys (count,); indptr; first, population
     (count,) and pointers (count + 1,), which are written: int64, but for indptr of type ``index``.
 
-    times: "edge" or "node": also sources, indices, last, moments and latest. Of the neighbours, which ascend in time,
-    those that are not after ``latest[tree]`` may be drawn, of these with ``last`` only the last ``fanout``. moments:
-    int64, of every position, or of every source.
+    times: "edge" or "node": also sources, indices, last, moments and latest. Neighbours ascend in time; those that are
+    not after ``latest[tree]`` may be drawn, with ``last`` only the last ``fanout`` of these. moments: int64, of every
+    position, or of every source.
     """
     name = f"neighbour_bounds{times and '_' + times}"
     with IRBuilder() as builder, T.prim_func(s_tir=True):
@@ -210,7 +210,7 @@ def _by_steps(
 ) -> None:
     """``many`` numbers below the sum of the weights in ascending order, and the neighbours on whose weights they fall.
 
-    Of m uniform numbers above v the least is 1 - (1 - v) * u ** (1 / m).
+    The least of m uniform numbers above v is 1 - (1 - v) * u ** (1 / m).
     """
     total, reached, level = (local(name, (1,), "float64") for name in ("total", "reached", "level"))
     taken, last = local("taken", (1,), "int64"), local("last", (1,), "int64")

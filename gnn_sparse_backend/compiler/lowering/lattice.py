@@ -1,10 +1,10 @@
 """Merged iterations to the points of a merge lattice.
 
 An iteration of every coordinate j with a condition on which sparse axes store j becomes a walk along these axes alone
-(Kjolstad et al., "The Tensor Algebra Compiler", OOPSLA 2017, section 4.2). Of each set of axes that may still have
-elements there is a point, if the condition can hold while the others have ended; of each set of axes that store one
-coordinate, a case: the body with what is then known put in. What an absent element reads as, and a store to it, follow
-from the meaning of stage I, so that a case is the body and nothing else.
+(Kjolstad et al., "The Tensor Algebra Compiler", OOPSLA 2017, section 4.2). Each set of axes that may still have
+elements has a point, if the condition can hold while the others have ended; each set of axes that store one coordinate
+has a case: the body with what is then known put in. What an absent element reads as, and a store to it, follow from the
+meaning of stage I, so that a case is the body and nothing else.
 
 Where many axes are walked together there is one point, whose case is the body with nothing put in.
 """
@@ -35,7 +35,7 @@ from ..language.program import (
 from ..language.traversal import map_children, rewrite, walk
 
 MOST_SETS = 3
-"""Axes of whose sets each has code of its own. Of more the body stands once: the number of sets doubles with each."""
+"""Most axes each of whose sets has code of its own; beyond, the body stands once, as sets double with each axis."""
 _FALSE, _TRUE = Const(0, "bool"), Const(1, "bool")
 
 

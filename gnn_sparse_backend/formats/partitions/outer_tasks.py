@@ -41,8 +41,8 @@ class OuterTasks:
 
     def rows_of_parts(self, rows: int) -> tuple[Tensor, Tensor]:
         """(indptr, indices) of the sums of results, row by row: row s * rows + i of the sums is that of rows t * rows +
-        i for all tasks t of segment s. rows: of a result. As many indices as all tasks have rows; those of tasks of no
-        segment come last."""
+        i for all tasks t of segment s. rows: of a result. Indices are one for each row of each task; those of tasks of
+        no segment come last."""
         counts = self.segment_ptr.diff().long()
         each = counts.repeat_interleave(rows)
         indptr = prefix_sums(each)

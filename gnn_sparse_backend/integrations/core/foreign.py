@@ -46,7 +46,7 @@ def structures_of(data, kinds: Iterable[type]) -> Iterator[tuple[str, Any]]:
     """(name, structure) of everything in ``data`` that operators on these ``kinds`` run on: ``Graph``, ``RelGraph``,
     ``Segments``, ``KernelMap``.
 
-    Structures of this package are given as they are, whatever the kinds. Of another library's graph: those of
+    Structures of this package are given as they are, whatever the kinds. Another library's graph gives those of
     ``graphs_of``, and its edges with their types as one ``RelGraph``.
 
     Raises as ``graphs_of``; ValueError for a graph without edge types where a ``RelGraph`` is wanted, and for any where

@@ -4,10 +4,10 @@ PyG has no graph object that lives from call to call: ``propagate`` sees index t
 or normalise make new ones at every call. An index tensor is therefore known by content, found in three steps, cheapest
 first:
 
-1. *Sample*. Its length and ``SAMPLES`` evenly spaced entries are the dictionary key. Of an index with at most
-   ``WHOLE`` entries all are the key, and the search ends here.
-2. *Provenance*. The store remembers, weakly, which tensors had this content and their version counters. The same
-   tensor at the same version and address has the same content.
+1. *Sample*. Its length and ``SAMPLES`` evenly spaced entries are the dictionary key. An index with at most ``WHOLE``
+   entries is the key as a whole, and the search ends here.
+2. *Provenance*. The store remembers, weakly, which tensors had this content and their version counters. A tensor of
+   unchanged version and address has unchanged content.
 3. *Content*. Otherwise every entry is compared with the store's own copy, half a millisecond for 2 million edges.
 
 A graph belongs to its two indices, one with relations to three: the types of its edges are an index too. What asks for

@@ -81,7 +81,7 @@ def precompile(
         data: a ``gsb.Graph``, ``RelGraph``, ``Segments``, ``KernelMap``, ``masks.Mask`` or ``formats.Decomposition``, a
             DGL graph or block, a PyG ``Data``, ``HeteroData``, ``EdgeIndex`` or edge_index, a pair (edge_index,
             edge_type), a SciPy sparse matrix, a sparse torch tensor, or a dataset or iterable of these. Matrices are
-            ``[destination, source]``. Of a graph with several edge types operators on graphs are prepared for each
+            ``[destination, source]``. For a graph with several edge types operators on graphs are prepared for each
             type, and those on a ``RelGraph`` for all edges together. Edge types are those of DGL's and PyG's
             heterogeneous graphs, of ``edata["_TYPE"]`` or ``edata["etype"]`` in DGL, and ``edge_type`` in PyG.
         features: a width, or several in a list, as the table has them: the hidden sizes of a model, most of all. Where
@@ -93,7 +93,7 @@ def precompile(
         budget: seconds, or ``"500ms"``, ``"30s"``, ``"2m"``. When it ends, or at Ctrl-C, the fastest plans so far are
             kept. A plan being timed or a kernel being compiled is finished: a second or so more.
         dtype: ``float32``, ``float64``, ``bfloat16`` or ``float16``, or torch's.
-        backward: also for the gradients. Of those of sums, the one to the features is measured, which is a sum on the
+        backward: also for the gradients. For sums, the gradient to the features is measured, which is a sum on the
             transpose.
         again: measure again what is known.
         progress: show a progress bar on the error stream.
@@ -151,9 +151,9 @@ def explain(
         print(gsb.explain(weight, "format", 512))  # in which formats the matrix is multiplied, and what others take
 
     Args:
-        graph: as ``precompile`` takes them, with one edge type; or a ``gsb.RelGraph``. Of ``"format"`` a matrix, as
+        graph: as ``precompile`` takes them, with one edge type; or a ``gsb.RelGraph``. For ``"format"`` a matrix, as
             ``gsb.formats.decompose`` takes it.
-        op: an operator of ``precompile``'s table; by default as there. Of those without a choice it says so. Or
+        op: an operator of ``precompile``'s table; by default as there. If it has no choice, the result says so. Or
             ``"format"``, for what ``gsb.tune_format`` with this width and type knows.
         features: one width, as ``precompile`` has them.
         dtype: ``float32``, ``float64``, ``bfloat16`` or ``float16``, or torch's.
@@ -161,9 +161,9 @@ def explain(
 
     Returns:
         plan, statistics, candidates with predicted and measured times, and reasons; prints as text, and
-        ``.plot("plan.png")`` draws it. Of ``rgms``: for each relation its edges, its pairs, what either order of its
-        product costs, and which was chosen. Of ``sparse_conv``: what each dataflow costs. Also the variants of the
-        plan: what a call alone decides, such as whether rows go in the order of their lengths. Of ``"format"`` a
+        ``.plot("plan.png")`` draws it. For ``rgms``: of each relation its edges, its pairs, what either order of its
+        product costs, and which was chosen. For ``sparse_conv``: what each dataflow costs. Also the variants of the
+        plan: what a call alone decides, such as whether rows go in the order of their lengths. For ``"format"`` a
         ``FormatChoice``.
 
     Raises:

@@ -2,7 +2,7 @@
 each.
 
 ``_segment_reduce`` is below DGL's autograd, whose gradients of it stay: they copy one row per element, or scatter one
-per chosen element. Readouts of few elements are taken over with their gradients. Of the products DGL's path on the CPU
+per chosen element. Readouts of few elements are taken over with their gradients. For the products DGL's path on the CPU
 loops over segments, or copies a matrix for every row; these are taken over with their gradients.
 """
 

@@ -238,7 +238,7 @@ def edges_of(gidx, x: Tensor | None = None) -> EdgeList | None:
 
 def lists_in_order(gidx) -> bool:
     """Whether DGL takes the edges of a row in the order of ``edges_of``, for certain: it was given that list, and has
-    made nothing of it yet. Of equal maxima one is chosen by their order.
+    made nothing of it yet. Their order chooses one of equal maxima.
     """
     structure = structures_of(gidx)[0].of(0)
     if structure.in_order is None:

@@ -235,7 +235,7 @@ class Pointwise(Recipe):
     def arguments(self, of: MessageOp | None = None) -> list[Tensor]:
         """The operands as kernels take them: of one type (numbers keep theirs), and in their shapes.
 
-        Of rows, where the first has the type of the result, others keep theirs: a pass that casts them costs as much.
+        In a message of rows whose first operand has the result's type, others keep theirs: to cast them is a pass more.
         of: the operator that they are for. What its gradient reads again, and somebody may write to until then, is
         copied.
         """

@@ -40,8 +40,8 @@ _VALUES = object()  # stands for values of edges in a key
 
 
 def kept(original: Callable) -> Callable:
-    """The function, computed once for each content of the edge index and each choice of plain arguments. Of given edge
-    values the result is computed each time, but for its edge index."""
+    """The function, computed once for each content of the edge index and each choice of plain arguments. A result for
+    given edge values is computed each time, but for its edge index."""
 
     def of_index(edge_index, *args, **kwargs):
         if (

@@ -45,9 +45,9 @@ def tiles_spec(
     """The shape of a block for a result of ``rows`` rows; None where neither Tensor Cores nor lanes multiply such
     matrices, where Tensor Cores gain nothing, and where the fewest rows of a block take too much shared memory.
 
-    full: numbers are not to be cut to what Tensor Cores take of them. Of the shapes that fit: where fewest columns are
-    computed for nothing, then where there are blocks enough, then where registers are, then where least is loaded for a
-    product, then widest windows.
+    full: numbers are not to be cut to what Tensor Cores take of them. The shape is the one that fits with fewest
+    columns computed for nothing, then with enough blocks, then with enough registers, then with the least loaded for a
+    product, then with the widest windows.
     """
     if refuses(in_features, out_features, dtype):
         return None

@@ -85,7 +85,7 @@ _Shape: TypeAlias = tuple[tuple[int, int], tuple[int, int], int]
 def sum_shape(in_features: int, out_features: int, left: int = 1, full: bool = False) -> _Shape:
     """(warps, tiles, across) of a block that sums outer products, as of an `OuterSpec`.
 
-    Of the blocks that fit: where fewest elements are loaded, then where fewest are computed for nothing, then most
+    The block is the one that fits with fewest elements loaded, then with fewest computed for nothing, then with most
     warps, and fewest loads from shared memory. left: rows that are loaded for one of Left. full: float32 is not to be
     cut to what Tensor Cores take.
     """
@@ -192,8 +192,8 @@ def rows_spec(in_features: int, out_features: int, dtype: str, rows: int) -> Gro
     where they would compute most columns for nothing, and where no number of features that fits the shared memory
     divides those of a row.
 
-    Of the shapes that fit: where fewest columns are computed for nothing, then where rows are loaded by fewest blocks,
-    then fewest loads of what is multiplied, then widest stretches of columns.
+    The shape is the one that fits with fewest columns computed for nothing, then with rows loaded by fewest blocks,
+    then with fewest loads of what is multiplied, then with the widest stretches of columns.
     """
     fits = [
         n

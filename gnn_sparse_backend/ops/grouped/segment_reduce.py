@@ -81,7 +81,7 @@ def segment_reduce(
 def run_segment_reduce(op: str, x: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor | None]:
     """Forward only, as a framework's kernel: (out, rows chosen by max and min, None for sums).
 
-    Of equal values the first is chosen, and NaN never is. Where nothing is, as in an empty segment, the result is -inf
+    The first of equal values is chosen, and NaN never is. Where nothing is, as in an empty segment, the result is -inf
     or inf and the row -1. Rows are in the type of ``offsets``, which are known to be right, or on a GPU, where that is
     promised to the GPU alone; rows after the last segment belong to none.
     """

@@ -121,8 +121,8 @@ def run_call(call: Call, graph, operands: Sequence[Tensor | None]):
 def variants_of(
     of: MessageOp, graph, operands: Sequence[Tensor | None], plan: Plan, reduced: tuple[bool, ...] = ()
 ) -> Mapping[str, str]:
-    """The variants of what runs by a plan of the planner's. Of operands shapes and types alone are read, and nothing is
-    compiled.
+    """The variants of what runs by a plan of the planner's. Reads shapes and types of operands alone, and compiles
+    nothing.
     """
     if of.reduce is None:
         spec = _edge_map(of, graph, operands, graph.edge_ids is not None or "number" in of.places, reduced).spec

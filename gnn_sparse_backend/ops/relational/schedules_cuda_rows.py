@@ -66,8 +66,8 @@ def rows_spec(of: ProductShape, most: int = MOST_ROWS) -> RgmsRowsSpec | None:
     """The shape of a block of up to ``most`` rows; None where Tensor Cores do not take such matrices, gain nothing, or
     are too old for it, and where the fewest rows of a block are too many, or more than the shared memory for them.
 
-    Of the shapes that fit: where rows are gathered by fewest blocks, then where fewest columns are computed for
-    nothing, then most rows, then as of `_best`.
+    The shape is the one that fits with rows gathered by fewest blocks, then with fewest columns computed for nothing,
+    then with most rows, then as of `_best`.
     """
     if not _takes(of):
         return None
@@ -84,8 +84,8 @@ def dots_spec(of: ProductShape, most: int = MOST_ROWS) -> RgmsDotsSpec | None:
     """The shape of a block for the dots of products at the edges, from rows of ``in_features`` to rows of
     ``out_features``; None as of `rows_spec`.
 
-    Of the shapes that fit: where fewest columns are computed for nothing, then most rows, then fewest turns, then as
-    there.
+    The shape is the one that fits with fewest columns computed for nothing, then with most rows, then with fewest
+    turns, then as of `_best`.
     """
     if not _takes(of):
         return None
@@ -112,8 +112,8 @@ _Spec = TypeVar("_Spec", RgmsRowsSpec, RgmsDotsSpec)
 def _best(
     spec: _Spec, full: bool, most: int, shared_bytes: int, first: Callable[[_Spec], tuple[int, ...]]
 ) -> _Spec | None:
-    """``spec`` with the shape of a block: warps, tiles, and stretches of columns where ``full``. Of those that fit the
-    least by ``first``, then that of fewest loads of what is multiplied, then of the widest stretches.
+    """``spec`` with the shape of a block: warps, tiles, and stretches of columns where ``full``. It is the least that
+    fits by ``first``, then that of fewest loads of what is multiplied, then of the widest stretches.
     """
     sizes = [1 << exponent for exponent in range(ACCUMULATED.bit_length())]
     found = [

@@ -3,10 +3,10 @@
 A *dataflow* is the order in which pairs, terms and columns of one product are visited:
 
 - ``offsets`` (weight-stationary): offset after offset over a range of rows, whose sums wait in the first-level cache.
-  Of each offset a block has any rows that meet it; a sum is loaded and stored again for each of its pairs.
+  A block of an offset has any rows that meet it; a sum is loaded and stored again for each of its pairs.
 - ``rows`` (output-stationary): the sums of a block of rows stay in registers for all of their offsets. Rows of a block
   meet the same offsets, so that none is multiplied by zeros: blocks are full where few sets of offsets occur, as in
-  transposed and pointwise convolutions. Of one row in a block (``row``) any map will do, but every term of it loads a
+  transposed and pointwise convolutions. With one row in a block (``row``) any map will do, but every term of it loads a
   row of a matrix.
 - ``rgms``: the panels of `gnn_sparse_backend.planner.cpu.relational`, with blocks as narrow as a group's channels are.
 

@@ -6,10 +6,10 @@ Rules, each with a page in docs/decisions/ that has the measurement behind it:
   else groups of rows of equal cost, taken dynamically.
   Work is counted as time goes: a non-zero takes an index and a vector of features, however few, and the end of a row
   is mispredicted.
-- Gathers run ahead where the dense operand exceeds half of a core's own caches, near each other or not. Of rows of one
-  cache line, and where they are summed of two, the processor has enough under way by itself, unless they come from
+- Gathers run ahead where the dense operand exceeds half of a core's own caches, near each other or not. With rows of
+  one cache line, or of two where they are summed, the processor has enough under way by itself, unless they come from
   memory: where the operand exceeds what a call can count on of the last level, through which structure and results pass
-  too. Half types take more instructions for as many bytes, which leaves fewer rows under way: of these all are fetched
+  too. Half types take more instructions for as many bytes, which leaves fewer rows under way: all of these are fetched
   ahead but the narrowest.
 - Lanes where features are few, in whole vectors, and most non-zeros stand in rows of some tens of them. Short rows are
   independent chains of additions already: the processor has several of them under way. A step of a maximum waits longer
@@ -39,8 +39,8 @@ from .prefetch_distance import distance
 from .slices import SLICE_ROW, pays_in_slices, slice_width
 
 # Below this many multiply-adds a parallel region costs more than it saves: about 10 microseconds of one core where
-# threads spin while they wait, and 30 to 50 where the system has to wake them. So many multiply-adds take as long as
-# a non-zero at least, and as the loop around a row.
+# threads spin while they wait, and 30 to 50 where the system has to wake them. Below: multiply-adds that take as long
+# as a non-zero at least, and as the loop around a row.
 SERIAL_SPINNING, SERIAL_SLEEPING = 1 << 16, 1 << 20
 WORK_OF_NONZERO, WORK_OF_ROW = 8, 32
 # Groups per thread: enough that a slow core, or one heavy row, does not leave the others waiting. Multiply-adds of a
@@ -185,7 +185,7 @@ def pays_scattered(rows: int, nnz: int, longest: int) -> bool:
 
 
 def part_length(nnz: int, longest: int) -> int:
-    """How long the parts of long rows are; 0 where no row is worth cutting. The same for any number of threads."""
+    """How long the parts of long rows are, for any number of threads; 0 where no row is worth cutting."""
     share = nnz // PARTS
     return max(share, LONG_ROW // PARTS) if longest >= LONG_ROW and longest > UNBALANCED * share else 0
 

@@ -30,7 +30,7 @@ def register_tiles(features: int, itemsize: int, target: Target) -> tuple[tuple[
 
 
 def product_rows(target: Target) -> int:
-    """Rows of the accumulators of a matrix product. Of 16 registers ten accumulate, in five rows of two vectors: two
+    """Rows of the accumulators of a matrix product. Ten of 16 registers accumulate, in five rows of two vectors: two
     units have that many sums under way where one takes five cycles. Five hold what the rows are multiplied by.
     """
     return 4 if _registers(target) > 16 else 5

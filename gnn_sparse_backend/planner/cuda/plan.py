@@ -173,8 +173,8 @@ def column_partitions(rows: int, cols: int, nnz: int, row_bytes: int, result_byt
 
     row_bytes: of a row of the dense operand. result_bytes: of the result of a part of a row. cache: of the last level.
 
-    Of the gathers from a slice of the operand those miss that the cache has no room for; buckets of one width after the
-    other meet each slice again. Non-zeros are taken to be spread evenly, so that a row has d = nnz / rows of them and
+    Gathers from a slice of the operand miss where the cache has no room for it; buckets of one width after the other
+    meet each slice again. Non-zeros are taken to be spread evenly, so that a row has d = nnz / rows of them and
     c (1 - exp(-d / c)) parts in c partitions, each written and read again.
     """
     mean = nnz / max(rows, 1)

@@ -2,7 +2,7 @@
 
 Sites are sorted once, and a search finds where a line of the kernel, its offsets along the last axis, begins among
 them. The offsets of the line follow without a search: keys are distinct, so the place of key q + 1 is that of key q, or
-the next one if q is there. Of a map that is symmetric half of the lines are searched. With a stride most offsets of a
+the next one if q is there. Half of the lines of a symmetric map are searched. With a stride most offsets of a
 finer site have no coarser one, so that the search is for the coarser sites of those that have.
 """
 

@@ -276,7 +276,7 @@ def example(plan: Plan, operands: Mapping[str, Stored]) -> Values:
 
 
 def result_of(plan: Plan, like: Values, count: int) -> Values:
-    """So many values like an example, which the kernel writes all of: zeros where it leaves some out."""
+    """`count` values like an example, which the kernel writes all of: zeros where it leaves some out."""
     leaves_out = plan.kept is not None and ("slots" in plan.kept.format.levels or plan.kept.format.masked)
     return zeros_like(like, count) if leaves_out else empty_like(like, count)
 

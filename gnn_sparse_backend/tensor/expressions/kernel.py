@@ -57,7 +57,7 @@ class TensorKernel:
 
     def stages(self, *names: str) -> str:
         """The texts of stage I, the schedule, stages II and III and the assembly, to be printed, or of those named:
-        "program", "plan", "stage2", "stage3", "assembly". Of a result that is counted first, those of the program that
+        "program", "plan", "stage2", "stage3", "assembly". A result that is counted first has those of the program that
         counts, then those of the one that fills.
         """
         counted = [self.plan.own.kernel] if isinstance(self.plan.own, Counted) else []

@@ -140,12 +140,12 @@ def number(x: int | float, dtype: str) -> Values:
 
 
 def zeros_like(values: Values, count: int) -> Values:
-    """So many zeros of the type and the library of `values`."""
+    """`count` zeros of the type and the library of `values`."""
     return values.new_zeros(count) if is_tensor(values) else np.zeros(count, values.dtype)
 
 
 def empty_like(values: Values, count: int) -> Values:
-    """So many values of the type and the library of `values`, whatever they are; many of them in memory that earlier
+    """`count` values of the type and the library of `values`, whatever they are; many of them in memory that earlier
     results have left.
     """
     if is_tensor(values):
@@ -164,8 +164,8 @@ def empty_like(values: Values, count: int) -> Values:
 
 
 class _Leased:
-    """Memory of the pool as NumPy takes it: the array keeps this object, and with it the lease. Of a memoryview NumPy
-    would keep what the view shows alone.
+    """Memory of the pool as NumPy takes it: the array keeps this object, and with it the lease. NumPy would not keep a
+    memoryview, but what the view shows alone.
     """
 
     def __init__(self, view: memoryview, dtype: Any, count: int) -> None:

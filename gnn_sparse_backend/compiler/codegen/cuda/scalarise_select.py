@@ -1,6 +1,6 @@
 """What is chosen, number by number: for CUDA, where TVM's code generator has no choice between vectors.
 
-Of a choice in a vector loop TVM makes code that nvcc refuses: the condition is a vector of 16-bit integers, and is
+TVM makes code of a choice in a vector loop that nvcc refuses: the condition is a vector of 16-bit integers, and is
 declared as a vector of what is chosen. So values that are chosen go to registers in an unrolled loop, and from there to
 memory as one vector.
 

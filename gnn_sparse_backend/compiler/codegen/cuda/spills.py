@@ -2,8 +2,8 @@
 
 ptxas chooses by itself how many blocks of a kernel a multiprocessor should have room for, and spills a few registers
 where that lets one more run. Our loops touch every register for each non-zero or so, and would pay for that each time.
-Of a kernel that spills, the source therefore asks for one block fewer, which leaves more registers to each thread, and
-is compiled again. It is not asked of others: offered 128 registers, they take up to twice what they take by themselves.
+The source of a kernel that spills therefore asks for one block fewer, which leaves more registers to each thread, and
+is compiled again. Others do not ask for it: offered 128 registers, they take up to twice what they take by themselves.
 For how few threads there may be room, `compile_cuda` says: for fewer than 512 only where leaving out optimisations that
 take registers does not help either.
 """

@@ -153,8 +153,8 @@ def attention(spec: AttentionSpec) -> Program:
     the operands of the score, V those of the value. The weight of edge e of row i is exp(S[e] - M[i]) * R[i]: two
     numbers, because the one logarithm of a sum that could stand for both loses digits where the maximum is large.
     A row without edges is 0. A row with a score that is NaN or +inf, or of -inf alone, is NaN.
-    Of parts of rows, (..., C, M, Total), all in the accumulation type: C is the sum of exp(S - M) value, Total that of
-    exp(S - M), both 0 where all scores are -inf.
+    With parts of rows, the results are (..., C, M, Total), all in the accumulation type: C is the sum of exp(S - M)
+    value, Total that of exp(S - M), both 0 where all scores are -inf.
     """
     w = AttentionWriter("attention_parts" if spec.parts else "attention", spec)
     p, edges, H, K, accumulator = w.p, w.edges, w.H, w.K, w.accumulator

@@ -2,7 +2,7 @@
 
     O[i] = sum over offsets k and pairs (j, i) of k of X[j] W[k]
 
-A block of warps has a tile of rows and goes through the offsets that any of them has a pair of. Of each it gathers the
+A block of warps has a tile of rows and goes through the offsets that any of them has a pair of. For each it gathers the
 rows of X through the table of neighbours, a window of channels at a time, leaves them in shared memory, and multiplies
 them by the matrix of the offset, on Tensor Cores or in full precision (``row_products``). Rows are sorted by the set of
 their offsets, so that few of a tile meet none (Tang et al., TorchSparse++, 2023): those are zeros in shared memory, and

@@ -2,8 +2,8 @@
 gets them.
 
 A warp accumulates tiles of ``rows`` x ``columns``, of which lane l holds ``held`` elements, (down, across): of rows
-``row(l, h)``, and of columns from ``column(l)`` on. Of ``together`` neighbouring tiles the t-th has columns t, t +
-together, ...: what a lane holds of all of them are neighbours. Two forms of the same product:
+``row(l, h)``, and of columns from ``column(l)`` on. The t-th of ``together`` neighbouring tiles has columns t, t +
+together, ...: what a lane holds of all of them are neighbours. There are two forms of this product:
 
 - `InFragments`: tiles and fragments of ``mma`` (`grouped_tiles` has the layouts), on Tensor Cores. Where a matrix lies
   in memory row by row, a lane loads columns of two tiles as one vector, though an instruction takes elements of

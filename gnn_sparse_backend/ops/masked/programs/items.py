@@ -152,8 +152,8 @@ class Items:
         block: Block,
         step: int | None = None,
     ) -> None:
-        """The rows of an operand that the columns of a block stand for, in the type of the target, a ``step`` apart. Of
-        those before and behind all pairs nothing is said.
+        """The rows of an operand that the columns of a block stand for, in the type of the target, a ``step`` apart.
+        Those before and behind all pairs may be anything.
         """
         b, dtype = self.blocks, target.value.dtype
         with b.each(f"copy_{name}", self.spec.block, within=self.reached(block)) as j:

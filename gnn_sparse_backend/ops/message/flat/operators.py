@@ -76,7 +76,7 @@ class Flat(ABC):
 
 
 class FlatAggregate(Flat):
-    """An aggregation. Of sums and means, and of maxima and minima that put into zeros."""
+    """An aggregation: a sum or mean, or a maximum or minimum that puts into zeros."""
 
     operator = AGGREGATE
 

@@ -46,7 +46,7 @@ class AggregateSpec:
     numbered: edge arrays are in the order that E gives.
     reduce: the name of a `Reduction`.
     keep: with max and min, what else to store of the edge that was chosen: ``number``, ``column``.
-        Of equal messages the last in the order of the non-zeros is chosen, or the first. ``unique``, alone: the column
+        The last of equal messages in the order of the non-zeros is chosen, or the first. ``unique``, alone: the column
         if one message alone was the result, and `SEVERAL` if several were, or NaN.
     fill: what is stored of a row without a choice.
     propagate: with max and min, a NaN among the messages is the result; otherwise NaN is never chosen.

@@ -238,8 +238,8 @@ def renumber(message: Message, numbers: dict[int, int]) -> Message:
 
 
 def commuted(message: Message) -> Message:
-    """The message with both parts of sums and products in the order of their texts. The same bits: both commute in IEEE
-    754.
+    """The message with both parts of sums and products in the order of their texts. Results keep their bits: both
+    commute in IEEE 754.
     """
     if message.op == "arg":
         return message

@@ -3,7 +3,7 @@
     O[e] = <G[i(e)] W[r(e)], X[j(e)]>
 
 (The gradient of RGMS to the numbers of its edges.) A block of warps has a tile of rows of G, which it leaves in shared
-memory, and goes through the relations of their edges, as `rgms_rows` does. Of each it multiplies the rows, on Tensor
+memory, and goes through the relations of their edges, as `rgms_rows` does. For each it multiplies the rows, on Tensor
 Cores or in full precision (``row_products``), and leaves the products in shared memory, too. Then each warp takes its
 share of the relation's edges one by one: its lanes load a row of X, multiply it by the product of the edge's row, and
 fold what they have by shuffles. What rows without edges of a relation are multiplied to is not met by any edge, so that

@@ -3,7 +3,7 @@
     O[i] = sum over relations r of (sum over the edges e of i and r of A[e] * X[j(e)]) W[r]
 
 (RGMS; Ye et al., SparseTIR, section 4.4.) A block of warps has a tile of rows and goes through the relations of their
-edges. Of each it gathers the rows of X, adds them up in registers, leaves the sums in shared memory, at the place of
+edges. For each it gathers the rows of X, adds them up in registers, leaves the sums in shared memory, at the place of
 their row in the tile, and multiplies them, on Tensor Cores or in full precision (``row_products`` has both). Products
 of rows that have edges of the relation are added to sums that stay in the registers of the lanes which hold the
 products; the others, of whatever lay in shared memory, are dropped, so that no Inf or NaN of a matrix reaches a row

@@ -27,8 +27,8 @@ def fold_in_lanes(stage2: PositionFunction, iteration: Iteration, lanes: int) ->
     of elements alone. Whatever `folds` knows goes as sums do: the result of another lane stands where an element's term
     stood.
 
-    Of one feature the lanes are a vector, and what does not fill it is the beginning of a vector (`_Rest`): no loop,
-    whose end nobody foretells, adds it.
+    With one feature the lanes are a vector, and what does not fill it is the beginning of a vector (`_Rest`), added by
+    no loop, whose end would be mispredicted.
 
         for j in range(n):                        if n >= 4:
             with block("sum"):                        P[0:4] = 0

@@ -105,7 +105,7 @@ class _Across:
 
 
 class _Part(Folded):
-    """One of the iterations over features. Of each result: what a lane has, what another had, what is left of all."""
+    """One of the iterations over features; for each result: what a lane has, what another had, what is left of all."""
 
     def __init__(self, block: s_tir.SBlock, iteration: Iteration, lanes: int) -> None:
         super().__init__(block, iteration, "fold_across_lanes")
