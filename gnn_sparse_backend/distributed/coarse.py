@@ -104,7 +104,7 @@ def _by_label(graph: Undirected, rows: np.ndarray, label: np.ndarray) -> tuple[n
 def _fitting(
     node: np.ndarray, to: np.ndarray, sizes: np.ndarray, held: np.ndarray, limit: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """As many of the nodes as their new labels have room for."""
+    """Nodes that their new labels have room for, and these labels."""
     order = np.argsort(to, kind="stable")
     node, to = node[order], to[order]
     size = sizes[node]

@@ -171,7 +171,7 @@ class Travelling:
 
 
 class _Start(torch.autograd.Function):
-    """Its forward sends rows; its backward receives their gradients. Between it and `_Wait` there may be work.
+    """Forward sends rows; backward receives their gradients. Between it and `_Wait` there may be work.
 
     The second result is ``x`` itself, for an operator of own rows whose gradient is a tensor that nobody else has:
     what is received is added to that.
@@ -196,7 +196,7 @@ class _Start(torch.autograd.Function):
 
 
 class _Wait(torch.autograd.Function):
-    """Its forward receives rows; its backward sends their gradients, and does not wait: `_Start` does, which autograd
+    """Forward receives rows; backward sends their gradients, and does not wait: `_Start` does, which autograd
     calls after whatever was computed in between.
     """
 

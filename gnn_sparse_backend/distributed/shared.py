@@ -57,7 +57,7 @@ class SharedMemory:
 
     @classmethod
     def of(cls, group) -> SharedMemory | None:
-        """That of the processes of a group, if all of them can read one another's; every process asks."""
+        """The memory of the processes of a group, if all can read one another's, else None; every process asks."""
         if dist.get_backend(group) != "gloo":
             return None
         token = secrets.token_bytes(_TOKEN)

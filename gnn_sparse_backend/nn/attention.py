@@ -79,7 +79,7 @@ class SparseAttention(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """As ``torch.nn.MultiheadAttention`` begins."""
+        """Initialise as ``torch.nn.MultiheadAttention`` does."""
         for name, parameter in self.named_parameters(recurse=False):
             if name != "in_proj_bias":
                 init.xavier_uniform_(parameter)

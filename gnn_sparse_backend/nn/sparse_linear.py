@@ -144,7 +144,7 @@ class SparseLinear(Module):
         return flat.index_copy(0, self._places, values).view(self.out_features, self.in_features)
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """As of any module. Raises TypeError where it is pruned in place, by ``torch.nn.utils.prune`` or another."""
+        """Register as any module does. Raises TypeError where it is pruned in place, as by ``torch.nn.utils.prune``."""
         if name in ("weight", "weight_orig"):
             raise TypeError(
                 "SparseLinear: it is pruned, and holds no weight of its own to be pruned; prune layer.to_dense(), and "
@@ -181,7 +181,7 @@ class SparseLinear(Module):
         return y.view(*x.shape[:-1], self.out_features)
 
     def extra_repr(self) -> str:
-        """For ``print``."""
+        """The arguments that ``print`` shows."""
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, "
             f"nnz={self.nnz} ({self.density:.1%}), format={self.format!r}"

@@ -126,8 +126,8 @@ class SparseTensor:
         return convolved(self.sites, self.path, window, outputs)[0]
 
     def to(self, *args: Any, **kwargs: Any) -> SparseTensor:
-        """As ``torch.Tensor.to``: another type of features, or another device for all of it. There kernel maps are made
-        anew, and a strided layer's way back is forgotten.
+        """Convert as ``torch.Tensor.to`` does: to another type of features, or to another device for all of it. There
+        kernel maps are made anew, and a strided layer's way back is forgotten.
         """
         features = self.features.to(*args, **kwargs)
         if features.device == self.features.device:
@@ -139,7 +139,7 @@ class SparseTensor:
         return SparseTensor._of(self.features.detach(), self.sites, self.path)
 
     def keepers(self) -> Iterator[Keeper]:
-        """Its sites and those that it came from, with all that is kept on them (``gsb.memory``)."""
+        """The sites and those that they came from, with all that is kept on them (``gsb.memory``)."""
         seen: set[int] = set()
         for sites in (self.sites, *(finer for finer, _ in self.path)):
             for keeper in sites.keepers():

@@ -66,7 +66,7 @@ def probes(threads: int) -> tuple[Probe, ...]:
 
 
 def undisturbed(measured: Sequence[tuple[Probe, float]]) -> list[tuple[Probe, float]]:
-    """Without the probes on several threads that waited for a core that was busy with something else: a parallel region
+    """Drop the probes on several threads that waited for a core that was busy with something else: a parallel region
     that costs ``MOST_OVERHEAD`` more than the same work on one thread.
     """
     alone = {

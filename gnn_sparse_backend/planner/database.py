@@ -298,7 +298,7 @@ def _replace(path: Path, content: dict[str, Any]) -> None:
 
 
 def _none_chosen() -> KernelCache[tuple[Any, ...], Plan]:
-    """For plans that follow from the constants of a database, by the rounded fields of a problem."""
+    """A cache of plans that follow from the constants of a database, by the rounded fields of a problem."""
     return shared("plans of the cost model")
 
 

@@ -27,8 +27,8 @@ def on_clock(clock: Callable[[], float]) -> Timer:
 
 
 def on_events(device: torch.device) -> Timer:
-    """Between two events on the current stream of the device, the second of which it waits for. Caches are as the call
-    before has left them, as on a CPU; where launching takes longer than running, that is the time of a call.
+    """A timer between two events on the current stream of the device, which waits for the second. Caches are as the
+    call before has left them, as on a CPU; where launching takes longer than running, that is the time of a call.
     """
 
     def timed(run: Callable[[], object], count: int) -> float:

@@ -17,7 +17,7 @@ from ..structures.checks import as_kernels_read
 DIRECT = 1 << 20
 """Nodes up to which a table has a place for each, which is filled anew for each sample: 4 MiB."""
 PART = 10
-"""With more of them it has, where a sample may have met more than a tenth of the nodes."""
+"""A table of more nodes has a place for each where a sample may have met more than one in ``PART`` of them."""
 
 
 class Numbers:

@@ -55,7 +55,7 @@ class HeteroSample:
 
     @property
     def graphs(self) -> dict[EdgeType, Graph]:
-        """By edge type, the sample as a ``Graph`` (destinations, sources)."""
+        """The sample as a ``Graph`` (destinations, sources) for each edge type."""
         return {
             kind: _graph(
                 self.sources[kind],

@@ -186,7 +186,7 @@ def units_in(segments: Segments, groups: int, blocks: int, chunk: int) -> list[A
     )
     width = ceil_div(blocks, sharers)
     segment, unit = runs(chunks * blocks)
-    # of one segment: by sharer, then by chunk, then by block
+    # units of one segment go by sharer, then by chunk, then by block
     sharer = unit // (chunks * width).clamp(min=1)[segment]
     first = sharer * width[segment]
     unit = unit - first * chunks[segment]

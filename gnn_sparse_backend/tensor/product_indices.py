@@ -8,7 +8,7 @@ from .storage.values import integer, integers
 
 Shape: TypeAlias = tuple[int, ...]
 Indices: TypeAlias = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
-"""Those of the two operands and of the result."""
+"""Indices of the two operands and of the result."""
 
 
 def matmul_indices(a: Shape, b: Shape) -> Indices:

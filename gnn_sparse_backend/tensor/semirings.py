@@ -89,7 +89,7 @@ SEMIRINGS = {
         Semiring("or_and", MAXIMUM, MINIMUM, dtype="bool"),
     )
 }
-"""By name. What is not here is an error where a user's word comes in."""
+"""Semirings by name. What is not here is an error where a user's word comes in."""
 PLUS_TIMES = SEMIRINGS[ORDINARY]
 
 

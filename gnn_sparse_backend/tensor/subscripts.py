@@ -12,7 +12,7 @@ from .errors import NotationError
 from .storage.values import integer
 
 LETTERS = string.ascii_uppercase + string.ascii_lowercase
-"""Those of the indices 0 to 51, in their order."""
+"""Letters of the indices 0 to 51, in their order."""
 
 
 def written_out(subscripts: Any, operands: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:

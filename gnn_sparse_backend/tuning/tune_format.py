@@ -195,7 +195,7 @@ def _candidates(
 
 
 def _tiles(words: str, problem: Problem) -> list[int]:
-    """Those of `TILES` with which the kernel of these formats differs from that of the others."""
+    """Members of `TILES` with which the kernel of these formats differs from that of the others."""
     alone = words in (DENSE, "csr") and (words == DENSE or problem.features <= WHOLE_ROWS)
     if alone or problem.kind == LINEAR:
         return [0]

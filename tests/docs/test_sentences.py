@@ -13,7 +13,9 @@ import pytest
 
 from tests.docs.test_names import FILES, ROOT
 
-FRAGMENT = re.compile(r"(Of|The same|So many)\b")
+FRAGMENT = re.compile(r"(Of|The same|So many|Those|That|Its|Itself|By|As|At|With|Without)\b")
+"""Words that leave open what a docstring speaks of."""
+COMMENT = re.compile(r"([Oo]f|The same|So many)\b")
 UNNAMED = re.compile(r"\bso\s+many\b(?!\s+(\w+\s+){0,3}that\b)", re.IGNORECASE)
 """A count that stands for an argument; "so many that" is a comparison."""
 
@@ -26,10 +28,10 @@ def docstrings(source: str) -> Iterator[tuple[int, str]]:
 
 
 def comments(source: str) -> Iterator[tuple[int, str]]:
-    """(line, text) of comments, those on neighbouring lines as one."""
+    """(line, text) of comments on lines of their own, those on neighbouring lines as one."""
     text, begin, last = "", 0, 0
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type != tokenize.COMMENT:
+        if token.type != tokenize.COMMENT or token.line.lstrip()[0] != "#":
             continue
         line, said = token.start[0], token.string.lstrip("# ")
         if line == last + 1:
@@ -46,8 +48,9 @@ def unclear(path: Path) -> list[str]:
     source = path.read_text()
     return [
         f"{path.name}:{line}: {text.splitlines()[0]}"
-        for line, text in [*docstrings(source), *comments(source)]
-        if FRAGMENT.match(text) or UNNAMED.search(text)
+        for fragment, said in ((FRAGMENT, docstrings(source)), (COMMENT, comments(source)))
+        for line, text in said
+        if fragment.match(text) or UNNAMED.search(text)
     ]
 
 
@@ -64,13 +67,15 @@ def test_a_fragment_is_found(tmp_path):
         '"""Rows, so many that a pass pays; offsets of a graph."""\n\n'
         'SIDE = 32\n"""Of a tile."""\n\n'
         "# Bytes of a row, at\n# least so\n# many.\n"
-        "LEAST = 8  # of a row\n\n\n"
+        "LEAST = 8  # of a row\n"
+        "# of a column\nMOST = 8\n\n\n"
         'def of(rows):\n    """The same of a class."""\n\n\n'
         'def cut(parts):\n    """Cut rows into so\n    many parts."""\n'
     )
     assert unclear(page) == [
         "page.py:4: Of a tile.",
-        "page.py:13: The same of a class.",
-        "page.py:17: Cut rows into so",
+        "page.py:15: The same of a class.",
+        "page.py:19: Cut rows into so",
         "page.py:6: Bytes of a row, at least so many.",
+        "page.py:10: of a column",
     ]

@@ -141,7 +141,7 @@ class Iteration:
 
     @property
     def statements(self) -> tuple[Store | Iteration, ...]:
-        """Those of the body, or of all the cases that a lowering made of it."""
+        """Statements of the body, or of all the cases that a lowering made of it."""
         return (*self.body, *(s for point in self.points for case in point.cases for s in case.body))
 
     @property
@@ -154,7 +154,7 @@ class Iteration:
 
     @property
     def stores(self) -> tuple[Store, ...]:
-        """Those of the body, without those of iterations in it."""
+        """Stores of the body, without those of iterations in it."""
         return tuple(s for s in self.body if isinstance(s, Store))
 
     @property

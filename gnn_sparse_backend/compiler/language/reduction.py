@@ -80,7 +80,7 @@ REDUCTIONS = {
         Reduction("min", float("inf"), beats=lambda x, y: x < y, matches=lambda x, y: x <= y),
     )
 }
-"""By name. What is not here is an error where a user's word comes in."""
+"""Reductions by name. What is not here is an error where a user's word comes in."""
 
 
 def adds(name: str) -> bool:

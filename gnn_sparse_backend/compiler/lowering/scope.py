@@ -90,7 +90,7 @@ class Scope:
         return at[2] if at is not None and position.same_as(at[1]) else None
 
     def under(self, condition: tirx.Expr) -> Scope:
-        """For what is evaluated only where `condition` holds."""
+        """The scope of what is evaluated only where `condition` holds."""
         return replace(self, guard=both(self.guard, condition))
 
     def with_buffers(self, buffers: dict[str, tirx.Buffer]) -> Scope:

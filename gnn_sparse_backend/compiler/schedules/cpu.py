@@ -24,7 +24,7 @@ from .primitives.shared.whole import KINDS, whole_or_part
 
 @dataclass(frozen=True)
 class Prefetch:
-    """In `iteration`, fetch `count` elements from `first` on of the row of `buffer` needed `distance` elements on."""
+    """Prefetch, in `iteration`, `count` elements from `first` on of the `buffer` row needed `distance` elements on."""
 
     iteration: str
     buffer: str

@@ -24,7 +24,7 @@ from .select import taken
 from .spec import FormatSpec, parse_formats
 
 SEPARATOR = " + "
-"""Between the words of several formats, where they are one."""
+"""What stands between the words of several formats, where they are one."""
 
 FILL = 0.5
 """How full a block must be: from there on, multiplying its zeros costs less than finding its non-zeros one by one."""

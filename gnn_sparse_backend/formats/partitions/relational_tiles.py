@@ -210,7 +210,7 @@ class _Pieces:
         rows = numbers_of(self.long, long)
         ptr = prefix_sums(self.parts.index_select(0, rows))
         of_part, place = runs(ptr.diff(), parts)
-        # of the k-th long row, k parts are rows' own numbers before, and its own too
+        # first parts have their rows' own numbers: k of them before the k-th long row, and its own
         numbers = self.num_rows + torch.arange(parts, device=rows.device) - of_part - 1
         return rows, ptr, torch.where(place > 0, numbers, rows.index_select(0, of_part))
 

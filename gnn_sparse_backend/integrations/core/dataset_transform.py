@@ -46,5 +46,5 @@ class Reordering:
         self.method = method
 
     def __repr__(self) -> str:
-        """By this PyG tells whether a data set on the disk was made by the same ``pre_transform``."""
+        """The text by which PyG tells whether a data set on the disk was made by this ``pre_transform``."""
         return f"{type(self).__name__}({self.method!r})"

@@ -111,7 +111,7 @@ class Boundary:
             else "pass",
             compute="; ".join(_COMPUTED_OF.get(each.kind, _COMPUTED).format(each.name) for each in parameters),
         )
-        # of this module, where those who trace programs look for them
+        # names of this module, where those who trace programs look for them
         known = {"PASS": PASS, "Refusal": Refusal, "is_dynamo_compiling": is_dynamo_compiling, "disable": disable}
         names: dict[str, Any] = known | {"__name__": __name__}
         exec(source, names)

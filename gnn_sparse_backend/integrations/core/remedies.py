@@ -173,7 +173,7 @@ REMEDIES = {
     "the scores of an attention": _USED,
     "the weights of an attention": _USED,
 }
-"""By reason: what the user can do."""
+"""What the user can do, by reason."""
 
 
 def remedy_of(reason: str) -> str | None:

@@ -190,7 +190,7 @@ def _given(relations: list[_Relation], rel: RelGraph, x: Tensor) -> Tensor | Non
 
 
 _POWERS = {"none": (0.0, 0.0), "left": (-1.0, 0.0), "right": (0.0, -1.0), "both": (-0.5, -0.5)}
-"""By ``norm``: powers of the numbers of a relation's edges out of the source, and into the destination."""
+"""Powers by ``norm`` of the numbers of a relation's edges out of the source, and into the destination."""
 
 
 def _scale_of(rel: RelGraph, norms: tuple[str, ...], dtype: torch.dtype) -> Tensor | None:

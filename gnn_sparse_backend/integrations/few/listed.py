@@ -18,7 +18,7 @@ from ...structures.graph import Graph
 from ..core.handles import Handles
 
 SEEN = Handles()
-"""By index tensor: its graphs, by ends and shape, and what layers derived of it."""
+"""Graphs of each index tensor, by ends and shape, and what layers derived of it."""
 
 
 def is_list(index: Any, dims: int) -> bool:

@@ -69,7 +69,7 @@ class Way:
         return *self.leaves, *(each.tensor() for each in self.held)
 
     def looked_at(self) -> set[Recipe]:
-        """Those on the way that somebody may ask for the gradient of."""
+        """Recipes on the way that somebody may ask for the gradient of."""
         return {each for each in self.held if _is_looked_at(each)}
 
     def pin(self, lasting: Callable[[Tensor], Tensor]) -> None:

@@ -64,7 +64,7 @@ class Rows(Host):
         self.name, self.scope = name, scope
 
     def compute(self, recipe: Recipe, reason: str) -> Tensor:
-        """By one operator where there is more than one step."""
+        """Compute a recipe by one operator where there is more than one step."""
         steps = recipe.term.steps if type(recipe) is Pointwise else ()
         if (type(recipe) is Score or len(steps) > 1) and transformed() is None:
             if type(recipe) is Score and (others := self._like(recipe)):

@@ -221,7 +221,7 @@ class Handler(NamedTuple):
 
 
 HANDLERS: dict[Callable, Handler] = {}
-"""By function of PyTorch."""
+"""Handlers by function of PyTorch."""
 
 _ALLOCATORS = frozenset([Tensor.new_zeros, Tensor.new_ones, Tensor.new_empty, Tensor.new_full])
 

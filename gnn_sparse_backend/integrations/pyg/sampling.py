@@ -50,7 +50,7 @@ def install(patches: Patches) -> None:
 
 
 def _silent(original: Callable) -> Callable:
-    """Without the warning that pyg-lib is wanted."""
+    """Silence the warning that pyg-lib is wanted."""
 
     @functools.wraps(original)
     def init(self, *args, **kwargs):
@@ -195,7 +195,7 @@ def _hetero_output(self, layers: Layers) -> HeteroSamplerOutput:
 
 
 def _counts(self, nodes, edges) -> dict:
-    """By layer; of an induced subgraph, whose edges belong to none, PyG expects nothing."""
+    """Counts by layer; PyG expects none of an induced subgraph, whose edges belong to no layer."""
     induced = self.subgraph_type == SubgraphType.induced
     return {} if induced else {"num_sampled_nodes": nodes, "num_sampled_edges": edges}
 

@@ -21,7 +21,7 @@ from .frames import has_hooks
 _KNOWN = ("torch.", "torch_geometric.", "dgl.")
 _hands_out = shared("layers that hand out messages", 4096)
 _whole: WeakKeyDictionary = WeakKeyDictionary()
-"""By layer: what was there when its modules were looked through, and whether all of them are known, without hooks."""
+"""What a layer had when its modules were looked through, and whether all of them are known, without hooks."""
 
 
 def kind_of(layer: Module, args: tuple, kwargs: dict[str, Any]) -> Hashable | None:

@@ -34,7 +34,7 @@ _PASSES: dict[str, Callable[[Graph, str], Any]] = {
     "post_grad_custom_pre_pass": lambda graph, name: keep_row_sums(graph),
     "post_grad_custom_post_pass": lambda graph, name: (add_in_place(graph), store_masks_as_numbers(graph)),
 }
-"""By setting of Inductor, what ours does to a graph for the framework of a name."""
+"""What our passes do to a graph for the framework of a name, by setting of Inductor."""
 _installed: dict[str, _Pass] = {}
 _names: list[str] = []
 

@@ -94,8 +94,8 @@ EDGES = StructureKind(
     shapes=_shapes,
     lengths=_lengths,
 )
-"""Without columns: a graph with these rows and any columns. wraps: ids may count from the end. framework, counted: as
-``counters.ours`` takes them; "" is not counted."""
+"""Edges, without columns a graph with these rows and any columns. wraps: ids may count from the end. framework,
+counted: as ``counters.ours`` takes them; "" is not counted."""
 
 IN_DEGREES = Operator(
     "in_degrees",

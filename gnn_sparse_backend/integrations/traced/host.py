@@ -46,7 +46,7 @@ class TracedHost(Host):
         self.name, self.tape = name, tape
 
     def compute(self, recipe, reason: str):
-        """By our operators, always: what was found to be better left as it is, is not asked for."""
+        """Compute by our operators, always: what was found to be better left as it is, is not asked for."""
         return recipe.run()[0]
 
     def graph(self, rows: IndexEnd | SegmentsEnd, columns: IndexEnd | None) -> Traced | Refusal:

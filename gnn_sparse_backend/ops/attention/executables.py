@@ -38,7 +38,7 @@ class GradientSpec:
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """Those of the attention, then its result, what is kept of the softmax, and the cotangent."""
+        """Operands of the attention, then its result, what is kept of the softmax, and the cotangent."""
         spec = self.attention
         wide, heads = (spec.features,), (spec.scores,)
         own = [Operand("row", dims, spec.dtype) for dims in (wide, heads, heads, wide)]
@@ -65,7 +65,7 @@ class ColumnsSpec:
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """Those of the attention, what is kept of the softmax, and what each head of the cotangent and the result
+        """Operands of the attention, what is kept of the softmax, and what each head of the cotangent and the result
         multiply to, then the cotangent.
         """
         spec = self.attention
@@ -171,7 +171,7 @@ def on_gpu(spec: AttentionSpec | GradientSpec | SumsSpec, plan: CudaPlan) -> Exe
 
 
 def _kernel(schedules, spec: AttentionSpec | GradientSpec | SumsSpec | ColumnsSpec, *how) -> Kernel:
-    """By the schedules of a device."""
+    """The kernel of a spec by the schedules of a device."""
     if isinstance(spec, ColumnsSpec):
         return schedules.columns_gradient_kernel(spec.attention, spec.outputs, *how)
     if isinstance(spec, GradientSpec):

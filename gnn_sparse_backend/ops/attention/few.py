@@ -25,7 +25,7 @@ SCORES = {
         ("add(x0, x1)", ("column", "row"), ("F", "F"), ()),
     ),
 }
-"""By operator the maps that layers have: message, places, kinds of their features, and what is summed over."""
+"""The maps that layers have, by operator: message, places, kinds of their features, and what is summed over."""
 
 
 def few_of_attention(name: str, width: Width, dtype: torch.dtype) -> Iterator[Flat]:

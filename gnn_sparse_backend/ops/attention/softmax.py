@@ -99,7 +99,7 @@ def _on_list(graph, operands: tuple[Tensor, ...], width: int, gradient: bool, pr
         executable = _executables.keep(key, OnList(schedules_cpu.listed_softmax_kernel(spec, gradient)))
     wide = torch.float64 if x.dtype is torch.float64 else torch.float32
     given = [kernel_ready(a).reshape(x.shape[0], width).contiguous() for a in operands]
-    # of the maximum and the sum of each row, or of the gradient the sum alone
+    # for the maximum and the sum of each row, for the gradient the sum alone
     given += [empty(x, graph.shape[0], width, dtype=wide) for _ in range(1 if gradient else 2)]
     out = empty(x, *x.shape)
     executable(graph, given, [flat(out, x.shape[0], width)])

@@ -146,7 +146,7 @@ def _stretches(batch: int, each: int) -> list[tuple[int, int]]:
 
 
 def run_sddmm(parts: Decomposition, u: Tensor, v: Tensor, tokens: bool, arch: str) -> Tensor:
-    """As `executables_sddmm.run_sddmm`, piece by piece."""
+    """Compute `executables_sddmm.run_sddmm` on a GPU, piece by piece."""
     batched, operands = u.dim() == 3, Operands(u, v, *parts.padded_shape, tokens)
     batch, terms = operands.shape
     packed = u.new_empty(batch, parts.num_slots)

@@ -55,7 +55,7 @@ def run_sddmm(parts: Decomposition, u: Tensor, v: Tensor, tokens: bool) -> Tenso
 
 
 def _cleared(parts: Decomposition, packed: Tensor) -> Tensor:
-    """With 0 at padding."""
+    """Set padding to 0."""
     return packed.masked_fill_(~parts.mask, 0) if parts.padding else packed
 
 

@@ -43,7 +43,7 @@ class Bound:
         self._arguments = [None if name in own else constant[name] for name in launch.names]
 
     def __call__(self, *own: Tensor) -> None:
-        """With the arguments of these names, in their order."""
+        """Call the kernel with the arguments of these names, in their order."""
         arguments = self._arguments.copy()
         for at, x in zip(self._places, own):
             arguments[at] = x

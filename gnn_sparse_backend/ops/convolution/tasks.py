@@ -98,7 +98,7 @@ class RowBlocks(Derived[tuple]):
         begin = torch.nn.functional.pad((sets[1:] != sets[:-1]).any(1).nonzero().squeeze(1) + 1, (1, 0))
         counts = torch.nn.functional.pad(begin, (0, 1), value=rows).diff()
         blocks = -(-counts // self.block)
-        # of each block its set of offsets, and the first of its rows in order
+        # the set of offsets of each block, and the first of its rows in order
         of_set = torch.repeat_interleave(blocks)
         within = torch.arange(of_set.numel()) - _indptr(blocks)[of_set]
         ends = _indptr(counts)
@@ -229,7 +229,7 @@ class SumTasks(Derived[tuple]):
 FEW = 4
 """Pairs of a row up to which rows with the same offsets may be many."""
 SNAP = 0.25
-"""By how much of its length a share may end sooner or later."""
+"""Part of its length by which a share may end sooner or later."""
 _WORD = 62
 
 

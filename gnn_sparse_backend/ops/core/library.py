@@ -22,7 +22,7 @@ Operands: TypeAlias = Sequence[Tensor | None]
 Attributes: TypeAlias = tuple[Any, ...]
 
 OPERATORS: dict[str, Operator] = {}
-"""By name, those that are registered."""
+"""Registered operators by name."""
 _libraries: dict[tuple[Operator, str], Library] = {}
 
 
@@ -60,7 +60,7 @@ def operands_alone(attributes: Attributes, operands: Operands, results: Any) -> 
 
 
 _OPAQUE = StructureKind(("structure",), lambda structure: Traced((structure,)), lambda given, operands: given[0])
-"""For operators that are not in ``torch.library``: the structure itself."""
+"""The structure itself, for operators that are not in ``torch.library``."""
 
 
 class Library:

@@ -35,7 +35,7 @@ class Kind:
 
 KINDS: dict[type, Kind] = {}
 PREPARED: dict[str, Prepared] = {}
-"""By name."""
+"""Prepared operators by name."""
 
 
 @dataclass(frozen=True, eq=False)

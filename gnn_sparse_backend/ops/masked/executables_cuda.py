@@ -24,7 +24,7 @@ from .schedules_cuda import spec_of, team_kernel
 def attend(
     mask: Mask, q: Tensor, k: Tensor, v: Tensor, scale: float, dropout: Dropout | None, arch: str
 ) -> tuple[Tensor, Tensor]:
-    """As `executables_cpu.attend`."""
+    """Compute `executables_cpu.attend` on a GPU."""
     shape = q.shape[:3]
     out, lse = q.new_empty(*shape, v.shape[3]), q.new_empty(shape, dtype=wide(q.dtype))
     if not lse.numel() or not v.shape[3] or not k.shape[2]:
@@ -46,7 +46,7 @@ def attend_backward(
     dropout: Dropout | None,
     arch: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As `executables_cpu.attend_backward`."""
+    """Compute `executables_cpu.attend_backward` on a GPU."""
     dq, dk, dv = (x.new_empty(x.shape) for x in operands)
     if not out.numel() or not dk.shape[2]:
         return dq.zero_(), dk.zero_(), dv.zero_()
@@ -63,7 +63,7 @@ def attend_backward(
 
 
 def dots(mask: Mask, a: Tensor, b: Tensor, arch: str) -> Tensor:
-    """As `executables_cpu.dots`."""
+    """Compute `executables_cpu.dots` on a GPU."""
     batch, heads, _, width = a.shape
     out = a.new_zeros(batch, heads // mask.heads, mask.num_blocks, mask.block, mask.block)
     if out.numel() and width:
@@ -73,7 +73,7 @@ def dots(mask: Mask, a: Tensor, b: Tensor, arch: str) -> Tensor:
 
 
 def sums(mask: Mask, values: Tensor, b: Tensor, transposed: bool, arch: str) -> Tensor:
-    """As `executables_cpu.sums`."""
+    """Compute `executables_cpu.sums` on a GPU."""
     batch, heads, _, width = b.shape
     out = b.new_empty(batch, heads, mask.shape[1 if transposed else 0], width)
     if not out.numel() or not values.numel():

@@ -93,7 +93,7 @@ def _as_recorded(operator: Operator, structure, operands, attributes, needed, gr
 
 
 def _like(gradient: Tensor | None, x: Tensor) -> Tensor | None:
-    """Without the dimension that heads have for their features."""
+    """Drop the dimension that heads have for their features from a gradient of ``x``, if ``x`` has none."""
     return gradient if gradient is None or gradient.dim() == x.dim() else gradient.squeeze(-1)
 
 

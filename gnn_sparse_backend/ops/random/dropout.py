@@ -53,7 +53,7 @@ def _native_record(structure, operands, attributes, needed):
 
 
 def _native_gradients(structure, attributes, saved, memo, needed, cotangent) -> list[Tensor | None]:
-    """By a scale that is not rounded; what was dropped has none, however large its cotangent is."""
+    """Gradients by a scale that is not rounded; what was dropped has none, however large its cotangent is."""
     (mask,), (scale,) = saved, attributes
     if cotangent.numel() < ONE_PASS:
         return [aten.native_dropout_backward(cotangent, mask.view(torch.bool), scale), None]

@@ -34,7 +34,7 @@ LANES = 32
 """Elements that are multiplied at once."""
 DEAD = 2
 AFTER, OF_RESULT, BEHIND = "after", "of its result", "behind"
-"""With a rectified linear unit: the product and the unit before it, the product of its result, and the gradient."""
+"""What a product with a mask goes with: a rectified linear unit before it, its result, and its gradient."""
 
 
 def masked_product(dtype: str, unit: str = "") -> Program:

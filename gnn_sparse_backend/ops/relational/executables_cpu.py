@@ -123,7 +123,7 @@ def _outer(
     of the part, the rows of g."""
     in_features, out_features = x.shape[1] // blocks, g.shape[1] // blocks
     wide, relations = wide_type(x.dtype), rel.num_relations
-    # of each pair two rows are kept
+    # two rows of each pair are kept
     most = panel_pairs((x.shape[1] + g.shape[1]) // 2, wide.itemsize)
     cost = cost_per_pair(out_features, x.itemsize)
     limit = part_limit(rel.num_edges, part.pairs.count, cost)

@@ -213,7 +213,7 @@ class ColumnProducts:
 
 
 PRODUCTS = {"rows": RowProducts, "tiles": PairProducts, "transform": ColumnProducts}
-"""By the orders of ``ops.relational.schedules_cuda``."""
+"""Products by the orders of ``ops.relational.schedules_cuda``."""
 
 
 def run_pair_sums(side, x: Tensor, g: Tensor, blocks: int, weight: Tensor | None, arch: str) -> Tensor:

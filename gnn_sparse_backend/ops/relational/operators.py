@@ -94,7 +94,7 @@ def _basis_gradients(last: str):
 
 
 def _gradients_of_basis_sums(structure, attributes, saved, memo, needed, for_comp: Tensor, for_bases: Tensor) -> tuple:
-    """By x, comp, bases, a, g."""
+    """Gradients to x, comp, bases, a, g."""
     x, comp, bases, a, g = saved
     wants_x, wants_comp, wants_bases, wants_a, wants_g = needed
     # T with for_comp in the place of comp, and T with for_bases in the place of bases, as one

@@ -90,7 +90,7 @@ def by_column(*counts_and_widths: Any) -> Any:
 
 def sum_by_columns(row_pairs: Count, column_pairs: Count, edges: Count, wide_in: int, wide_out: int) -> Any:
     """Whether a sum of outer products adds up G over column pairs, and not X over row pairs: for numbers, or arrays."""
-    # of each pair one row is added up and one is read
+    # one row of each pair is added up and one is read
     by_rows = row_pairs * (wide_in * wide_out + wide_out) + edges * wide_in
     return column_pairs * (wide_in * wide_out + wide_in) + edges * wide_out < by_rows
 

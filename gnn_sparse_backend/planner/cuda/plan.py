@@ -224,7 +224,7 @@ def passes(width: int, of: Shares) -> tuple[int, ...]:
 
 
 def stretches(plan: CudaPlan, lanes: int, *iterations: str) -> tuple[str, ...]:
-    """Those of the iterations over edges that a team of ``lanes`` lanes goes through in stretches: all or none."""
+    """The iterations over edges that a team of ``lanes`` lanes goes through in stretches: all or none."""
     return iterations if plan.cached and lanes >= STRETCH else ()
 
 

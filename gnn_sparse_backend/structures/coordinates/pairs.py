@@ -119,7 +119,7 @@ def _from_fine(fine: Coordinates, coarse: Coordinates, window: Window) -> tuple[
         ahead = rows[:, axis + 1] + window.before[axis]
         whole = ahead.div(stride, rounding_mode="floor")
         rest = ahead - whole * stride
-        # of an offset q * stride + r, sites that are r beyond a multiple have the coarse site q before that
+        # at an offset q * stride + r, sites that are r beyond a multiple have the coarse site q before that
         steps = [divmod(window.dilation[axis] * k, stride) for k in range(window.kernel[axis])]
         back, beyond = torch.tensor(steps, device=fine.device).t()[:, :, None]
         cells = (whole - (back + packing.bounds[axis + 1][0])) * packing.strides[axis + 1]

@@ -94,7 +94,7 @@ def with_uniform(tiles: Tensor) -> Tensor:
 
 
 def _within(blocks: Blocks) -> Blocks:
-    """Without the pairs beyond the last query or key."""
+    """Remove the pairs beyond the last query or key."""
     block, (rows, columns) = blocks.block, blocks.grid
     beyond = [size % block for size in blocks.shape]
     edges = torch.ones(3, block, block, dtype=torch.uint8)  # of the last row, of the last column, of both

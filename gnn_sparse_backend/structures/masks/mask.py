@@ -245,7 +245,7 @@ class Mask(Immutable, Keeps):
         return self.indptr, self.indices, self.tile, self.tiles, self.padding
 
     def _blocks(self) -> Blocks:
-        """As plain arrays of the CPU, in int64."""
+        """The blocks as plain arrays of the CPU, in int64."""
         lines = torch.repeat_interleave(self.indptr.diff().long().cpu())
         columns, tile = self.indices.long().cpu(), self.tile.long().cpu()
         return Blocks(self.shape, self.heads, self.block, lines, columns, tile, self.tiles.cpu())

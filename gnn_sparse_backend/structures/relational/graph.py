@@ -180,7 +180,7 @@ class RelGraph(Immutable, Keeps):
         return made._named(parts.relations, parts.source_types, parts.destination_types, tuple(counts))
 
     def _named(self, relations, source_types, destination_types, edge_counts) -> RelGraph:
-        """Itself, just made, with the names of what it is made of."""
+        """Set the names of what a new graph is made of; returns it."""
         _set(self, "relations", relations)
         _set(self, "source_types", source_types)
         _set(self, "destination_types", destination_types)

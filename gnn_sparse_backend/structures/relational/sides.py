@@ -57,7 +57,7 @@ class Ends(Keeps):
         self.facts: dict[Any, Any] = {}
 
     def pairs(self, transposed: bool) -> RelationPairs:
-        """On a GPU those of both ends are made together, so that it is waited for once."""
+        """The pairs of one end; a GPU makes those of both ends together, so that it is waited for once."""
         if devices.on_cpu(self.arrays[0][0].device):
             return self.pairs_of_end(transposed)
         return self.pairs_of_both_ends()[transposed]

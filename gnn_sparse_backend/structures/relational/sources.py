@@ -84,7 +84,7 @@ def pyg_parts(data) -> Parts:
 
 
 def offsets(sizes: dict[str, int]) -> dict[str, int]:
-    """By type the number of its first node, where nodes of all types stand one type after the other."""
+    """The number of the first node of each type, where nodes of all types stand one type after the other."""
     first, found = 0, {}
     for kind, count in sizes.items():
         found[kind] = first

@@ -29,7 +29,7 @@ def reverse_cuthill_mckee(first: Tensor, second: Tensor, count: int) -> Tensor:
     if not count:
         return first.new_empty(0)
     ends = first.cpu().numpy(), second.cpu().numpy()
-    # of truth values: repeated edges do not add up
+    # truth values: repeated edges do not add up
     directed = csr_array((np.ones(len(ends[0]), bool), ends), shape=(count, count))
     found = reverse_cuthill_mckee(directed + directed.T, symmetric_mode=True)
     return torch.from_numpy(found.astype(np.int64)).to(first.device)

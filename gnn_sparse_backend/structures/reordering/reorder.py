@@ -143,7 +143,7 @@ def _spans(sizes: dict[str, int], first: int) -> tuple[dict[str, tuple[int, int]
 
 
 def _within(order: Tensor, first: int, last: int) -> Tensor:
-    """Those of a range of nodes in the order of all, counted from the first of them."""
+    """The nodes of a range, in the order of all nodes, counted from the first of the range."""
     return order[(order >= first) & (order < last)] - first
 
 

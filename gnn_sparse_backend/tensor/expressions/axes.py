@@ -42,7 +42,7 @@ class LevelAxes:
 
     @property
     def all(self) -> tuple[Axis, ...]:
-        """Those of a buffer of its values."""
+        """Axes of a buffer of its values."""
         return self.levels if self.root is None else (self.root, *self.levels)
 
     def with_coordinates(self, along: Sequence[T]) -> list[tuple[Axis, T]]:

@@ -66,7 +66,7 @@ class Last:
     call: Call | None = None
 
     def found(self, operands: Mapping[str, Stored]) -> Call | None:
-        """That call, if it fits these operands."""
+        """The call, if it fits these operands."""
         return self.call if self.call is not None and self.call.fits(operands) else None
 
 

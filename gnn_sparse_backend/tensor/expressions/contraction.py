@@ -51,7 +51,7 @@ def path_of(
 
 
 def kept_indices(one: frozenset[str], other: frozenset[str], needed: frozenset[str]) -> frozenset[str]:
-    """Those of a product of two that others, or the result, have too."""
+    """The indices of a product of two that others, or the result, have too."""
     return (one | other) & needed
 
 

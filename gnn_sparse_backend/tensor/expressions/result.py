@@ -141,7 +141,7 @@ def _fits(number: float | int, dtype: str) -> bool:
 
 
 def _numbers(expression: Expression) -> Iterator[float | int]:
-    """Those in a function."""
+    """The numbers in a function."""
     match expression:
         case Number():
             yield expression.value

@@ -136,7 +136,7 @@ class Walks:
         return set(above(self.graph, variable))
 
     def extents(self, at: At) -> Extents:
-        """Those of all variables, where some are bound."""
+        """Extents of all variables, where some are bound."""
         return Extents(
             self.graph, lambda index: number(self.w.index_axes[index].length), lambda made: self._count(made, at)
         )

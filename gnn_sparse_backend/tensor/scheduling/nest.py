@@ -87,7 +87,7 @@ class Nest:
         return change(self)
 
     def text(self, indent: str = "") -> list[str]:
-        """Its lines."""
+        """Lines of the nest as text."""
         lines = []
         for loop in self.loops:
             lines.append(indent + str(loop))

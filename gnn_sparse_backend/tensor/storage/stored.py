@@ -137,7 +137,7 @@ class Stored:
         return self.permute(*reversed(range(self.ndim)))
 
     def to_dense(self) -> np.ndarray:
-        """As a NumPy array, without a copy where it is stored like one. Raises TypeError for bfloat16."""
+        """Convert to a NumPy array, without a copy where it is stored like one. Raises TypeError for bfloat16."""
         found: np.ndarray = _dense(Stored(self.structure, self._of_numpy("to_dense")))
         return found
 
@@ -150,7 +150,7 @@ class Stored:
         return np.asarray(self.values.detach().numpy())
 
     def to_torch(self, layout: str = "strided") -> Tensor:
-        """As a PyTorch tensor, differentiable in the values where those are.
+        """Convert to a PyTorch tensor, differentiable in the values where those are.
 
         Args:
             layout: "strided", or "coo", "csr" and "csc" of PyTorch's sparse tensors; the last two of matrices.
@@ -173,7 +173,7 @@ class Stored:
         return make(*arrays, matrix.values, size=self.shape)
 
     def to_scipy(self, format: str | None = None) -> Any:
-        """As a sparse array of SciPy, of a matrix.
+        """Convert a matrix to a sparse array of SciPy.
 
         Args:
             format: "csr", "csc", "coo", "bsr" or "dia"; that of the array, where SciPy has it, otherwise "csr". Blocks

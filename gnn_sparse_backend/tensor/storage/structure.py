@@ -79,7 +79,7 @@ class Structure:
         return self.positions if self.mask is None else int(np.count_nonzero(self.mask))
 
     def permuted(self, modes: Sequence[int]) -> Structure:
-        """That of the transposed tensor, whose mode n is mode modes[n] of this one; the arrays are shared."""
+        """The structure of the transposed tensor, whose mode n is mode modes[n] of this one; the arrays are shared."""
         shape = tuple(self.shape[mode] for mode in modes)
         return Structure(self.format.permuted(modes), shape, self.levels, self.mask)
 
@@ -124,8 +124,8 @@ def expand(level: LevelArrays, parents: np.ndarray) -> tuple[np.ndarray, np.ndar
 def by_rows(
     format: Format, shape: Sequence[int], offsets: np.ndarray, indices: np.ndarray, index_dtype: str | None = None
 ) -> Structure:
-    """That of a matrix whose first level is dense and whose second compressed, of arrays that are known to be right and
-    are shared where they have the type. Raises FormatError for what the index type cannot count.
+    """The structure of a matrix with a dense first level and a compressed second, of arrays that are known to be right
+    and are shared where they have the type. Raises FormatError for what the index type cannot count.
     """
     rows, columns = extents(format, shape)
     dtype = index_dtype_of(format, shape, max(rows, columns, len(indices)), index_dtype)

@@ -95,12 +95,12 @@ class Split:
 
     @property
     def axes(self) -> tuple[Axis, ...]:
-        """In the order in which they are visited."""
+        """Axes in the order in which they are visited."""
         return tuple(a for a in (self.turn, self.lane, self.part) if a is not None)
 
     @property
     def stored(self) -> tuple[Axis, ...]:
-        """In the order in which what belongs to the axis is stored: all of a lane together."""
+        """Axes in the order in which what belongs to them is stored: all of a lane together."""
         return tuple(a for a in (self.lane, self.turn, self.part) if a is not None)
 
     def variables(self, of: Var) -> dict[Axis, Var]:

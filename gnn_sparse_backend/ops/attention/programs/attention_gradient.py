@@ -19,7 +19,7 @@ from .attention import AttentionSpec, AttentionWriter
 from .sums import Output, Totals
 
 COTANGENT, WEIGHTS, GRADIENT = -1, -2, -3
-"""Among the sources of a sum: dS, P and dC. Other sources are operands."""
+"""Sources of a sum beside the operands: dS, P and dC."""
 
 
 def attention_gradient(spec: AttentionSpec, outputs: tuple[Output, ...] = ()) -> Program:

@@ -55,7 +55,7 @@ def listed_softmax(spec: EdgeSoftmaxSpec) -> Program:
 
 
 def listed_softmax_gradient(spec: EdgeSoftmaxSpec) -> Program:
-    """Its gradient: parameters (m, n, num_edges, Row, Col, P, dP, Sum, dX, Wrong)."""
+    """The program of the gradient. Parameters: (m, n, num_edges, Row, Col, P, dP, Sum, dX, Wrong)."""
     width, dtype, accumulator = spec.width, spec.dtype, ACCUMULATOR[spec.dtype]
     p = ProgramBuilder("listed_softmax_gradient")
     edges = ListedEdges(p, spec.index_dtype)

@@ -112,14 +112,14 @@ class Totals:
         self.totals: list[BufferHandle] = []
 
     def start(self) -> None:
-        """At the beginning of a row."""
+        """Write the beginning of a row."""
         self.totals = [self.p.local(f"Total{n}", (axis,), self.accumulator) for n, axis in enumerate(self.axes)]
         for n, (axis, total) in enumerate(zip(self.axes, self.totals)):
             with self.p.iterate(f"start_{n}", (axis,), "S", (f"start_k{n}",)) as (k,):
                 total[k] = 0.0
 
     def add(self, load: Callable[[int, Expr], Expr]) -> None:
-        """At an edge. load(source, feature): a feature of an operand, in the type to compute in."""
+        """Write the visit of an edge. load(source, feature): a feature of an operand, in the type to compute in."""
         for n, (axis, total, output) in enumerate(zip(self.axes, self.totals, self.outputs)):
             with self.p.iterate(f"add_{n}", (axis,), "S", (f"add_k{n}",)) as (k,):
                 operands = [
@@ -129,7 +129,7 @@ class Totals:
                 total[k] = total[k] + lower(output.message, operands, output.dtype, self.accumulator)
 
     def store(self, i: Expr) -> None:
-        """At the end of a row."""
+        """Write the end of a row."""
         for n, (axis, total, result) in enumerate(zip(self.axes, self.totals, self.results)):
             with self.p.iterate(f"store_{n}", (axis,), "S", (f"store_k{n}",)) as (k,):
                 result[i, k] = cast(self.outputs[n].dtype, total[k])

@@ -135,7 +135,7 @@ class Items:
         return lambda group: (self.Reach[first + group * 2], self.Reach[first + group * 2 + 1])
 
     def reached(self, block: Block) -> Range:
-        """Those of all rows."""
+        """The range that all rows reach."""
         return self.reach(block)(as_expr(self.spec.groups))
 
     def column(self, block: Block, j: Expr) -> Expr:

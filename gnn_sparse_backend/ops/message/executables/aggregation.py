@@ -37,7 +37,7 @@ class Aggregation:
 
     @classmethod
     def possible(cls, spec: AggregateSpec, plan: Plan, graph) -> Mapping[str, str]:
-        """Those of the variants that a call on a graph may take."""
+        """The variants that a call on a graph may take, and when."""
         return cls.variants
 
     @property
@@ -59,5 +59,5 @@ class Aggregation:
         return None
 
     def before_operands(self, arguments: list) -> list:
-        """Those of a kernel's arguments, which lack its results, that come before the operands."""
+        """The part before the operands of a kernel's arguments, which lack its results."""
         return arguments[: len(arguments) - len(self.places) + self.places.count("number")]

@@ -203,7 +203,7 @@ def _heads(x: Tensor, numbers: list[Tensor]) -> int:
 
 
 class OnBlocks(Aggregation):
-    """On Tensor Cores where the graph fills blocks; else by the rest of the plan."""
+    """An aggregation on Tensor Cores where the graph fills blocks; else by the rest of the plan."""
 
     variants: ClassVar = {
         "blocks": "where the graph fills them, each slot has few edges, and PyTorch allows the type to be cut",

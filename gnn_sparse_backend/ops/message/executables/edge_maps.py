@@ -31,7 +31,7 @@ class EdgeMaps:
 
     @classmethod
     def possible(cls, spec: EdgeMapSpec, plan: Plan, graph) -> Mapping[str, str]:
-        """Those of the variants that a call on a graph may take."""
+        """The variants that a call on a graph may take, and when."""
         return {}
 
     def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:

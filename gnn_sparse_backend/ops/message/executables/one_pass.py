@@ -28,7 +28,7 @@ IN_PAIRS = ", bf16x2"
 
 
 class OnePass(Aggregation):
-    """By a plan of one pass."""
+    """An aggregation by a plan of one pass."""
 
     variants: ClassVar = {
         AS_THEY_STAND: "while a graph is new",

@@ -44,7 +44,7 @@ def team_parts(graph, longest: int) -> Parts:
     """All rows of a graph in parts of bounded length."""
     indptr, indices, (rows, cols) = graph.indptr, graph.indices, graph.shape
     lengths = indptr.diff().long()
-    # of unread rows as many parts as there may be; those beyond the last are empty, and added to no row
+    # unread rows have as many parts as there may be; those beyond the last are empty, and added to no row
     most = most_parts(graph.num_edges, rows, longest) if graph.unsynchronised is not None else None
     row, start, length = split_rows(lengths, longest, most=most)
     count = row.numel()

@@ -21,8 +21,8 @@ from .one_pass import BY_LENGTH, OnePass, order_of
 
 
 class Scattered(Aggregation):
-    """By a plan of scattered sums. On rows in the order of their lengths, whose ends cost less than additions in
-    memory, one pass takes their place; bits are the same.
+    """An aggregation by a plan of scattered sums. On rows in the order of their lengths, whose ends cost less than
+    additions in memory, one pass takes their place; bits are the same.
     """
 
     variants: ClassVar = {

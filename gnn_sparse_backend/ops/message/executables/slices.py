@@ -21,7 +21,7 @@ from .one_pass import OnePass
 
 
 class Slices(Aggregation):
-    """By a plan with slices of features."""
+    """An aggregation by a plan with slices of features."""
 
     def __init__(self, spec: AggregateSpec, plan: Plan):
         super().__init__(spec, plan)

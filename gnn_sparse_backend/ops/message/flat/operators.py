@@ -223,7 +223,7 @@ class _Back:
 
     @classmethod
     def of(cls, of: MessageOp, number: int, shapes, cotangent, like: Tensor) -> _Back | None:
-        """That of operand ``number``; None where it is no kernel over the list. cotangent: its features."""
+        """The gradient of operand ``number``; None where it is no kernel over the list. cotangent: its features."""
         plan = gradient_plan(of, number, tuple(shapes), tuple(cotangent))
         if plan.form is None or any(type(s) is str and s not in _SOURCES for s in plan.sources):
             return None

@@ -115,7 +115,7 @@ def _run(graph, operands, attributes) -> Tensor:
 
 def _record(graph, operands, attributes, needed):
     out = _run(graph, operands, attributes)
-    # of the rest of the row is read what comes back; of this edge what there was before it
+    # the gradient reads, of the rest of the row, what comes back, and of this edge what there was before it
     return out, (operands[0], out if needed[0] else None), None
 
 

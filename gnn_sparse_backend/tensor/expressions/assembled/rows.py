@@ -60,7 +60,7 @@ class Rows:
     kept: Kept | None
 
     def given(self, operands: Mapping[str, Stored]) -> dict[str, Stored]:
-        """Its operands."""
+        """Operands that are cut, by the names they have here."""
         return {name: cut.of(operands[cut.name]) for name, cut in self.cuts.items()}
 
     def of_kept(self, operands: Mapping[str, Stored]) -> Structure:

@@ -95,7 +95,7 @@ class Workspace(Assembly):
             self.filled(h, at)
 
     def counted(self, row: Expr, at: At) -> None:
-        """By hashing, and if there are too many for it, by marks."""
+        """Count the elements of a row by hashing, and if there are too many for it, by marks."""
         seen, left = self.local("At", 0), self.local("Left", 1)
         with self.once(self.wide):
             self.walked(at, partial(self.hash_in, seen))
@@ -108,7 +108,7 @@ class Workspace(Assembly):
         self.count[row] = seen[0]
 
     def filled(self, r: Expr, at: At) -> None:
-        """In the cheapest of three ways."""
+        """Fill a row in the cheapest of three ways."""
         count = self.count[r]
         pairs, cheap = count * count, number(self.sets_above.length) * PAIRS
         few = both(self.wide, count <= MOST)

@@ -112,7 +112,7 @@ class _Lanes:
 
         hints = _hints(self.block.body)
         body = [lanes(tirx.ForKind.UNROLLED, lambda lane: sequence(hints))] if hints else []
-        # of one feature the lanes themselves are a vector: LLVM makes scalar code of a choice between unrolled scalars
+        # with one feature the lanes are a vector: LLVM makes scalar code of a choice between unrolled scalars
         body += [
             lanes(tirx.ForKind.VECTORIZED if part.width == 1 else tirx.ForKind.UNROLLED, part.take)
             for part in self.parts
