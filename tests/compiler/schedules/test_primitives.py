@@ -52,6 +52,23 @@ def test_vectorize():
     assert [line for line in loops(stage2) if "vectorized" in line] == ["for k_1 in T.vectorized(T.int64(2)):"]
 
 
+@pytest.mark.parametrize(
+    "features, ranges",
+    [
+        (128, ["T.vectorized(T.int64(128))"]),
+        (256, ["range(T.int64(4))", "T.vectorized(T.int64(64))"]),
+        (735, ["range(T.int64(15))", "T.vectorized(T.int64(49))"]),
+        (131, []),
+    ],
+)
+def test_long_vectors_are_cut(features, ranges):
+    """Over vectors of hundreds of lanes LLVM takes minutes; no vector divides a prime."""
+    program = tile_axis(small_aggregation(features=features), "K", ((features,),))
+    before, after = lower(program), vectorize_spatial(lower(program), program.iteration("edges_0"))
+    changed = [line for line in loops(after) if line not in loops(before)]
+    assert [line.partition(" in ")[2].rstrip(":") for line in changed] == ranges
+
+
 def test_vectorize_refuses_a_reduction():
     program = csr_spmm(4)
     with pytest.raises(StageIError, match="'spmm' is not over one spatial axis"):

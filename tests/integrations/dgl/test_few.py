@@ -283,3 +283,11 @@ def test_what_ran_is_counted():
         dgl.ops.edge_softmax(g, random(EDGES, 1))
         found = {name: row["ours"] for name, row in gsb.status().to_dict()["calls"]["dgl"].items()}
     assert found == {"gspmm": 1, "edge_softmax_forward": 1}
+
+
+@pytest.mark.parametrize("op", ["add", "mul"])
+def test_broadcasts_of_hundreds_of_features(op):
+    """A kernel of these, which once took minutes to compile."""
+    g = graph()
+    x, y = torch.randn(NODES, 5, 3, 1, 7), torch.randn(NODES, 1, 3, 7, 7)
+    compare(lambda x, y: dgl.ops.gsddmm(g, op, x, y, "u", "v"), x, y)

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from tvm import tirx
 
+from ....codegen.nodes import int64, substitute
 from ....language.axes import refuse
 from ....language.expr import Load
 from ....language.program import Iteration, Store
 from ....language.traversal import walk
 from ....position.function import PositionFunction
-from ..shared.loops import set_loop_kind
+from ..shared.loops import rewrite_loop
+
+MOST_LANES, LANES = 128, 64
+"""The longest loop that is one vector, and the longest vectors of a longer one: LLVM takes minutes over one of several
+hundred lanes whose elements are gathered.
+"""
 
 
 def vectorize_spatial(stage2: PositionFunction, iteration: Iteration) -> PositionFunction:
@@ -23,9 +29,24 @@ def vectorize_spatial(stage2: PositionFunction, iteration: Iteration) -> Positio
 
         for k in range(64):                                  for k in vectorized(64):
             with block("sum_0"): S[vk] = S[vk] + x[vk]  ->       with block("sum_0"): S[vk] = S[vk] + x[vk]
+
+    A loop of more than `MOST_LANES` elements is cut into vectors of at most `LANES` that divide it.
     """
     refuse(f"vectorize_spatial: iteration {iteration.name!r}", refuses(iteration))
-    return set_loop_kind(stage2, iteration.name, tirx.ForKind.VECTORIZED)
+    return rewrite_loop(stage2, iteration.name, 0, _in_vectors)
+
+
+def _in_vectors(loop: tirx.For) -> tirx.For:
+    extent = int(loop.extent)
+    lanes = extent if extent <= MOST_LANES else max(n for n in range(1, LANES + 1) if extent % n == 0)
+    if lanes == extent:
+        return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.VECTORIZED, loop.body)
+    if lanes == 1:
+        return loop
+    turn, lane = tirx.Var("turn", "int64"), tirx.Var("lane", "int64")
+    body = substitute(loop.body, {loop.loop_var: turn * int64(lanes) + lane})
+    vector = tirx.For(lane, int64(0), int64(lanes), tirx.ForKind.VECTORIZED, body)
+    return tirx.For(turn, int64(0), int64(extent // lanes), tirx.ForKind.SERIAL, vector)
 
 
 def refuses(iteration: Iteration) -> str | None:
