@@ -7,6 +7,7 @@ each plan that the planner has for a sum; each forward and backward. In the orde
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 
 import torch
@@ -38,8 +39,8 @@ MASKS = {
 PLANNED = ("rows in parts", "filled rows", "rows of a few lanes")
 LARGE = "large", "dense blocks", "shared columns", "by rows of the result"
 """Words of calls on graphs of a million edges, which come last and are left out of a rehearsal."""
-REHEARSED = 12
-"""Of each kind of call a rehearsal takes the first of so many."""
+REHEARSED = 48
+"""A rehearsal takes one of this many calls."""
 
 
 def _each_precision() -> Iterator[tuple[str, torch.dtype, bool]]:
@@ -175,18 +176,12 @@ def run(told: Told) -> None:
     every = [*more_cases(), *cases()]
     quick = [case for case in every if not any(words in case.name for words in LARGE)]
     large = [] if told.small else [case for case in every if case not in quick]
-    step = 4 * REHEARSED if told.small else 1
-    for case in quick[::step]:
+    for case in quick[:: REHEARSED if told.small else 1]:
         told.attempt(case.name, lambda case=case: compared(case, device, told.mode))
-    for structure in PLANNED[: 1 if told.small else len(PLANNED)]:
-        for op in ("sum", "weighted_sum", "mean", "max"):
-            for width in (2, 64):
-                for words, call in plans(structure, op, width, device, told.mode):
-                    told.attempt(words, call)
-                if told.small:
-                    break
-            if told.small:
-                break
+    grid = list(itertools.product(PLANNED, ("sum", "weighted_sum", "mean", "max"), (2, 64)))
+    for structure, op, width in grid[: 1 if told.small else None]:
+        for words, call in plans(structure, op, width, device, told.mode):
+            told.attempt(words, call)
     for case in large:
         told.attempt(case.name, lambda case=case: compared(case, device, told.mode))
     told.record(

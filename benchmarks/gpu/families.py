@@ -112,8 +112,8 @@ def _masked(device, dtype, scale):
 
 
 def _composed(device, dtype, scale):
-    parts = gsb.formats.decompose(a_graph(device, scale), ["bsr(4)", "csr"])
     graph = a_graph(device, scale)
+    parts = gsb.formats.decompose(graph, ["bsr(4)", "csr"])
     operands = values(device, dtype, graph.num_edges), values(device, dtype, graph.shape[1], 64)
     return (lambda a, x: gsb.composed_spmm(parts, a, x)), operands
 

@@ -48,10 +48,9 @@ def prepare(folder: Path, architectures: Sequence[str], parts: Sequence[Part], c
             _pack(cache, folder / KERNELS)  # a preparation that is stopped leaves what it has
 
         for arch in architectures:
-            begin = time.monotonic()
-            run = Run(Path(scratch, arch), Path(scratch, "work"), begin + len(parts) * PATIENCE_S, 1.0, PREPARE, arch)
+            end = time.monotonic() + len(parts) * PATIENCE_S
+            run = Run(Path(scratch, arch), Path(scratch, "work"), end, PATIENCE_S, PREPARE, arch, small)
             run.environment = acted_driver.environment(driver, GSB_CACHE_DIR=str(cache))
-            run.share, run.small = PATIENCE_S, small
             console.print(f"for {arch}:")
             run.all([part for part in parts if part.launches], ended)
             failures = [line for line in read_lines(run.lines) if line["state"] == FAILED]

@@ -197,7 +197,7 @@ def shared_bytes(source: str) -> int:
 
 
 def special_instructions(source: str) -> list[str]:
-    """Of an architecture with an ``a`` at its end, those whose names are in CUDA source or PTX."""
+    """Return the instructions in CUDA source or PTX that only an architecture with an ``a`` at its end has."""
     return [word for word in ("wgmma", "cp.async.bulk", "setmaxnreg", "cluster.sync", "tcgen05") if word in source]
 
 

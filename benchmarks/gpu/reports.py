@@ -25,7 +25,7 @@ FOUND = {
 OURS = "gnn_sparse_backend"
 BACKEND = "+gsb"
 BESIDE = "device", "precision", "roofline", "threads"
-"""Of the report, what goes with each of its cells."""
+"""Keys of a report that go with each of its cells."""
 
 
 @dataclass

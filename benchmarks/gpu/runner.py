@@ -67,7 +67,7 @@ class Run:
         return self.ended
 
     def one(self, part: Part, seconds: float) -> str:
-        """Run one part for so many seconds at most."""
+        """Run one part for at most ``seconds``; return what became of it, in words."""
         work = self.scratch / part.name
         work.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-u", "-m", "benchmarks.gpu.part", part.path, "--name", part.name]

@@ -30,7 +30,7 @@ LAYERS = "gcn", "sage", "gin", "gatv2", "transformer", "rgcn"
 
 
 def losses(device: torch.device, steps: int, enabled: bool = False, layers: str = "sage") -> list[float]:
-    """Of the steps of a training on a random graph."""
+    """Return the losses of the steps of a training on a random graph."""
     torch.manual_seed(0)
     edges = torch.randint(0, NODES, (2, EDGES)).to(device)
     x, y = torch.randn(NODES, FEATURES).to(device), torch.randint(0, CLASSES, (NODES,)).to(device)

@@ -12,11 +12,11 @@ it says is quoted. Without a GPU every cell says so.
 
 from __future__ import annotations
 
-import contextlib
+import argparse
 import gc
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from benchmarks.planner import gpu_ratings
 from benchmarks.support import machine, reasons, report
 from benchmarks.support.gpu import timing as gpu_timing
 from benchmarks.support.gpu.timing import NOT_MEASURED
+from benchmarks.support.gpu.turns import first_line, in_turns, refusals
 from benchmarks.support.roofline import Roofline
 from benchmarks.support.turns import Switched
 
@@ -72,36 +73,18 @@ def measure(cell: Cell, device: torch.device | None, limits: Roofline | None = N
                 **gpu_ratings.NO_RATINGS,
             }
     ready: dict[str, Switched] = {}
-    turns: dict[str, list[dict[str, float]]] = {}
     for name in cell.names:
-        with _refusals(found, name):
+        with refusals(found, name):
             call = cell.make(name, device)
             found[name] = _checked(cell, name, call, expected)
             if not isinstance(found[name], str):
-                ready[name], turns[name] = call, []
-    for _ in range(gpu_timing.TURNS):
-        for name, call in ready.items():
-            with _refusals(found, name), call.context():
-                turns[name].append(turn(name, call.call, device))
-            gc.collect()
-            if device.type == "cuda":
-                torch.cuda.empty_cache()
-    for name, taken in turns.items():
-        if len(taken) == gpu_timing.TURNS:
-            found[name] = {key: statistics.median(each[key] for each in taken) for key in taken[0]} | found[name]
+                ready[name] = call
+    for name, medians in in_turns(ready, lambda name, call: turn(name, call, device), found).items():
+        found[name] = medians | found[name]
     ours = [name for name in cell.names if name.endswith(contenders.BACKEND)]
     times = {name: each for name, each in found.items() if not isinstance(each, str)}
     work = {name: cell.work(name) for name in ours if name in times}
     return {**cell.labels, "contenders": found, **gpu_ratings.rate(times, ours, work, limits)}
-
-
-@contextlib.contextmanager
-def _refusals(found: dict, name: str) -> Iterator[None]:
-    """A contender's failure is its result, and must not cost the others theirs."""
-    try:
-        yield
-    except Exception as error:
-        found[name] = f"refused: {first_line(error)}"
 
 
 def _checked(cell: Cell, name: str, call: Switched, expected: dict[str, tuple]) -> dict | str:
@@ -117,14 +100,17 @@ def _checked(cell: Cell, name: str, call: Switched, expected: dict[str, tuple]) 
     return f"wrong: {wrong}" if wrong else {"ours": ours, "fallbacks": fallbacks}
 
 
-def turn(name: str, call: Callable[[], object], device: torch.device) -> dict[str, float]:
-    """A contender's turn: what was derived of the graphs before it was switched on is derived anew, and not timed."""
-    call()
-    return times(call, device)
-
-
-def first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
+def turn(name: str, call: Switched, device: torch.device) -> dict[str, float]:
+    """Return the figures of a contender's turn. What was derived of the graphs before it was switched on is derived
+    anew, and not timed.
+    """
+    with call.context():
+        call.call()
+        found = times(call.call, device)
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    return found
 
 
 def times(call: Callable[[], object], device: torch.device) -> dict[str, float]:
@@ -214,4 +200,25 @@ def main(
     answers = [(each, found) for cell in done for each, found in cell["contenders"].items()]
     return (
         1 if any(each.endswith(contenders.BACKEND) and str(found).startswith("wrong") for each, found in answers) else 0
+    )
+
+
+def named(name: str, precision: str) -> str:
+    """The name of a report: each precision but float32 has one of its own."""
+    return name if precision == "float32" else f"{name}_{precision}"
+
+
+def in_each_precision(
+    name: str,
+    what: str,
+    cells: Callable[[str], Iterable[Cell]],
+    names: Sequence[str],
+    headings: Sequence[str],
+    options: argparse.Namespace,
+    console: Console,
+) -> int:
+    """`main` once for each of ``options.precisions``, with ``cells(precision)``; 1 if one of them gave 1, else 0."""
+    return max(
+        main(named(name, each), what, cells(each), names, headings, options.out, console, getattr(torch, each))
+        for each in options.precisions
     )

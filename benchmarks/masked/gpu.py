@@ -13,7 +13,7 @@ from rich.console import Console
 
 from benchmarks.layers import gpu_steps
 from benchmarks.masked import contenders
-from benchmarks.masked.problem import DTYPES, Place, Problem
+from benchmarks.masked.problem import Place, Problem
 from benchmarks.support.turns import Switched
 
 OURS = "masks+gsb"
@@ -43,7 +43,7 @@ def cell_on_gpu(place: Place, names: tuple[str, ...] = NAMES) -> gpu_steps.Cell:
 
 
 def main(options: argparse.Namespace, console: Console) -> int:
-    """As ``gpu_steps.main``, once for each type; each has a file of its own."""
+    """`gpu_steps.in_each_precision` with the cells that were asked for."""
     names = tuple(name for name in NAMES if name == OURS or name in options.contenders)
 
     def cells(precision: str) -> Iterator[gpu_steps.Cell]:
@@ -53,16 +53,7 @@ def main(options: argparse.Namespace, console: Console) -> int:
                     Place(mask, op, precision, options.tokens, options.heads, options.width, options.seed), names
                 )
 
-    return max(
-        gpu_steps.main(
-            "sparse_attention" if precision == "float32" else f"sparse_attention_{precision}",
-            "attention on masks",
-            cells(precision),
-            names,
-            ("graph", "layer", "tokens"),
-            options.out,
-            console,
-            DTYPES[precision],
-        )
-        for precision in options.precisions
+    headings = ("graph", "layer", "tokens")
+    return gpu_steps.in_each_precision(
+        "sparse_attention", "attention on masks", cells, names, headings, options, console
     )

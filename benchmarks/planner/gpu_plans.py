@@ -17,6 +17,7 @@ from benchmarks.support import graphs, machine, report
 from benchmarks.support.gpu import device as gpu
 from benchmarks.support.gpu import timing as gpu_timing
 from benchmarks.support.gpu.timing import NOT_MEASURED
+from benchmarks.support.gpu.turns import refusals
 from gnn_sparse_backend.ops.core.plans import planned
 from gnn_sparse_backend.ops.core.plans_cuda import gpu_of
 from gnn_sparse_backend.ops.message.calls import run_aggregate
@@ -48,12 +49,9 @@ def measure(graph: Graph, op: str, width: int, seed: int, seconds=None) -> dict:
     chosen = plans[0]
     taken: dict[Plan, float | str] = {}
     for plan in plans:
-        with planned(graph, of.kind, width, x.dtype, plan):
-            try:
-                right = gpu.right(run_aggregate(of, graph, operands), exact)
-                taken[plan] = seconds(lambda: run_aggregate(of, graph, operands), device, True) if right else "wrong"
-            except Exception as error:  # the others are measured all the same
-                taken[plan] = f"refused: {(str(error) or type(error).__name__).splitlines()[0]}"
+        with refusals(taken, plan), planned(graph, of.kind, width, x.dtype, plan):
+            right = gpu.right(run_aggregate(of, graph, operands), exact)
+            taken[plan] = seconds(lambda: run_aggregate(of, graph, operands), device, True) if right else "wrong"
     measured = {plan: each for plan, each in taken.items() if not isinstance(each, str)}
     best = min(measured, key=measured.get, default=None)
     regret = measured[chosen] / measured[best] - 1 if chosen in measured else None

@@ -14,7 +14,7 @@ from rich.console import Console
 from benchmarks.layers import contenders as names_of
 from benchmarks.layers import gpu_steps
 from benchmarks.pruned_layers import contenders
-from benchmarks.pruned_layers.problem import DTYPES, PATTERNS, TOLERANCE, TWO_OF_FOUR, Place, Problem
+from benchmarks.pruned_layers.problem import PATTERNS, TOLERANCE, TWO_OF_FOUR, Place, Problem
 from benchmarks.support.cells import relative_error
 from benchmarks.support.turns import Switched
 
@@ -51,7 +51,7 @@ def cell_on_gpu(place: Place) -> gpu_steps.Cell:
 
 
 def main(options: argparse.Namespace, console: Console) -> int:
-    """As ``gpu_steps.main``, once for each type; each has a file of its own."""
+    """`gpu_steps.in_each_precision` with the cells that were asked for."""
     densities = {**{name: PATTERNS[name] for name in options.patterns}, TWO_OF_FOUR: 0.5}
 
     def cells(precision: str) -> Iterator[gpu_steps.Cell]:
@@ -61,16 +61,5 @@ def main(options: argparse.Namespace, console: Console) -> int:
                     sizes = map(int, shape.split("x"))
                     yield cell_on_gpu(Place(pattern, op, precision, *sizes, density, options.tokens, options.seed))
 
-    return max(
-        gpu_steps.main(
-            "pruned" if precision == "float32" else f"pruned_{precision}",
-            "pruned linear layers",
-            cells(precision),
-            NAMES,
-            ("graph", "layer", "mode", "tokens"),
-            options.out,
-            console,
-            DTYPES[precision],
-        )
-        for precision in options.precisions
-    )
+    headings = ("graph", "layer", "mode", "tokens")
+    return gpu_steps.in_each_precision("pruned", "pruned linear layers", cells, NAMES, headings, options, console)

@@ -86,15 +86,20 @@ def compile_program(program: Program, schedule: Schedule, target: Target | None 
             function = stage3(program, schedule, serial)
             return (build_cuda_shared if target.is_cuda else build_shared)(function, target, folder)
 
-    key = kernel_key(program, schedule, target, serial)
-    written = _texts(key.program, schedule, target, serial)
-    return get_kernel(key.program, key.plan, key.target, build, name=program.name, symbol=program.name, written=written)
+    identity = _identity(program, schedule, target, serial)
+    written = _texts(identity[0], schedule, target, serial)
+    return get_kernel(*identity, build, name=program.name, symbol=program.name, written=written)
 
 
 def kernel_key(program: Program, schedule: Schedule, target: Target, serial: bool = False) -> KernelKey:
-    """What the kernel of `compile_program` is kept under. Arguments are those."""
+    """Return what the kernel of `compile_program` with these arguments is kept under."""
+    return KernelKey(*_identity(program, schedule, target, serial), program.name)
+
+
+def _identity(program: Program, schedule: Schedule, target: Target, serial: bool) -> tuple[str, str, str]:
+    """Return (program, plan, target) as texts."""
     plan = f"{schedule!r}, serial" if serial else repr(schedule)
-    return KernelKey(program.script(), plan, cuda_key(target) if target.is_cuda else target.key, program.name)
+    return program.script(), plan, cuda_key(target) if target.is_cuda else target.key
 
 
 def _is_for_gpu(schedule: Schedule) -> bool:

@@ -1,6 +1,7 @@
 """What Nsight Compute says of five kernels: occupancy, sectors of memory, and what warps wait for. Its text is kept.
 
-A kernel is launched by a process of its own, on a graph large enough to fill the GPU: ``--launch NAME``.
+A kernel is launched by a process of its own, on a graph large enough to fill the GPU:
+``python -m benchmarks.gpu.parts.ncu NAME``.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def run(told: Told) -> None:
 
 
 def figures(text: str) -> dict[str, list[str]]:
-    """Of what ncu prints, by name, the values of the launches in their order."""
+    """Return by name the values that ncu prints, one for each launch in order."""
     return {name: re.findall(rf"^\s*{re.escape(name)}\s+\S+\s+([\d.,]+)", text, re.MULTILINE) for name in TOLD}
 
 

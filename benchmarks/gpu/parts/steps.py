@@ -12,7 +12,7 @@ from benchmarks.gpu.training import LAYERS, losses
 
 STEPS = 5
 CLOSE = 1e-3
-"""Of losses, relative: sums in another order."""
+"""How far losses may differ, relative to them: sums are in another order."""
 
 
 def run(told: Told) -> None:

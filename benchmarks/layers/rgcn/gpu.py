@@ -77,7 +77,7 @@ def main(options: argparse.Namespace, names: Sequence[str], console) -> int:
     torch.set_float32_matmul_precision("high" if options.tf32 else "highest")
     try:
         return gpu_steps.main(
-            "rgcn" if precision == "float32" else f"rgcn_{precision}",
+            gpu_steps.named("rgcn", precision),
             "relational network",
             cells_on_gpu(options, names, console),
             names,

@@ -67,9 +67,8 @@ def cell_on_gpu(place: str, layer: Layer, mode: str, dtype: str, seed: int) -> g
 
 def main(options: argparse.Namespace, places: Iterable[clouds.Place], console) -> int:
     """As ``gpu_steps.main``; each precision has a file of its own."""
-    name = "sparse_conv" if options.dtype == "float32" else f"sparse_conv_{options.dtype}"
     return gpu_steps.main(
-        name,
+        gpu_steps.named("sparse_conv", options.dtype),
         "layers of MinkUNet",
         cells_on_gpu(options, places),
         NAMES,

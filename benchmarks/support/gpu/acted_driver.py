@@ -63,7 +63,7 @@ class CannotAct(RuntimeError):
 
 
 def make(folder: Path, version: int = 13000, gpus: int = 0, more: str = COUNTED) -> Path:
-    """Libraries of a driver for a version of CUDA, and of so many GPUs.
+    """Make the libraries of a driver for a version of CUDA, with ``gpus`` GPUs, in a folder; return the folder.
 
     more: C of what becomes of modules and launches. Raises CannotAct where they cannot be made or real ones are found.
     """

@@ -11,9 +11,7 @@ Where there is no GPU the tables say so in every cell.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -22,12 +20,12 @@ from rich.console import Console
 
 from benchmarks.operators import problem, sddmm_problem
 from benchmarks.operators.gpu_peers import OURS, PEERS, Problem
-from benchmarks.operators.suite import CannotDo
 from benchmarks.operators.work import Work, aggregation_work
 from benchmarks.planner import gpu_ratings
 from benchmarks.support import cli, graphs, machine, report
 from benchmarks.support.gpu import timing as gpu_timing
 from benchmarks.support.gpu.timing import NOT_MEASURED
+from benchmarks.support.gpu.turns import in_turns, refusals
 from benchmarks.support.graphs import BenchmarkGraph
 from benchmarks.support.roofline import Roofline
 
@@ -59,32 +57,18 @@ def measure(operator: str, given: Problem, device: torch.device, limits: Rooflin
     times: dict[str, tuple | str] = {}
     ready: dict[str, Callable[[], object]] = {}
     for name, make in PEERS[operator].items():
-        with _refusals(times, name):
+        with refusals(times, name):
             call = make(given)
             times[name] = "wrong"
             if all(right(y, expected) for y, expected in zip(call(), exact, strict=True)):
                 ready[name] = call
-    turns: dict[str, list[tuple]] = {name: [] for name in ready}
-    for _ in range(gpu_timing.TURNS):
-        for name, call in ready.items():
-            with _refusals(times, name):
-                turns[name].append(tuple(gpu_timing.seconds(call, device, flush) for flush in (False, True)))
-    for name, taken in turns.items():
-        if len(taken) == gpu_timing.TURNS:
-            times[name] = tuple(map(statistics.median, zip(*taken)))
-    known = {name: dict(zip(gpu_ratings.CACHES, found)) for name, found in times.items() if not isinstance(found, str)}
+
+    def turn(name: str, call: Callable[[], object]) -> dict[str, float]:
+        return {cache: gpu_timing.seconds(call, device, cache == "flushed") for cache in gpu_ratings.CACHES}
+
+    known = in_turns(ready, turn, times)
+    times |= {name: tuple(found.values()) for name, found in known.items()}
     return {"times": times, **gpu_ratings.rate(known, (OURS,), {OURS: work(given)}, limits)}
-
-
-@contextlib.contextmanager
-def _refusals(times: dict[str, tuple | str], name: str) -> Iterator[None]:
-    """A contender's failure is its result, and must not cost the others theirs."""
-    try:
-        yield
-    except CannotDo as reason:
-        times[name] = str(reason)
-    except Exception as error:
-        times[name] = f"refused: {(str(error) or type(error).__name__).splitlines()[0]}"
 
 
 def work(given: Problem) -> Work:
