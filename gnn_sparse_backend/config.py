@@ -59,6 +59,12 @@ def _number(text: str) -> int:
     return int(text)
 
 
+def _alignment(text: str) -> int:
+    if (found := _number(text)) == 0 or found % 16:
+        raise ValueError(text)
+    return found
+
+
 def _one_of(*choices: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in choices:
@@ -92,8 +98,8 @@ CACHE_DIR = Variable(
 )
 CUDA_ALIGNMENT = Variable(
     "GSB_CUDA_ALIGNMENT",
-    _number,
-    "a number of bytes",
+    _alignment,
+    "a number of bytes, a multiple of 16",
     "256",
     "16",
     "operands at addresses that it does not divide are copied before kernels for a GPU, and those of dense products, "

@@ -99,6 +99,8 @@ def test_values(variable, text, value, monkeypatch):
 @pytest.mark.parametrize(
     "variable, text",
     [
+        (config.CUDA_ALIGNMENT, "8"),
+        (config.CUDA_ALIGNMENT, "0"),
         (config.CUDA_ARCH, "90"),
         (config.CUDA_COMPILER, "clang"),
         (config.LOG, "warning"),
