@@ -14,7 +14,7 @@ LEFT_OUT = "exhaustive", "slow", "layers", "wheel"
 """The markers of what ``make test`` leaves out: such a case stands for no value of the short run."""
 
 
-MOST = 4
+MOST = 2
 """How many cases the short run takes of a test that computes something."""
 
 EACH = {"docs", "faults", "public_face"}

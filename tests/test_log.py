@@ -60,6 +60,7 @@ def test_silent_by_default_then_kernels_from_the_compiler_and_from_disk(tmp_path
     assert "From " not in compiled and "DEBUG" not in compiled
 
 
+@pytest.mark.slow
 def test_debug_has_reasons(tmp_path):
     assert ". From rules: " in output(tmp_path, GSB_LOG="debug")
 

@@ -73,6 +73,7 @@ def test_loss_is_that_of_the_format_taken():
     assert pruned.loss(None, timings, variants) is None
 
 
+@pytest.mark.slow
 def test_a_run_in_pieces(tmp_path, capsys, set_threads):
     set_threads(1)
     given = ["--quick", "--threads", "1", "--budget", "0.1", "--patterns", "blocks", "--precisions", "float32"]
@@ -90,6 +91,7 @@ def test_a_run_in_pieces(tmp_path, capsys, set_threads):
     assert torch.get_num_threads() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["blocks", TWO_OF_FOUR])
 def test_cells_of_a_gpu_are_compared_before_they_are_timed(pattern, monkeypatch):
     """On a CPU in the place of a GPU, with times that are made up; of weights that are no blocks no blocks are made."""

@@ -94,6 +94,7 @@ def test_the_command(tmp_path, capsys):
     assert "small-matrix" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_schedules_of_the_studies_are_right(tmp_path):
     arguments = ["--parts", "studies", "--scale", "0.01", "--budget", "0.2", "--out", str(tmp_path)]
     assert tensor_algebra.main(arguments) == 0
@@ -106,6 +107,7 @@ def test_schedules_of_the_studies_are_right(tmp_path):
             assert cell["wrong"] == cell["unable"] == {} and cell["winner"] in cell["seconds"]
 
 
+@pytest.mark.slow
 def test_code_of_an_operation_beside_that_of_taco(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("GSB_TACO", raising=False)
     arguments = ["--parts", "code", "--ops", "multiply", "--out", str(tmp_path)]

@@ -93,6 +93,7 @@ def test_both_convolutions_give_the_same_network(cloud, width):
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-9 * (1 + other.detach().abs().max().item()))
 
 
+@pytest.mark.slow
 def test_training_learns_takes_turns_and_agrees(scans):
     seen = []
     off, on, linear = train(["off", "on", LINEAR], scans, Config(epochs=3, **THIN), lambda run: seen.append(run.name))

@@ -13,6 +13,7 @@ from models.point_clouds.data import Cloud
 from models.point_clouds.metrics import Confusion
 from models.point_clouds.scan import Scan
 from models.point_clouds.scanner import ELEVATIONS, HEIGHT, Rays, Solid
+from tests.pace import pace
 
 RNG = np.random.default_rng
 SOLIDS = {
@@ -120,7 +121,7 @@ def test_a_scene_is_made_in_a_second():
 
     begin = time.process_time()
     assert 90_000 < len(scenes.generate(0)) < 120_000
-    assert time.process_time() - begin < 3  # a second where nobody else uses the machine
+    assert time.process_time() - begin < 3 * pace()
 
 
 def test_the_learning_map():

@@ -145,7 +145,7 @@ def test_bad_options_are_refused_in_words(given, words, call, tmp_path):
     assert status == 2 and words in errors
 
 
-@pytest.mark.short(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["safetensors", None])
 def test_weights_are_written_and_read(library, call, tmp_path, monkeypatch):
     if library is None:

@@ -95,6 +95,7 @@ def test_more_tensors_than_it_has_entries_for(blocks):
     assert blocks.used == before
 
 
+@pytest.mark.slow
 def test_threads_get_memory_of_their_own(blocks):
     def work(i):
         for _ in range(30):
@@ -164,6 +165,7 @@ def test_a_process_ends_well_with_tensors_that_are_alive(blocks):
     """)
 
 
+@pytest.mark.slow
 def test_dgl_gives_back_to_whichever_allocator_is_there(blocks):
     """It frees by a pointer alone: what was made before, while and after the allocator serves."""
     pytest.importorskip("dgl")
@@ -189,7 +191,7 @@ def test_dgl_gives_back_to_whichever_allocator_is_there(blocks):
     """)
 
 
-@pytest.mark.short(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -210,6 +212,7 @@ def test_what_is_not_known_is_left_alone(change, blocks):
     assert printed.split() == ["False", "False", "16777216.0"]
 
 
+@pytest.mark.slow
 def test_the_allocator_of_somebody_else_stays(blocks):
     printed = run("""
         import ctypes, torch, gnn_sparse_backend as gsb

@@ -340,6 +340,7 @@ def test_real_graphs(gsb_data, name):
     np.testing.assert_allclose(gsb.spmm(graph, x).numpy(), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_package_imports_nothing_before_it_is_used():
     code = (
         "import sys, gnn_sparse_backend as gsb; assert 'torch' not in sys.modules; assert 'spmm' in dir(gsb); "

@@ -89,6 +89,7 @@ def test_what_copies_refuse():
         kernel(A=csr(A), X=X[:, :2])
 
 
+@pytest.mark.slow
 def test_in_a_process_of_their_own():
     names = [name for name in CASES if "PyTorch" not in name]  # which takes seconds to import
     kernels = {name: (compiled(name), CASES[name][1]) for name in names}

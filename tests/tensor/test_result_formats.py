@@ -117,6 +117,7 @@ assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 * 1024,
 """
 
 
+@pytest.mark.slow
 def test_a_hundred_million_rows_take_no_memory():
     """In a process of its own, whose memory is looked at."""
     done = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True)

@@ -17,6 +17,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from inspect import Parameter, Signature
+from types import CodeType
 from typing import Any, final
 
 from torch.compiler import disable, is_dynamo_compiling
@@ -114,13 +115,18 @@ class Boundary:
         # names of this module, where those who trace programs look for them
         known = {"PASS": PASS, "Refusal": Refusal, "is_dynamo_compiling": is_dynamo_compiling, "disable": disable}
         names: dict[str, Any] = known | {"__name__": __name__}
-        exec(source, names)
+        exec(_code(source), names)
         # a tuple, since PyTorch 2.8 cannot trace what asks a frozenset; they are few
         asking = names["bind"](
             run, original, ours, fallback, tuple(self.deferred), self.computed, self.entering, passes
         )
         asking.__defaults__, asking.__kwdefaults__ = run.__defaults__, run.__kwdefaults__
         return functools.wraps(original)(asking)
+
+
+@functools.cache
+def _code(source: str) -> CodeType:
+    return compile(source, "<string>", "exec")
 
 
 # Written out for the parameters of each function, as the methods of a data class are: to pass on ``*args`` and

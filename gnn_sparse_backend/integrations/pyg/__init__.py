@@ -37,6 +37,11 @@ from .tracing import always, between_programs
 
 _patches: Patches | None = None
 _replaced: dict[Callable, Callable] = {}  # PyG's by ours
+_visited: set[str] = set()
+"""Modules of PyG that were there when it was activated: what they import by name is known."""
+_WITHOUT = sys.stdlib_module_names | {"mpmath", "numpy", "pandas", "scipy", "sympy", "torch", "tvm"}
+_WITHOUT |= {__name__.partition(".")[0]}
+"""Packages none of whose modules holds a function of PyG by name, and which have most of a process's globals."""
 
 
 def activate() -> None:
@@ -86,6 +91,7 @@ def activate() -> None:
     for module, name, original in _globals_among(ours):
         if original in of_all or module.__name__.startswith(LAYERS):
             patches.set(module, name, ours[original])
+    _visited.update(name for name in sys.modules if name.startswith("torch_geometric."))
     install(HOST.name)
 
 
@@ -116,6 +122,7 @@ def deactivate() -> None:
         setattr(module, name, _replaced[function])
     _patches = None
     _replaced.clear()
+    _visited.clear()
     uninstall(HOST.name)
     forget()
 
@@ -132,12 +139,13 @@ def _globals_among(functions: Collection[Callable]) -> list[tuple]:
     """``(module, name, function)`` of every module global that is one of them: layers, PyG's and users', import helpers
     by name.
 
-    In one pass over what may be a million globals, of which only those of the same types are looked up.
+    In one pass over what may be a hundred thousand globals, of which only those of the same types are looked up.
     """
     types = {type(function) for function in functions}
     return [
         (module, name, held)
-        for module in list(sys.modules.values())
+        for module_name, module in list(sys.modules.items())
+        if module_name not in _visited and module_name.partition(".")[0] not in _WITHOUT
         for name, held in list(getattr(module, "__dict__", {}).items())
         if type(held) in types and held in functions
     ]

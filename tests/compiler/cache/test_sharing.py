@@ -131,6 +131,7 @@ def test_forked_child_keeps_its_parents_kernels(new_store, build):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@pytest.mark.slow
 def test_processes_compile_once(root, libraries, tmp_path):
     log, start = tmp_path / "log", tmp_path / "start"
     workers = [

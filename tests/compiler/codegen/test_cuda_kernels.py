@@ -24,7 +24,7 @@ OF_ANY_SIZE = "merged_sparse_product"
 needs_nvcc = pytest.mark.skipif(nvcc_path() is None, reason="no nvcc on this machine")
 
 
-@pytest.mark.short(28)
+@pytest.mark.short(8)
 @pytest.mark.parametrize("name", NAMES)
 @given(seed=seeds)
 @few
@@ -43,7 +43,7 @@ def test_a_workspace_of_a_size_that_only_a_call_knows_is_refused_in_words():
         build_jit(loops, cuda_target("sm_90"))
 
 
-@pytest.mark.short(28)
+@pytest.mark.short(10)
 @pytest.mark.parametrize("name", [name for name in NAMES if name != OF_ANY_SIZE])
 def test_source(name):
     program = program_of(name, "int32")

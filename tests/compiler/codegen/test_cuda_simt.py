@@ -28,11 +28,12 @@ CALLS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(missing()), reason=missing())
 @pytest.mark.skipif(
     find_library(DRIVER) is not None, reason="this machine has a driver, which the acted one would stand beside"
 )
-@pytest.mark.parametrize("kind", ["sums", pytest.param("products", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["sums", "products"])
 def test_kernels_of_several_kinds(kind, tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment |= {"GSB_CACHE_DIR": str(tmp_path), "GSB_SIMT_ORDERS": "0,1"}

@@ -89,6 +89,7 @@ print("as before", hex(stream.value or 0))
 )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(nvcc_path() is None and not nvrtc_available(), reason="no compiler of CUDA source on this machine")
 def test_a_launch_is_on_the_stream_of_its_tensors_and_nothing_else(tmp_path):
     """One launch, on the stream that is asked of the first tensor on a GPU for the GPU that it is on, and what was

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.pace import pace
+
 PROGRAM = """
 import json, re, time
 import numpy as np, torch
@@ -61,5 +63,5 @@ def test_they_change_nothing_and_are_what_takes_long(tmp_path):
     )
     assert ran.returncode == 0, ran.stderr
     seconds, same = json.loads(ran.stdout.splitlines()[-1])
-    assert seconds < 8  # 0.9 on a quiet core, 29 with all passes
+    assert seconds < 8 * pace()  # 0.9 on a quiet core, 29 with all passes
     assert len(same) >= 5 and all(same.values()), same

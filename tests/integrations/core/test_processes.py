@@ -30,6 +30,7 @@ def started(method: str):
     return found
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("framework, method", [("pyg", "forkserver"), ("pyg", "fork"), ("dgl", "spawn")])
 def test_a_process_has_what_its_parent_has(framework, method):
     pytest.importorskip("torch_geometric" if framework == "pyg" else framework)
@@ -65,7 +66,7 @@ def test_nothing_is_enabled_when_nothing_is_taken_along():
     assert started("spawn") == ((), ())
 
 
-@pytest.mark.short(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_loaders_of_pyg_sample_in_processes_of_their_own(method):
     loader = pytest.importorskip("torch_geometric.loader")

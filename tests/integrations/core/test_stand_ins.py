@@ -33,6 +33,7 @@ def run(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_all_but_graphbolt_is_there_and_its_use_says_why(run):
     shown = run(
         "import_dgl(); import dgl\n"
@@ -43,6 +44,7 @@ def test_all_but_graphbolt_is_there_and_its_use_says_why(run):
     assert "cannot load the library of GraphBolt" in shown
 
 
+@pytest.mark.slow
 def test_errors_that_c_raises_stay_those_of_dgl(run):
     """What C knows is the class of the first attempt, also of one that was the user's."""
     run(

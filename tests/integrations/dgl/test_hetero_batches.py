@@ -82,7 +82,8 @@ def of_edges():
     return step, output, draw
 
 
-@pytest.mark.parametrize("make, batches_then", [(of_types, 40), pytest.param(of_edges, 200, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("make, batches_then", [(of_types, 40), (of_edges, 200)])
 def test_many_batches(make, batches_then):
     dgl.seed(0)
     step, _, _ = make()

@@ -256,6 +256,7 @@ for name in found_pyg.KEPT:
 """
 
 
+@pytest.mark.slow
 def test_dlpack_of_what_is_kept():
     done = subprocess.run([sys.executable, "-c", DLPACK], capture_output=True, text=True, env=_environment())
     assert done.returncode == 0, done.stderr[-1500:] or f"the process was killed: {done.returncode}"

@@ -32,6 +32,7 @@ def test_a_program_that_writes_in_place_sees_the_same(framework, layer, look, ch
     _check(framework, layer, look, check)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework, layer, look", cases(COMPILED, short=1))
 def test_a_program_of_which_some_is_compiled_sees_the_same(framework, layer, look, check):
     torch._dynamo.reset()
@@ -52,6 +53,7 @@ def test_the_frameworks_alone_can_be_looked_at(framework):
             assert framework == "dgl" and any(words in found.message for words in NO_TRANSFORMS), (look, found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", LAYERS)
 def test_the_frameworks_alone_see_the_same_twice(framework):
     for layer in list(OWN[framework])[:3]:

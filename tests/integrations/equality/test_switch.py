@@ -57,6 +57,7 @@ assert kinds == [torch.Tensor], kinds
 """
 
 
+@pytest.mark.slow
 def test_the_environment_switches_deferral_off():
     environment = {**os.environ, "GSB_DEFERRED": "0", "PYTHONPATH": os.getcwd()}
     done = subprocess.run([sys.executable, "-c", ENVIRONMENT], capture_output=True, text=True, env=environment)

@@ -76,10 +76,8 @@ def of_widths():
     return of_types((16, 5, 16), (8, 8, 6))
 
 
-@pytest.mark.short(1)
-@pytest.mark.parametrize(
-    "make, batches_then", [pytest.param(of_edges, 200, marks=pytest.mark.slow), (of_types, 30), (of_widths, 30)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("make, batches_then", [(of_edges, 200), (of_types, 30), (of_widths, 30)])
 def test_many_batches(make, batches_then, monkeypatch):
     monkeypatch.setattr(graphs, "MOST", 60)  # small contents are kept until there are so many: three for each batch
     draw, output, numbers = make()

@@ -104,6 +104,7 @@ def test_code_of_users_is_recorded_each_time():
     assert kind_of(hooked, (x, EDGES), {}) is None
 
 
+@pytest.mark.slow
 def test_variables_that_are_read_no_more_are_forgotten():
     # In a process of its own: once a program that Dynamo refuses to compile was tried, Python holds what a call is
     # given once more, and nothing counts as forgotten.

@@ -112,7 +112,7 @@ class Hetero(nn.Module):
         return torch.cat([*self.conv(x, edges).values()])
 
 
-@pytest.mark.short(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make, aggr, expected",
     [

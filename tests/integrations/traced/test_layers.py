@@ -104,7 +104,7 @@ def _as_it_is(graph, inputs):
     return make_boxed_func(graph.forward)
 
 
-@pytest.mark.short(10)
+@pytest.mark.short(4)
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_keep_their_kernels(name):
     make, names, operator = LAYERS[name]

@@ -66,6 +66,7 @@ def layers(graph, query, key, value, at_edges, at_rows, at_columns, att):
     )
 
 
+@pytest.mark.slow
 def test_compiled(zoo):
     torch._dynamo.reset()
     compiled = torch.compile(layers, fullgraph=True, backend="aot_eager")

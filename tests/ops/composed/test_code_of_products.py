@@ -37,6 +37,7 @@ def test_all_formats(dtype, recorded_gpu, matmul_precision, tmp_path):
     found.check(dtype, "sm_80", tmp_path)
 
 
+@pytest.mark.slow
 def test_full_precision(recorded_gpu, matmul_precision, tmp_path):
     torch.set_float32_matmul_precision("highest")
     found = Kernels()

@@ -143,7 +143,7 @@ def test_tokens_in_slices(formats, threads, m, n, tokens, dtype):
         torch.set_num_threads(before)
 
 
-@pytest.mark.short(12)
+@pytest.mark.short(4)
 @pytest.mark.parametrize("tokens", [5, 32, 33, 100, 300])
 @pytest.mark.parametrize(
     "formats", [["csr"], ["bsr(8)", "csr"], ["bsr(16)"], ["bsr(64)"], ["hyb(2, 2)"], ["dia", "coo"]]

@@ -67,12 +67,14 @@ def test_new_graphs_of_other_sizes_do_not_recompile_each_time(zoo):
     assert counter.frame_count <= 4
 
 
+@pytest.mark.slow
 def test_structures_of_size_zero_and_one(zoo):
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     for name in ("no_edges", "no_rows", "one_edge", "one_column", "one_row"):
         assert_compiled_agrees(compiled, zoo[name])
 
 
+@pytest.mark.slow
 @pytest.mark.cpu_only("PyTorch's compiler would trace what moves tensors")
 def test_the_transpose_of_a_graph_in_a_compiled_function(zoo):
     graph = graph_of(zoo["random"])

@@ -39,7 +39,7 @@ def test_first_derivatives_are_numerical_ones(case):
     assert gradcheck(call, recorded(operands), **checks)
 
 
-@pytest.mark.short(20)
+@pytest.mark.short(5)
 def test_second_derivatives_are_numerical_ones(case):
     """In reverse mode, and of gradients in forward mode, for random directions."""
     call, operands, _ = case
@@ -68,7 +68,7 @@ def test_jacobians(case):
     close(torch.vmap(lambda *x: jvp(call, x, tangents))(*batch), tuple(map(torch.stack, zip(*apart))))
 
 
-@pytest.mark.short(12)
+@pytest.mark.short(2)
 def test_hessians(case):
     """In all orders of the modes."""
     call, operands, tangents = case

@@ -55,6 +55,7 @@ def installed() -> list[str]:
     return [name for name, module in modules.items() if importlib.util.find_spec(module) is not None]
 
 
+@pytest.mark.slow
 def test_small_caches_make_room():
     """Of the 128th part of what they may be."""
     first, second = halves(24, 128)

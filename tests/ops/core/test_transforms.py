@@ -56,6 +56,7 @@ def test_checkpoint_functionalize_and_linearize(name):
     close(linear(*tangents), jvp(call, tuple(operands), tangents)[1])
 
 
+@pytest.mark.slow
 def test_hessian_of_a_compiled_program():
     """PyTorch leaves what it cannot trace to itself; where that is forbidden, it says what it was."""
     call, operands = CASES["spmm"]

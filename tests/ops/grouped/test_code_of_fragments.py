@@ -74,7 +74,7 @@ def test_fragments_give_the_product(dtype, run, by_columns):
     np.testing.assert_allclose(run(subject, arguments)["C"], a[rows] @ w[1].T, rtol=0, atol=1e-12)
 
 
-@pytest.mark.short(2)
+@pytest.mark.short(1)
 @pytest.mark.parametrize(
     "widths, chunks, run, dtype, pipelined",
     [
@@ -120,6 +120,7 @@ def test_fragments_give_the_sum_of_outer_products(widths, chunks, run, dtype, pi
     assert np.isnan(found[0]).all()
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("run", [interpret, run_loops])
 @pytest.mark.parametrize("listed, part, pipelined", [(False, 1, True), (True, 4, True), (True, 1, False)])
 def test_fragments_give_the_product_of_blocks(listed, part, pipelined, run):

@@ -12,6 +12,7 @@ from gnn_sparse_backend.ops.masked.programs.spec import MaskedSpec
 from gnn_sparse_backend.ops.masked.schedules_cpu import scheduled
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("make", ["forward", "backward"])
 def test_exponentials_stay_in_vectors(make):
     """One that is chosen or not is a branch for each lane, which takes four times as long."""

@@ -127,6 +127,7 @@ def test_some_messages(program, square):
     assert_same_derivatives(program, square)
 
 
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None)
 @given(programs())
 def test_tangents_of_some_messages(program):

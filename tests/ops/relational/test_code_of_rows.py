@@ -24,6 +24,7 @@ from gnn_sparse_backend.ops.relational.schedules_cuda_rows import (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "run, spec",
     [
@@ -33,11 +34,7 @@ from gnn_sparse_backend.ops.relational.schedules_cuda_rows import (
             interpret,
             RgmsRowsSpec(3, 5, tiles=(2, 1), across=4, lanes=8, weighted=True, dtype="float32", out_dtype="float32"),
         ),
-        pytest.param(
-            run_loops,
-            RgmsRowsSpec(8, 36, (1, 1), (2, 1), 8, 16, 1, False, 1, "float32", "float32"),
-            marks=pytest.mark.slow,
-        ),
+        (run_loops, RgmsRowsSpec(8, 36, (1, 1), (2, 1), 8, 16, 1, False, 1, "float32", "float32")),
         pytest.param(
             interpret,
             RgmsRowsSpec(5, 10, tiles=(1, 2), lanes=8, dtype="float32", out_dtype="float32"),

@@ -179,6 +179,7 @@ def test_results_of_several_widths():
         torch.testing.assert_close(found[kind], right[kind])
 
 
+@pytest.mark.slow
 def test_widths_by_node_type_compiled():
     torch._dynamo.reset()
     rel, (x, w, _) = from_pyg(), operands_of_widths()
