@@ -22,6 +22,7 @@ from typing import Any, final
 
 from torch.compiler import disable, is_dynamo_compiling
 
+from ...compiler.cache.bounded import kept
 from .counters import fallback, ours
 from .registry import IMMEDIATE
 from .remedies import remedy_of
@@ -124,7 +125,7 @@ class Boundary:
         return functools.wraps(original)(asking)
 
 
-@functools.cache
+@kept
 def _code(source: str) -> CodeType:
     return compile(source, "<string>", "exec")
 
