@@ -39,7 +39,7 @@ from .tracing import always, between_programs
 _patches: Patches | None = None
 _replaced: dict[Callable, Callable] = {}  # PyG's by ours
 _visited: dict[int, ModuleType] | None = None
-"""By identity, modules of PyG that were there when it was activated: what they import by name is known."""
+"""PyG's modules that were there when it was activated, by identity: what they import by name is known."""
 _WITHOUT = sys.stdlib_module_names | {"mpmath", "numpy", "pandas", "scipy", "sympy", "torch", "tvm"}
 _WITHOUT |= {__name__.partition(".")[0]}
 """Packages none of whose modules holds a function of PyG by name, and which have most of a process's globals."""
