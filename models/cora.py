@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from models.data import DataError, Dataset
+from models.dataset import DataError, Dataset
 
 PARTS = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
 

@@ -3,62 +3,15 @@
 from __future__ import annotations
 
 import zipfile
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from gnn_sparse_backend import Graph
 from models import generated
-
-
-class DataError(ValueError):
-    """A data set that cannot be had; the message says why and what to do."""
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """One graph for full-batch node classification with N nodes, E edges and F features.
-
-    origin: one line on where graph, features and labels come from.
-    edge_index: (2, E) int64; row 0 the sources, row 1 the destinations.
-    features: (N, F) float32. labels: (N,) int64, -1 where unknown.
-    train, val, test: (N,) bool masks, disjoint, on labelled nodes.
-    """
-
-    name: str
-    origin: str
-    edge_index: Tensor
-    features: Tensor
-    labels: Tensor
-    train: Tensor
-    val: Tensor
-    test: Tensor
-
-    def to(self, device: torch.device | str) -> Dataset:
-        """The same on a device."""
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{name: x.to(device) for name, x in given.items() if isinstance(x, Tensor)})
-
-    @property
-    def num_nodes(self) -> int:
-        return self.features.shape[0]
-
-    @property
-    def num_edges(self) -> int:
-        return self.edge_index.shape[1]
-
-    @property
-    def num_classes(self) -> int:
-        return int(self.labels.max()) + 1
-
-    def __str__(self) -> str:
-        return (
-            f"{self.name}: {self.num_nodes:,} nodes, {self.num_edges:,} edges, {self.features.shape[1]} features, "
-            f"{self.num_classes} classes ({self.origin})"
-        )
+from models.cora import load_cora
+from models.dataset import DataError, Dataset
 
 
 def load(name: str, framework: str, *, nodes: int = 100_000, edges: int = 1_000_000, seed: int = 0) -> Dataset:
@@ -72,8 +25,6 @@ def load(name: str, framework: str, *, nodes: int = 100_000, edges: int = 1_000_
     if name == "generated":
         return power_law_communities(nodes, edges, seed)
     if name == "cora":
-        from models.cora import load_cora
-
         return load_cora(framework)
     if name.endswith(".npz"):
         return load_npz(Path(name), seed)

@@ -6,7 +6,7 @@ import itertools
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.tuning.report import Report
-from models.data import Dataset
+from models.dataset import Dataset
 
 
 def prepare(framework: str, dataset: Dataset, config, progress: bool = False) -> Report:

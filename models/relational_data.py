@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from models import generated, rgcn_entities
-from models.data import DataError, Dataset, _read
+from models.data import _read
+from models.dataset import DataError, Dataset
 
 NAMES = {
     "debian": "sections of packages by their dependencies (Debian)",

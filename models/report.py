@@ -13,7 +13,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from models.data import Dataset
+from models.dataset import Dataset
 from models.train import Config, Run, disagreement
 
 LABELS = {"dgl": "DGL", "pyg": "PyG"}

@@ -7,7 +7,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from models.data import DataError
+from models.dataset import DataError
 
 NAMES = ("aifb", "mutag", "bgs", "am")
 

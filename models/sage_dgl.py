@@ -10,7 +10,7 @@ import torch
 from dgl.nn import SAGEConv
 from torch import Tensor, nn
 
-from models.data import Dataset
+from models.dataset import Dataset
 
 
 class SAGE(nn.Module):

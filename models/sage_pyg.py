@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import SAGEConv
 
-from models.data import Dataset
+from models.dataset import Dataset
 
 
 class SAGE(nn.Module):

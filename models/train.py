@@ -17,7 +17,7 @@ from torch import Tensor
 import gnn_sparse_backend as gsb
 from benchmarks.support import memory
 from gnn_sparse_backend.tuning.precompile import seconds_of
-from models.data import Dataset
+from models.dataset import Dataset
 from models.prepare import prepare
 
 INFERENCES = 4  # the first indexes the whole graph again, the second measures memory; each draws mini-batches anew

@@ -55,6 +55,14 @@ class Package:
         return [each for each in self._all if each.imported in self.sources]
 
     @cached_property
+    def for_types(self) -> list[Import]:
+        """Of modules of this package by each other, under ``if TYPE_CHECKING``."""
+        found = [
+            each for name, tree in self.trees.items() for part in _for_types(tree) for each in self._of(name, part)
+        ]
+        return [each for each in found if each.imported in self.sources]
+
+    @cached_property
     def foreign(self) -> list[Import]:
         """Of other packages, by their first name, and what is imported of them."""
         return [each for each in self._all if each.imported not in self.sources]
@@ -79,7 +87,7 @@ class Package:
         if not node.level:
             return node.module or ""
         parts = [self.folder.name, *filter(None, importer.split("."))]
-        if not self._is_room(importer):
+        if not self.is_room(importer):
             parts = parts[:-1]
         return ".".join([*parts[: len(parts) - node.level + 1], *filter(None, [node.module])])
 
@@ -92,7 +100,7 @@ class Package:
             within, name = longer, ""
         return Import(importer, within, line, late, name)
 
-    def _is_room(self, name: str) -> bool:
+    def is_room(self, name: str) -> bool:
         return (self.folder.joinpath(*filter(None, name.split("."))) / "__init__.py").exists()
 
 
@@ -135,6 +143,17 @@ def circles(package: Package, late: bool = False, but: Iterable[tuple[str, str]]
         if (late or not each.late) and (each.importer, each.imported) not in but:
             graph[each.importer] |= {each.imported, *_opened(each)} - {each.importer}
     return [" and ".join(sorted(circle)) for circle in _strongly_connected(graph)]
+
+
+def knots(package: Package, but: Iterable[tuple[str, str]] = ()) -> list[str]:
+    """Files that name each other around a circle, be it within functions or for types alone, but for imports of
+    (importer, imported).
+    """
+    graph: dict[str, set[str]] = defaultdict(set)
+    for each in [*package.imports, *package.for_types]:
+        if (each.importer, each.imported) not in but and not any(map(package.is_room, (each.importer, each.imported))):
+            graph[each.importer].add(each.imported)
+    return [" and ".join(sorted(knot)) for knot in _strongly_connected(graph)]
 
 
 def _opened(each: Import) -> Iterator[str]:
@@ -218,13 +237,24 @@ def named(package: Package, names: Iterable[str]) -> dict[str, list[str]]:
 def _statements(node: ast.AST, late: bool = False) -> Iterator[tuple[ast.AST, bool]]:
     """Every node that is run, and whether that is within a function."""
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and ast.unparse(child.test).rpartition(".")[2] == "TYPE_CHECKING":
+        if _is_for_types(child):
             for other in child.orelse:
                 yield other, late
                 yield from _statements(other, late)
             continue
         yield child, late
         yield from _statements(child, late or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)))
+
+
+def _is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test).rpartition(".")[2] == "TYPE_CHECKING"
+
+
+def _for_types(tree: ast.Module) -> Iterator[ast.Module]:
+    """What is there for type checkers alone."""
+    for node in ast.walk(tree):
+        if _is_for_types(node):
+            yield ast.Module(node.body, [])
 
 
 def _is_import_of_text(node: ast.AST) -> bool:

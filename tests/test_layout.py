@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.layout import Package, circles, crowded, long, misplaced, named, room_of, strangers
+from tests.layout import Package, circles, crowded, knots, long, misplaced, named, room_of, strangers
 
 ROOT = Path(__file__).parents[1]
 HOUSE = Package(ROOT / "gnn_sparse_backend")
@@ -119,6 +119,12 @@ def test_no_module_waits_for_itself():
 
 def test_imports_within_functions_close_no_circle():
     assert circles(HOUSE, late=True, but=LATE) == []
+
+
+def test_no_files_name_each_other():
+    knotted = knots(HOUSE, LATE) + knots(Package(ROOT / "models")) + knots(Package(ROOT / "benchmarks"))
+    # expressions read buffers of programs, whose bounds are expressions
+    assert knotted == [" and ".join(f"compiler.language.{name}" for name in ("expr", "program", "traversal"))]
 
 
 def test_every_exception_is_needed():
@@ -242,6 +248,12 @@ def test_circles_of_late_imports(tmp_path):
     assert circles(package) == []
     assert circles(package, late=True) == ["low.three and low.two"]
     assert circles(package, late=True, but={("low.three", "low.two"): "a reason"}) == []
+
+
+def test_files_that_name_each_other(tmp_path):
+    package = built(tmp_path)
+    assert circles(package, late=True) == [] and knots(package) == ["high.top and low.three and low.two"]
+    assert knots(package, {("low.three", "high.top"): "a reason"}) == []
 
 
 def test_sizes(tmp_path):

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from benchmarks.pruned_layers.problem import BLOCK, TWO_OF_FOUR, Problem
+from benchmarks.pruned_layers.problem import BLOCK, TWO_OF_FOUR, Place, Problem
 from benchmarks.support.cells import Unable
 from gnn_sparse_backend.nn import SparseLinear
-
-if TYPE_CHECKING:
-    from benchmarks.pruned_layers.bert import BertProblem
 
 OURS = "gsb"
 VARIANTS = {"csr": "csr", "bsr": f"bsr({BLOCK})", "dbsr": f"dbsr({BLOCK})"}
@@ -70,8 +67,16 @@ def _of_torch(name: str, problem: Problem) -> Call:
     return lambda: ((rows @ x.t()).t() + bias,)
 
 
+class Given(Protocol):
+    """What a call takes from a problem."""
+
+    place: Place
+    x: Tensor
+    cotangent: Tensor
+
+
 def stepped(
-    problem: Problem | BertProblem,
+    problem: Given,
     layer: Callable[[Tensor], Tensor],
     parameters: Sequence[Tensor],
     row_by_row: Callable[[Tensor], Tensor] | None = None,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.nn import SparseTensor
-from models.data import DataError
+from models.dataset import DataError
 from models.point_clouds import kitti, scenes
 from models.point_clouds.classes import NAMES
 from models.point_clouds.scan import Scan

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from models.data import DataError
+from models.dataset import DataError
 from models.point_clouds.classes import LEARNING_MAP
 from models.point_clouds.scan import Scan
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gnn_sparse_backend.tuning.precompile import seconds_of
-from models.data import DataError
+from models.dataset import DataError
 from models.point_clouds.classes import IGNORED, NAMES
 from models.point_clouds.data import FEATURES, Cloud, Scans
 from models.point_clouds.layers import prepare

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from models import generated
-from models.data import DataError, load, load_npz
+from models.data import load, load_npz
+from models.dataset import DataError
 
 
 @pytest.fixture(scope="module")

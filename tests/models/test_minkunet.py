@@ -9,7 +9,7 @@ import torch
 
 import gnn_sparse_backend as gsb
 from models import minkunet
-from models.data import DataError
+from models.dataset import DataError
 from models.point_clouds import data
 from models.point_clouds.data import FEATURES, Cloud
 from models.point_clouds.layers import layers_of, prepare

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from models.data import DataError
+from models.dataset import DataError
 from models.point_clouds import data, kitti, scenes
 from models.point_clouds.classes import CLASS, COLOURS, IGNORED, LEARNING_MAP, NAMES
 from models.point_clouds.data import Cloud

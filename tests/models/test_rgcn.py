@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from models import relational_data, rgcn_entities
-from models.data import DataError
+from models.dataset import DataError
 from models.rgcn_batches import PARTS, NeighbourSampler, batches
 from models.train import INFERENCES, Config, disagreement, train
 

@@ -229,8 +229,8 @@ def test_choosing_is_cheap_and_runs_nothing(plans, two_threads, monkeypatch):
         begin = time.thread_time()
         plan_of(graph, "sum:column", 128, torch.float32)
         taken.append(time.thread_time() - begin)
-    # a twentieth of what a sum over such a batch takes
-    assert np.quantile(taken, 0.25) < 600e-6 * pace()
+    # 0.4 ms in a process of its own, 0.6 in one that has run everything before; the sum takes 20 to 40
+    assert np.quantile(taken, 0.25) < 2e-3 * pace()
 
 
 def test_a_graph_asks_once_and_any_edge_order_has_its_plan(plans, two_threads):

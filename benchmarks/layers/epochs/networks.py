@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.data import Dataset
+from models.dataset import Dataset
 
 KINDS = ("sage", "gcn", "gat", "gin", "rgcn")
 HEADS, RELATIONS, BASES = 8, 8, 4

@@ -7,9 +7,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import tvm
 import tvm_ffi
@@ -24,24 +22,9 @@ from .cuda.scalarise_select import choose_apart
 from .errors import BuildError
 from .ieee import keep_ieee
 from .linker import find_linker
+from .loaded import LoadedModule
 from .nodes import nodes
 from .target import Target
-
-
-@dataclass(frozen=True)
-class LoadedModule:
-    """Compiled functions in this process. ``module["name"]`` is called with scalars and tensors (DLPack, no copy)."""
-
-    names: tuple[str, ...]
-    module: tvm.runtime.Module
-    path: Path | None = None
-
-    def __getitem__(self, name: str) -> Any:
-        try:
-            return self.module.get_function(name)
-        except AttributeError as error:
-            known = f"; it has {', '.join(self.names)}" if self.names else ""
-            raise KeyError(f"no function {name!r} in {self.path or 'the compiled module'}{known}") from error
 
 
 def build_jit(function: tirx.PrimFunc | tvm.IRModule, target: Target) -> LoadedModule:

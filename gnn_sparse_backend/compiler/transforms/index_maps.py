@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import product
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 from ..language.axes import Axis, StageIError
-from ..language.expr import INTEGERS, Binary, Const, Expr, ExprLike, Load, Select, SizeOf, as_expr
+from ..language.expr import INTEGERS, Binary, Const, Expr, Load, Select, SizeOf, as_expr
 from ..language.interpret import BINARY
 from ..language.traversal import walk
-
-if TYPE_CHECKING:
-    from .rewrite_rule import FormatRewriteRule
-
-IndexMap: TypeAlias = Callable[..., tuple[ExprLike, ...]]
-"""Coordinates to coordinates, one argument for each; on expressions."""
+from .rewrite_rule import FormatRewriteRule, IndexMap
 
 SAMPLES = (0, 1, 2, 3, 7, 62, 64, 1009)
 """Around the block sizes and widths that formats have."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ..language.axes import Axis, Size
+from ..language.expr import ExprLike
 from ..language.program import Buffer
-from .index_maps import IndexMap
+
+IndexMap: TypeAlias = Callable[..., tuple[ExprLike, ...]]
+"""Coordinates to coordinates, one argument for each; on expressions."""
 
 
 @dataclass(frozen=True)

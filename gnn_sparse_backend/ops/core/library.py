@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,21 +13,80 @@ from torch.utils._pytree import tree_map
 from ...structures.checks import plain_tensor
 from .batched import for_each, in_batch, mapped
 from .ran import note_operator
-from .traced import StructureKind, Traced
+from .traced import NO_STRUCTURE, StructureKind, Traced
 from .transforms import Transformed, in_library, living, transformed
-
-if TYPE_CHECKING:
-    from .operator import Operator
 
 Operands: TypeAlias = Sequence[Tensor | None]
 Attributes: TypeAlias = tuple[Any, ...]
 
-OPERATORS: dict[str, Operator] = {}
+
+def operands_alone(attributes: Attributes, operands: Operands, results: Any) -> tuple[Operands, Any]:
+    """`Operator.saved` where nothing else is."""
+    return operands, None
+
+
+def _as_they_are(attributes: Attributes, transposed: bool) -> Attributes:
+    return attributes
+
+
+def _as_they_came(*values: Any) -> tuple[Attributes, bool]:
+    return values, False
+
+
+def _unchecked(structure: Any, operands: Operands, attributes: Attributes) -> Operands:
+    return operands
+
+
+@dataclass(frozen=True, eq=False)
+class Declaration:
+    """All that is true of an operator on a structure, some tensors and some attributes, which are no tensors that want
+    gradients.
+
+    Attributes:
+        name: in ``torch.ops.gsb``.
+        structure: what it runs on, and how that enters ``torch.library``.
+        run: (structure, operands, attributes) to the result or results, without autograd.
+        gradients: (structure, attributes, saved, memo, needed, cotangents...) to the gradient of each operand, None for
+            those that are not ``needed``: calls of operators on the structure or its transpose. None: has none.
+        record: (structure, operands, attributes, needed) to (result or results, tensors to save, memo), where ``run``
+            with all operands saved is not the way to record it.
+        operands, attributes, results: the schema of ``torch.library``, in its language. "" for attributes: none.
+            ``operands`` of None: not in ``torch.library``.
+        encode, decode: attributes, and whether the structure is the transpose, to the values of the schema, and back.
+        like: (arguments of the structure, operands, attributes, transposed) to empty results, with fake operands too.
+        check: (structure, operands, attributes) to the operands as plain tensors, or an error that quotes them.
+        library: as ``run``, for the results of the schema where these are more.
+        saved: (attributes, operands, results of the schema) to (tensors to save, memo), as ``record`` has them.
+        given: (attributes, tensors of the schema) to the operands, where some of these are no tensors, and ``sent`` the
+            reverse.
+    """
+
+    name: str
+    run: Callable[[Any, Operands, Attributes], Any]
+    gradients: Callable[..., Sequence[Tensor | None]] | None = None
+    record: Callable[..., tuple[Any, Operands, Any]] | None = None
+    structure: StructureKind = NO_STRUCTURE
+    operands: str | None = None
+    attributes: str = ""
+    results: str = "Tensor"
+    encode: Callable[[Attributes, bool], Attributes] = _as_they_are
+    decode: Callable[..., tuple[Attributes, bool]] = _as_they_came
+    like: Callable[..., Any] | None = None
+    check: Callable[[Any, Operands, Attributes], Operands] = _unchecked
+    library: Callable[[Any, Operands, Attributes], Any] | None = None
+    saved: Callable[[Attributes, Operands, Any], tuple[Operands, Any]] = operands_alone
+    given: Callable[[Attributes, Operands], Operands] | None = None
+    sent: Callable[[Attributes, Operands], Operands] | None = None
+
+
+D = TypeVar("D", bound=Declaration)
+
+OPERATORS: dict[str, Declaration] = {}
 """Registered operators by name."""
-_libraries: dict[tuple[Operator, str], Library] = {}
+_libraries: dict[tuple[Declaration, str], Library] = {}
 
 
-def register(operator: Operator) -> Operator:
+def register(operator: D) -> D:
     """Have PyTorch know an operator as ``torch.ops.gsb.<name>``. Returns it."""
     OPERATORS[operator.name] = operator
     if operator.operands is not None:
@@ -34,29 +94,24 @@ def register(operator: Operator) -> Operator:
     return operator
 
 
-def register_for(operator: Operator, kind: StructureKind) -> None:
+def register_for(operator: Declaration, kind: StructureKind) -> None:
     """Have PyTorch know an operator on structures of another kind as ``torch.ops.gsb.<name><kind.name>`` too."""
     _libraries[operator, kind.name] = Library(operator, kind)
     _libraries[operator, kind.name].register()
 
 
-def call_library(operator: Operator, structure: Traced, operands: Operands, attributes: Attributes) -> Any:
+def call_library(operator: Declaration, structure: Traced, operands: Operands, attributes: Attributes) -> Any:
     """A call of ``torch.ops.gsb``: the first result, or all of them where the user's results are several."""
     return _libraries[operator, structure.name].call(structure, operands, attributes)
 
 
-def call_transformed(operator: Operator, structure: Any, operands: Operands, attributes: Attributes) -> Any:
+def call_transformed(operator: Declaration, structure: Any, operands: Operands, attributes: Attributes) -> Any:
     """Call the operator on a structure itself, for a function that is transformed."""
     if operator.operands is not None:
         return call_library(operator, operator.structure.traced(structure), operands, attributes)
     if operator.record is not None and operator.saved is operands_alone:
         raise RuntimeError(f"{operator.name} is not known under torch.func and in forward mode")
     return Library(operator, _OPAQUE).call(Traced((structure,)), operands, attributes)
-
-
-def operands_alone(attributes: Attributes, operands: Operands, results: Any) -> tuple[Operands, Any]:
-    """`Operator.saved` where nothing else is."""
-    return operands, None
 
 
 _OPAQUE = StructureKind(("structure",), lambda structure: Traced((structure,)), lambda given, operands: given[0])
@@ -68,7 +123,7 @@ class Library:
     what PyTorch asks of it.
     """
 
-    def __init__(self, operator: Operator, kind: StructureKind):
+    def __init__(self, operator: Declaration, kind: StructureKind):
         self.operator, self.kind, self.name = operator, kind, operator.name + kind.name
         self.listed = kind is _OPAQUE or operator.operands.startswith("Tensor[]")
         self.count = 1 if self.listed else len(operator.operands.split(","))

@@ -15,9 +15,8 @@ from ...compiler.language.program import WORDS
 from ..storage.values import buffer_dtype
 from .arithmetic import Element, constant, product
 from .axes import LevelAxes, axes
-from .levels import Nest
 from .notation import Access, Statement, accesses
-from .terms import Operand, Term
+from .terms import Nest, Operand, Term
 
 
 @dataclass(frozen=True)

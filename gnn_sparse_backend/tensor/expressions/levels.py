@@ -17,48 +17,17 @@ whatever it would be multiplied by. The factored sum of a tensor's fibres is tha
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from ...compiler import Axis
 from ...compiler.language.builder import BufferHandle
 from ...compiler.language.expr import Expr, Var
+from .loops.term_writer import Loop, TermWriter
 from .notation import Access
-
-if TYPE_CHECKING:
-    from .program import Loop, TermWriter
+from .terms import Nest
 
 WALKED = ("dense", "compressed", "slots")
 """Levels whose loops meet each coordinate once."""
-
-
-@dataclass(frozen=True)
-class Nest:
-    """What a schedule has to know of such loops.
-
-    Attributes:
-        sparse: the operand that is visited.
-        rows: the iteration around all, by name.
-        elements: the innermost iteration over elements of the sparse operand.
-        feature: the axis of the features that are summed side by side; "" of a dot product.
-        dot: the iteration of a dot product over features; "" of other sums.
-        width: of the features.
-        dtype: that is summed in.
-        deep: there are sums within sums.
-        gathered: buffers whose rows the elements choose.
-        adds: whether the sums are sums, and of no other semiring.
-    """
-
-    sparse: str
-    rows: str
-    elements: str
-    feature: str
-    dot: str
-    width: int
-    dtype: str
-    deep: bool
-    gathered: tuple[str, ...]
-    adds: bool
 
 
 def nestable(loops: TermWriter) -> bool:

@@ -157,3 +157,32 @@ def _is_zero(expression: Expression, operands: Mapping[str, Operand]) -> bool:
         case Operation():
             return _is_zero(expression.a, operands) and _is_zero(expression.b, operands)
     return expression == Number(0)
+
+
+@dataclass(frozen=True)
+class Nest:
+    """What a schedule has to know of the loops of a product that have a buffer for each sum.
+
+    Attributes:
+        sparse: the operand that is visited.
+        rows: the iteration around all, by name.
+        elements: the innermost iteration over elements of the sparse operand.
+        feature: the axis of the features that are summed side by side; "" of a dot product.
+        dot: the iteration of a dot product over features; "" of other sums.
+        width: of the features.
+        dtype: that is summed in.
+        deep: there are sums within sums.
+        gathered: buffers whose rows the elements choose.
+        adds: whether the sums are sums, and of no other semiring.
+    """
+
+    sparse: str
+    rows: str
+    elements: str
+    feature: str
+    dot: str
+    width: int
+    dtype: str
+    deep: bool
+    gathered: tuple[str, ...]
+    adds: bool

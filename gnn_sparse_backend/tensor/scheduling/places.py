@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...compiler import Axis, begin_of, end_of
 from ...compiler.language.builder import BufferHandle
@@ -13,13 +13,11 @@ from ...compiler.language.expr import Expr
 from ..errors import ScheduleError
 from ..expressions.assembled.order import along
 from ..expressions.axes import LevelAxes, axes
+from ..expressions.declared import Declared
 from ..expressions.loops.counters import Counters, elements_of
 from ..expressions.loops.provenance import Graph, Pos, above
 from ..expressions.notation import Access
 from ..expressions.terms import Term
-
-if TYPE_CHECKING:
-    from .writer import LoopWriter
 
 Key = tuple[int, tuple[str, ...]]
 """A structure, and the index of each of its levels: operands that share both are visited together."""
@@ -62,10 +60,13 @@ Between = Callable[[Env, Then], None]
 
 
 class Places:
-    """The axes of sparse operands in a program that is being written, and the loops over them."""
+    """The axes of sparse operands in a program that is being written, and the loops over them.
 
-    def __init__(self, writer: LoopWriter, terms: Sequence[Term]) -> None:
-        self.w, self.p = writer, writer.p
+    units: the unit of each loop that has one, by name.
+    """
+
+    def __init__(self, writer: Declared, terms: Sequence[Term], units: list[tuple[str, str]]) -> None:
+        self.w, self.p, self.units = writer, writer.p, units
         self.axes: dict[Key, LevelAxes] = {}
         self.buffers: dict[Access, BufferHandle] = {}
         self.counters = Counters(writer)

@@ -83,7 +83,7 @@ class Steps:
                 p.where(equal(var, equals))
             unit = self.loop.unit if main else ""
             if unit:
-                self.places.w.units.append((label, unit))
+                self.places.units.append((label, unit))
             alone = self.loop.name if unit == "lanes" else env.alone
             then(env.replaced(inside=True, direct={**env.direct, axis: var}, alone=alone), var)
 
@@ -280,7 +280,7 @@ class Steps:
                     )
                 p.p.where(reduce(both, conditions))
             if self.loop.unit:
-                p.w.units.append((label, self.loop.unit))
+                p.units.append((label, self.loop.unit))
             alone = self.loop.name if self.loop.unit == "lanes" else ""
             self.found(env.replaced(inside=True, direct={**env.direct, axis: var}, known=known, alone=alone))
 

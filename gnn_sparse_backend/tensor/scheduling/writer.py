@@ -49,7 +49,7 @@ class LoopWriter(Declared):
     def run(self, nests: Sequence[Nest], terms: Sequence[Term]) -> tuple[Written, LoopSchedule]:
         """The program, and the schedule that puts its loops on their units."""
         self.declare(tuple(terms), walked=True)
-        self.places = Places(self, terms)
+        self.places = Places(self, terms, self.units)
         result = self.statement.result
         if self.kept is None:
             where = tuple(self.index_axes[index] for index in result.indices)

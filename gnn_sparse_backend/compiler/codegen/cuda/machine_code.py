@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import tvm
 import tvm_ffi
@@ -18,14 +17,12 @@ import tvm_ffi
 from ....config import CUDA_COMPILER, CUDA_COMPILERS
 from ..cpu.host import host_target
 from ..errors import BuildError
+from ..loaded import LoadedModule
 from ..target import Target
 from .nvidia import INSTALL, include_folders, nvcc_path
 from .nvrtc import NvrtcError, missing_for_nvrtc, run_nvrtc
 from .ptxas import PtxasStatistics, parse_ptxas
 from .spills import spilled_bytes, with_more_room
-
-if TYPE_CHECKING:
-    from ..build import LoadedModule
 
 FORMATS = ("ptx", "cubin")
 COMPILERS = CUDA_COMPILERS
