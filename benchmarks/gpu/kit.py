@@ -30,8 +30,9 @@ PATIENCE_S = 3 * 3600.0
 def prepare(folder: Path, architectures: Sequence[str], parts: Sequence[Part], console: Console, small: bool) -> int:
     """Compile what the parts launch, for each architecture, and pack it with the data of ``GSB_DATA``.
 
-    A later call goes on with what an earlier one has compiled. small: what a rehearsal launches. 1 if a part failed or
-    the kit is too large, else 0. Raises acted_driver.CannotAct on a machine with a driver.
+    A later call goes on with what an earlier one has compiled, also where that was stopped. small: what a rehearsal
+    launches. 1 if a part failed or the kit is too large, else 0. Raises acted_driver.CannotAct on a machine with a
+    driver.
     """
     from benchmarks.support.gpu import acted_driver
     from gnn_sparse_backend.compiler.codegen.cuda.library import cuda_compiler
@@ -45,18 +46,21 @@ def prepare(folder: Path, architectures: Sequence[str], parts: Sequence[Part], c
 
         def ended(words: str) -> None:
             console.print(words)
-            _pack(cache, folder / KERNELS)  # a preparation that is stopped leaves what it has
+            _pack(cache, folder / KERNELS)  # one that is killed leaves the parts that ended
 
-        for arch in architectures:
-            end = time.monotonic() + len(parts) * PATIENCE_S
-            run = Run(Path(scratch, arch), Path(scratch, "work"), end, PATIENCE_S, PREPARE, arch, small)
-            run.environment = acted_driver.environment(driver, GSB_CACHE_DIR=str(cache))
-            console.print(f"for {arch}:")
-            run.all([part for part in parts if part.launches], ended)
-            failures = [line for line in read_lines(run.lines) if line["state"] == FAILED]
-            for line in failures:
-                console.print(f"FAILED {line['part']}: {line['where']}: {line.get('why')}", markup=False)
-            bad |= bool(failures) or any(words != "done" for words in run.ended.values())
+        try:
+            for arch in architectures:
+                end = time.monotonic() + len(parts) * PATIENCE_S
+                run = Run(Path(scratch, arch), Path(scratch, "work"), end, PATIENCE_S, PREPARE, arch, small)
+                run.environment = acted_driver.environment(driver, GSB_CACHE_DIR=str(cache))
+                console.print(f"for {arch}:")
+                run.all([part for part in parts if part.launches], ended)
+                failures = [line for line in read_lines(run.lines) if line["state"] == FAILED]
+                for line in failures:
+                    console.print(f"FAILED {line['part']}: {line['where']}: {line.get('why')}", markup=False)
+                bad |= bool(failures) or any(words != "done" for words in run.ended.values())
+        finally:
+            _pack(cache, folder / KERNELS)
         _copy_data(folder / DATA)
         kernels = len(list(cache.glob("*/manifest.json")))
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
