@@ -25,6 +25,7 @@ from benchmarks.support.budget import Budget
 from benchmarks.support.reasons import Evidence
 from benchmarks.support.turns import Switched, in_turns
 from models import data
+from models.dataset import DataError, Dataset
 
 ALONE, PEER, OURS = "framework", "same allocator", "backend"
 COMPILED_PEER, COMPILED = "framework, compiled", "backend, compiled"
@@ -64,7 +65,7 @@ class Place:
 
 def measure(
     place: Place,
-    dataset: data.Dataset,
+    dataset: Dataset,
     options: argparse.Namespace,
     limits: Mapping[str, roofline.Roofline],
     budget: float,
@@ -264,7 +265,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if place.part == "cora":
                 try:
                     dataset = datasets.setdefault("cora", data.load("cora", place.framework))
-                except data.DataError as error:
+                except DataError as error:
                     skipped[str(place)] = str(error)
                     continue
             measured.append(measure(place, dataset, options, limits, seconds))

@@ -23,6 +23,7 @@ from benchmarks.support.gpu import device as gpu
 from benchmarks.support.reasons import Evidence
 from benchmarks.support.turns import Switched, in_turns
 from models import data
+from models.dataset import Dataset
 
 # name: (our backend, gsb.reuse_memory())
 VARIANTS = {
@@ -39,7 +40,7 @@ QUICK_BATCHES = 10
 def measure(
     framework: str,
     layers: int,
-    dataset: data.Dataset,
+    dataset: Dataset,
     options: argparse.Namespace,
     *,
     limits: roofline.Roofline,
@@ -55,7 +56,7 @@ def measure(
     """
     settings = {"hidden": options.hidden, "dropout": options.dropout, "seed": options.seed}
 
-    def training(name: str, on: data.Dataset) -> Training:
+    def training(name: str, on: Dataset) -> Training:
         backend, reuse = VARIANTS[name]
         if sampled:
             return SampledTraining(
@@ -181,15 +182,13 @@ def panels(results: dict) -> dict:
     return found
 
 
-def cells_on_gpu(
-    options: argparse.Namespace, frameworks: Sequence[str], dataset: data.Dataset
-) -> Iterator[gpu_steps.Cell]:
+def cells_on_gpu(options: argparse.Namespace, frameworks: Sequence[str], dataset: Dataset) -> Iterator[gpu_steps.Cell]:
     """The cells of ``--device cuda``: whole steps; what is compared is the first loss, of the same dropout masks."""
     for framework, layers in itertools.product(frameworks, options.layers):
         yield cell_on_gpu(framework, layers, options, dataset)
 
 
-def cell_on_gpu(framework: str, layers: int, options: argparse.Namespace, dataset: data.Dataset) -> gpu_steps.Cell:
+def cell_on_gpu(framework: str, layers: int, options: argparse.Namespace, dataset: Dataset) -> gpu_steps.Cell:
     def training(contender: str, device: torch.device | str) -> Training:
         return Training(
             framework,

@@ -13,7 +13,7 @@ import gnn_sparse_backend as gsb
 from benchmarks.layers.epochs.networks import Network, edges_of
 from benchmarks.layers.epochs.work import network_work
 from benchmarks.operators.work import NOTHING, Pattern, Work
-from models import data
+from models.dataset import Dataset
 from models.neighbours import NeighbourSampler
 
 
@@ -32,7 +32,7 @@ class Training:
     def __init__(
         self,
         framework: str,
-        dataset: data.Dataset,
+        dataset: Dataset,
         *,
         hidden: int,
         layers: int,
@@ -106,7 +106,7 @@ class SampledTraining(Training):
     def __init__(
         self,
         framework: str,
-        dataset: data.Dataset,
+        dataset: Dataset,
         *,
         fanouts: Sequence[int],
         batch_size: int,
@@ -166,15 +166,15 @@ class SampledTraining(Training):
             yield (edge_index,), nodes, slice(len(seeds)), seeds, [pattern] * len(self._fanouts)
 
 
-def without_edges(dataset: data.Dataset) -> data.Dataset:
+def without_edges(dataset: Dataset) -> Dataset:
     """The same nodes alone."""
     return dataclasses.replace(dataset, edge_index=dataset.edge_index[:, :0])
 
 
-def one_edge(dataset: data.Dataset) -> data.Dataset:
+def one_edge(dataset: Dataset) -> Dataset:
     """Two nodes and an edge, with as many features and classes."""
     everything, nothing = torch.ones(2, dtype=torch.bool), torch.zeros(2, dtype=torch.bool)
-    return data.Dataset(
+    return Dataset(
         "one edge",
         "",
         torch.tensor([[0], [1]]),
@@ -186,7 +186,7 @@ def one_edge(dataset: data.Dataset) -> data.Dataset:
     )
 
 
-def pattern_of(dataset: data.Dataset) -> Pattern:
+def pattern_of(dataset: Dataset) -> Pattern:
     sources, destinations = dataset.edge_index
     nodes = dataset.num_nodes
     return Pattern(nodes, nodes, dataset.num_edges, len(destinations.unique()), len(sources.unique()))

@@ -1,4 +1,6 @@
-"""Operators: everything that is true of one is said once, and what PyTorch wants of it is derived from that."""
+"""Operators: everything that is true of one is said once (`Declaration`), and what PyTorch wants of it is derived from
+that.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,9 @@ class Operator(Declaration):
 
     Calling it runs it, and records it where a gradient may be asked for: with a structure as an autograd function, with
     what stands for one where a program is traced (`Traced`) as an operator of ``torch.library``, and where a function
-    is transformed as one that knows the transforms (`Transformed`). All are derived from what stands here, and have one
-    derivative. A second derivative is the first of another operator. What ``precompile``
-    and ``explain`` know it by is said in `prepared`.
+    is transformed as one that knows the transforms (`Transformed`). All are derived from the declaration, and have one
+    derivative. A second derivative is the first of another operator. What ``precompile`` and ``explain`` know it by is
+    said in `prepared`.
     """
 
     def __call__(self, structure: Any, operands: Operands, attributes: Attributes = ()) -> Any:
