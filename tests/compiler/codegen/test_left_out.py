@@ -6,10 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from gnn_sparse_backend.compiler.codegen import build, host_target
+from gnn_sparse_backend.compiler.loops.neighbours import UNIFORM, draw_function
+from gnn_sparse_backend.compiler.loops.numbering import FILL, numbering_function
 from tests.pace import pace
 
 PROGRAM = """
@@ -65,3 +69,15 @@ def test_they_change_nothing_and_are_what_takes_long(tmp_path):
     seconds, same = json.loads(ran.stdout.splitlines()[-1])
     assert seconds < 8 * pace()  # 0.9 on a quiet core, 29 with all passes
     assert len(same) >= 5 and all(same.values()), same
+
+
+def test_a_function_of_hundreds_of_variables():
+    """Its results are those of the sampler's tests."""
+    drawing, filling = draw_function("int32", UNIFORM), numbering_function(FILL, False)
+    common = "tirx.CommonSubexprElim"
+    assert common in build._left_out(build.as_module(drawing)) and common not in build._left_out(
+        build.as_module(filling)
+    )
+    begin = time.process_time()
+    build.build_jit(drawing, host_target())
+    assert time.process_time() - begin < 3.5 * pace()  # 1.7 on a quiet core, 5 with that pass
