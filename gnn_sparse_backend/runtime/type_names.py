@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from ..compiler.language.types import ACCUMULATOR
+
 type_name = {
     dtype: str(dtype).removeprefix("torch.")
     for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64)
@@ -12,6 +14,13 @@ type_name = {
 
 DTYPES = {type_name(dtype): dtype for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16)}
 """The floating types that kernels take, by name."""
+
+_ACCUMULATORS = {dtype: getattr(torch, ACCUMULATOR[name]) for name, dtype in DTYPES.items()}
+
+
+def accumulator_of(dtype: torch.dtype) -> torch.dtype:
+    """The floating type that values of a type are added up in, float32 for those that no kernel takes."""
+    return _ACCUMULATORS.get(dtype, torch.float32)
 
 
 def check_dtype(dtype: str | torch.dtype) -> torch.dtype:

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..compiler.language.types import ACCUMULATOR
 from .expressions.kernel import TensorKernel, in_formats, kernel_of
 from .expressions.notation import Access, Call, Expression, Number, Operation, Statement, accesses, product
 from .expressions.specs import extents_of, same_structure
 from .expressions.terms import Factor, Term
 from .storage.stored import Stored, of_dense
 from .storage.structure import numbered
-from .storage.values import accumulator, dtype_name, is_recorded, spread, to_dtype
+from .storage.values import dtype_name, is_recorded, spread, to_dtype
 
 GRADIENT, PATTERN, ONES, APPLIED = "gradient_", "pattern_", "ones_", "applied_"
 FUNCTIONS = {name: getattr(torch, name) for name in ("exp", "log", "sqrt", "tanh", "sigmoid", "abs", "relu")}
@@ -106,7 +107,7 @@ def _tensor_of(
             )
             inner = Operation("*", inner, Access(name, indices))
         found = _evaluated(Statement(Access("R", indices), inner, ""), known, None, patterns)
-    values = to_dtype(torch.as_tensor(found.values), accumulator(dtype))
+    values = to_dtype(torch.as_tensor(found.values), ACCUMULATOR[dtype])
     values = values if function is None else function(values)
     return indices, found.with_values(1 / values if factor.inverse else values)
 
@@ -238,7 +239,7 @@ class _Extreme(torch.autograd.Function):  # type: ignore[misc]  # PyTorch is not
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> tuple[Any, ...]:
         values, found, place, positions, absent = ctx.saved_tensors
-        wide = getattr(torch, accumulator(dtype_name(values)))
+        wide = getattr(torch, ACCUMULATOR[dtype_name(values)])
         equal = (values[positions] == found[place]).to(wide)
         equals = torch.where(found == 0, absent, 0).to(wide).index_add(0, place, equal)
         share = (gradient.to(wide) / equals)[place] * equal

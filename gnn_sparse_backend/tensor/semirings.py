@@ -13,7 +13,8 @@ from typing import TypeAlias
 import numpy as np
 
 from ..compiler import differ, number, select
-from ..compiler.language.expr import FLOATS, Expr, binary
+from ..compiler.language.expr import Expr, binary
+from ..compiler.language.types import FLOATS
 
 Combine: TypeAlias = Callable[[Expr, Expr], Expr]
 

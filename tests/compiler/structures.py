@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from gnn_sparse_backend.compiler.language.axes import Size
-from gnn_sparse_backend.compiler.language.expr import FLOATS
 from gnn_sparse_backend.compiler.language.layout import chains, elements
 from gnn_sparse_backend.compiler.language.program import Program
+from gnn_sparse_backend.compiler.language.types import FLOATS
 
 
 def draw_counts(rng, parents: int, most: int) -> np.ndarray:

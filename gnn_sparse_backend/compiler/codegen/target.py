@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import tvm
 
+from ..language.types import ACCUMULATOR, BYTES
+
 KINDS = ("llvm", "cuda")
 
 
@@ -60,6 +62,10 @@ class Target:
         if "avx512f" in self.features:
             return 64
         return 32 if "avx" in self.features else 16
+
+    def lanes(self, dtype: str) -> int:
+        """How many sums of values of a type a vector register of the CPU holds."""
+        return self.vector_bytes // BYTES[ACCUMULATOR[dtype]]
 
     @property
     def has_avx512_bf16(self) -> bool:

@@ -13,7 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-INDEX_DTYPES = ("int32", "int64")
+from .types import INDEX_DTYPES
+
 KINDS = ("dense_fixed", "dense_variable", "sparse_fixed", "sparse_variable")
 
 

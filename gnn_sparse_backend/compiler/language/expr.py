@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, NoReturn, TypeAlias
 import numpy as np
 
 from .axes import Axis, Size, StageIError
+from .types import FLOATS, INTEGERS
 
 if TYPE_CHECKING:
     from .program import Buffer
 
-FLOATS = ("float64", "float32", "float16", "bfloat16")
-INTEGERS = ("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "bool")
 ARITHMETIC = ("+", "-", "*", "/", "//", "%", "min", "max")
 BITWISE = ("&", "|")
 COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")

@@ -18,9 +18,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .expr import FLOATS, Binary, Const, Expr, Load, Select
+from .expr import Binary, Const, Expr, Load, Select
 from .program import Buffer, Store
 from .traversal import walk
+from .types import FLOATS
 
 # where the term of an extreme stands that may be NaN
 _BEHIND_NAN = ("otherwise", "then")

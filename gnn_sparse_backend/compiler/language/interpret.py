@@ -12,9 +12,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .axes import Axis, Size, StageIError, given
-from .expr import FLOATS, Binary, Call, Cast, Const, Expr, Load, Offset, Owner, Present, Select, SizeOf, Stored, Var
+from .expr import Binary, Call, Cast, Const, Expr, Load, Offset, Owner, Present, Select, SizeOf, Stored, Var
 from .layout import chains, elements
 from .program import Buffer, Iteration, Program, Store
+from .types import FLOATS
 
 Offsets: TypeAlias = dict[Axis, int]
 """Where the elements lie that are being visited."""

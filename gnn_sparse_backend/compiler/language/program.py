@@ -18,8 +18,9 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
 from .axes import Axis, Size, StageIError
-from .expr import FLOATS, INTEGERS, Binary, Expr, ExprLike, Load, Var, as_expr
+from .expr import Binary, Expr, ExprLike, Load, Var, as_expr
 from .traversal import walk
+from .types import FLOATS, INTEGERS
 
 # what the text of a program is written with: no part of a program may have such a name
 WORDS = (

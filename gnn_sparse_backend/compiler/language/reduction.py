@@ -12,7 +12,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from .expr import FLOATS, Expr, number
+from .expr import Expr, number
+from .types import FLOATS
 
 Combine: TypeAlias = Callable[[Expr, Expr], Expr]
 

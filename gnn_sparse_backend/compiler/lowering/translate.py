@@ -22,7 +22,6 @@ from ..codegen import bfloat16_bits as bits
 from ..codegen.nodes import nodes
 from ..language.axes import Axis, StageIError, given
 from ..language.expr import (
-    FLOATS,
     HALVES,
     SETS,
     Binary,
@@ -42,6 +41,7 @@ from ..language.expr import (
 from ..language.layout import elements, offset
 from ..language.program import Bounds, Buffer
 from ..language.traversal import walk
+from ..language.types import FLOATS
 from .scope import INDEX, Scope, both, index
 from .within import within
 

@@ -17,9 +17,9 @@ from tvm.tirx.buffer import is_buffer_var
 
 from ..codegen.cpu.atomics import ADD as ATOMIC_ADD
 from ..language.axes import Axis, Size, given
-from ..language.expr import FLOATS
 from ..language.interpret import BINARY, FUNCTIONS
 from ..language.layout import chains, elements, offset
+from ..language.types import FLOATS
 from .function import PositionFunction
 
 # TVM's names of the operations, in the order in which the interpreter of stage I has them

@@ -7,9 +7,10 @@ from itertools import product
 from typing import Any
 
 from ..language.axes import Axis, StageIError
-from ..language.expr import INTEGERS, Binary, Const, Expr, Load, Select, SizeOf, as_expr
+from ..language.expr import Binary, Const, Expr, Load, Select, SizeOf, as_expr
 from ..language.interpret import BINARY
 from ..language.traversal import walk
+from ..language.types import INTEGERS
 from .rewrite_rule import FormatRewriteRule, IndexMap
 
 SAMPLES = (0, 1, 2, 3, 7, 62, 64, 1009)

@@ -16,12 +16,13 @@ from ...compiler.codegen.cpu.threads import num_threads
 from ...compiler.language.expr import Binary, Const, Expr, SizeOf
 from ...compiler.language.interpret import BINARY
 from ...compiler.language.layout import chains
+from ...compiler.language.types import ACCUMULATOR
 from ...runtime.pool import MACHINE
 from ..errors import FormatError
 from ..storage.format import Format, dense
 from ..storage.stored import Stored
 from ..storage.structure import LevelArrays, Structure, dense_levels, pack
-from ..storage.values import Values, accumulator, argument, empty_like, is_tensor, to_dtype, zeros_like
+from ..storage.values import Values, argument, empty_like, is_tensor, to_dtype, zeros_like
 from .assembled.appended import ENDS, PLACES, ROOM
 from .assembled.assembly import COUNT, FIRST, INDICES, OFFSETS, PLACE, SHARES, VALUES
 from .assembled.columns import numbered
@@ -272,7 +273,7 @@ def _check_counts(plan: Plan, index_dtype: str, total: int, extents: list[int]) 
 def example(plan: Plan, operands: Mapping[str, Stored]) -> Values:
     """No values, in the type that is summed in, of PyTorch where an operand is."""
     found = next((each.values for each in operands.values() if is_tensor(each.values)), np.empty(0))
-    return to_dtype(found[:0], accumulator(plan.dtype))
+    return to_dtype(found[:0], ACCUMULATOR[plan.dtype])
 
 
 def result_of(plan: Plan, like: Values, count: int) -> Values:

@@ -26,7 +26,7 @@ def write(
 
     Args:
         kept: the structure of the result; an ordinary array if None.
-        dtype: of the result, which the program leaves in `accumulator(dtype)`.
+        dtype: of the result, which the program leaves in `ACCUMULATOR[dtype]`.
         static: indices whose extent is compiled in.
     """
     writer = ResultWriter(name, statement, operands, kept, dtype, static)

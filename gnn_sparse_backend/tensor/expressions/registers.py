@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...compiler import CpuSchedule, Program
 from ...compiler.codegen import host_target
+from ...compiler.language.types import BYTES
 from ...compiler.schedules.cpu import Prefetch
 from ...compiler.schedules.primitives.cpu.lanes import refuses
 from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
@@ -27,8 +28,6 @@ ONE_FEATURE = 4
 row is for nothing."""
 TOGETHER = 4
 """Elements whose dot products are taken side by side."""
-
-ITEM_BYTES = {"float64": 8, "int64": 8}
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def scheduled(written: Written, traits: Traits = Traits()) -> tuple[Program, Cpu
     lanes: list[tuple[str, int]] = []
     together: list[tuple[str, int]] = []
     for nest in written.nests:
-        itemsize = ITEM_BYTES.get(nest.dtype, 4)
+        itemsize = BYTES[nest.dtype]
         gathered = [name for name in nest.gathered if written.buffers[name] in traits.far]
         row = nest.width * itemsize
         if nest.dot:

@@ -10,8 +10,9 @@ from itertools import takewhile
 
 import numpy as np
 
+from ...compiler.language.types import ACCUMULATOR
 from ..storage.format import Format
-from ..storage.values import FLOATS, accumulator, fits, promoted
+from ..storage.values import FLOATS, fits, promoted
 from .notation import TRUTH, Access, Call, Expression, Number, Operation, Statement
 from .terms import Operand, Term
 
@@ -120,7 +121,7 @@ def dtype_of(statement: Statement, terms: tuple[Term, ...], operands: Mapping[st
         not isinstance(term.coefficient, int) or any(f.inverse or _breaks(f.of) for f in term.factors) for term in terms
     )
     found = "float64" if broken and found not in FLOATS else found
-    wide = accumulator(found)
+    wide = ACCUMULATOR[found]
     inner = [number for term in terms for factor in term.factors for number in _numbers(factor.of)]
     outer = [(term.coefficient, found if isinstance(term.coefficient, int) else wide) for term in terms]
     for number, dtype in (*outer, *((each, wide) for each in inner)):

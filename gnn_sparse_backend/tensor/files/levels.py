@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...compiler.language.types import INDEX_DTYPES
 from ..errors import FormatError
 from ..storage.format import Format
-from ..storage.structure import INDEX_DTYPES, LevelArrays, Structure, extents, is_ascending, to_levels
+from ..storage.structure import LevelArrays, Structure, extents, is_ascending, to_levels
 
 GivenArrays = tuple[np.ndarray | None, np.ndarray | None]
 

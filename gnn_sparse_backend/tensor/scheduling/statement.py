@@ -9,6 +9,7 @@ from operator import methodcaller
 from typing import Any
 
 from ...compiler import Kernel, LoopSchedule, Program, StageIError, compile_program
+from ...compiler.language.types import ACCUMULATOR
 from ...compiler.schedules.primitives.shared.whole import most_of
 from ..errors import ScheduleError
 from ..expressions.declared import Written
@@ -20,7 +21,6 @@ from ..expressions.notation import Statement as Notation
 from ..expressions.result import Kept
 from ..expressions.terms import Operand, Term
 from ..storage.format import Format, dense
-from ..storage.values import accumulator
 from . import commands, races, workspaces
 from .nest import Nest
 from .printing import provenance
@@ -233,7 +233,7 @@ class Statement:
     @cached_property
     def _written(self) -> tuple[Written, LoopSchedule]:
         source = self.source
-        writer = LoopWriter(source.notation, source.operands, source.kept, accumulator(source.dtype), self._static)
+        writer = LoopWriter(source.notation, source.operands, source.kept, ACCUMULATOR[source.dtype], self._static)
         return writer.run(self.nests, source.terms)
 
     @property

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ...compiler.language.types import ACCUMULATOR
 from ..errors import FormatError
 from .format import Format, bsr, coo, csc, csr
-from .values import Values, accumulator, checked, dtype_name, integers, is_tensor, to_dtype
+from .values import Values, checked, dtype_name, integers, is_tensor, to_dtype
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ def _of_torch(x: Any, duplicates: str) -> Read:
     if entries.dense_dim():
         raise FormatError(f"x has {entries.dense_dim()} dense dimensions behind its sparse ones; give it without them")
     # whose values have the gradients of x, as those of entries have not
-    found = to_dtype(to_dtype(entries, accumulator(dtype_name(entries))).coalesce(), dtype_name(entries))
+    found = to_dtype(to_dtype(entries, ACCUMULATOR[dtype_name(entries)]).coalesce(), dtype_name(entries))
     repeated = duplicates == "refuse" and found._nnz() < entries._nnz()
     at, values = (entries._indices(), entries._values()) if repeated else (found.indices(), found.values())
     return Read(values, shape, at.numpy().astype(np.int64), names.get(x.layout, coo(len(shape))))

@@ -14,10 +14,9 @@ from operator import mul
 
 import numpy as np
 
+from ...compiler.language.types import INDEX_DTYPES
 from ..errors import FormatError
 from .format import Format, csc, csr
-
-INDEX_DTYPES = ("int32", "int64")
 
 
 @dataclass(frozen=True, eq=False)

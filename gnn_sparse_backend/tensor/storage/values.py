@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...compiler.language.types import ACCUMULATOR
 from ...runtime.pool import MACHINE, POOL, WORTHWHILE
 
 Values: TypeAlias = Any
@@ -179,13 +180,6 @@ class _Leased:
         }
 
 
-def accumulator(dtype: str) -> str:
-    """The type that values of a type are summed in: 16 bits in float32, integers and truth values in int64."""
-    if dtype in FLOATS:
-        return "float64" if dtype == "float64" else "float32"
-    return "int64"
-
-
 def spread(values: Values, positions: np.ndarray, count: int) -> Values:
     """`count` values, each the one that goes to its position; zero where none goes."""
     if is_tensor(values):
@@ -197,7 +191,7 @@ def spread(values: Values, positions: np.ndarray, count: int) -> Values:
 
 def summed(values: Values, groups: np.ndarray, count: int) -> Values:
     """The sum of each of `count` groups, rounded once; groups: that of each value."""
-    wide = to_dtype(values, accumulator(dtype_name(values)))
+    wide = to_dtype(values, ACCUMULATOR[dtype_name(values)])
     if is_tensor(wide):
         found = wide.new_zeros(count).index_add(0, _as_index(wide, groups), wide)
     else:

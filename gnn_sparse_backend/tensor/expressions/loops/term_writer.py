@@ -9,7 +9,7 @@ from functools import reduce
 from ....compiler import Axis, both, differ, equal, number
 from ....compiler.language.builder import BufferHandle
 from ....compiler.language.expr import Expr, Var
-from ...storage.values import accumulator
+from ....compiler.language.types import ACCUMULATOR
 from ..declared import Declared
 from ..notation import Access, Statement
 from ..result import Kept, unread_levels
@@ -39,7 +39,7 @@ class ResultWriter(Declared):
         dtype: str,
         static: Mapping[str, int],
     ) -> None:
-        super().__init__(name, statement, operands, accumulator(dtype), static)
+        super().__init__(name, statement, operands, ACCUMULATOR[dtype], static)
         self.kept = kept
         self.zero = self.constant(self.semiring.zero(dtype))
 

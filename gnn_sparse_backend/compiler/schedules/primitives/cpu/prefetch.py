@@ -8,9 +8,9 @@ from tvm import s_tir, tirx
 
 from ....codegen.nodes import item_bytes, nodes, with_parts
 from ....language.axes import Axis, StageIError
-from ....language.expr import INTEGERS
 from ....language.layout import elements
 from ....language.program import Iteration
+from ....language.types import INTEGERS
 from ....position.function import PositionFunction
 
 LINE_BYTES = 64
