@@ -39,7 +39,7 @@ FAMILIES = {
     "core": {},
     "random": {"core": "every family"},
     "message": {"core": "every family"},
-    "composed": {"core": "every family", "message": "operands are accumulated in the types that messages are"},
+    "composed": {"core": "every family", "message": "a product with CSR alone is an aggregation"},
     "grouped": {"core": "every family", "message": "sums over segments are aggregations of edges into rows"},
     "attention": {
         "core": "every family",
@@ -50,7 +50,7 @@ FAMILIES = {
         "grouped": "products of pairs by relation are grouped products",
         "message": "products are summed over edges by aggregations",
     },
-    "masked": {"core": "every family", "message": "types to compute in are those of messages"},
+    "masked": {"core": "every family"},
     "convolution": {
         "core": "every family",
         "message": "poolings and depthwise products are aggregations",

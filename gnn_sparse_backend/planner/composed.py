@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import pow
 
+from ..compiler.language.types import BYTES
 from .problem import Problem
 
 LINEAR = "composed_linear"
@@ -62,7 +63,6 @@ CALL_NS = 8_000.0
 """A kernel is called (a guess)."""
 # Time of a dense product in a half type relative to float32: with instructions for it, and where it is emulated.
 HALF_NATIVE, HALF_EMULATED = 0.25, 5.5
-_BYTES = {"float64": 8, "float32": 4}
 _HALF_FEATURE = {"bfloat16": "avx512bf16", "float16": "avx512fp16"}
 
 
@@ -98,7 +98,7 @@ def predicted(problem: Problem, pieces: Sequence[PieceCount] | None, processor: 
     rates, scale = _rates(problem.kind, processor), 2.0 if problem.dtype == "float64" else 1.0
     if pieces is None:
         work = problem.rows * problem.cols * problem.features * rates.dense * _dense_scale(problem.dtype, processor)
-        work += problem.rows * problem.cols * _BYTES.get(problem.dtype, 2) * rates.read
+        work += problem.rows * problem.cols * BYTES[problem.dtype] * rates.read
         return (work / problem.threads + CALL_NS) * 1e-9
     if _on_tiles(problem, pieces, processor):
         (piece,) = pieces
@@ -136,7 +136,7 @@ def _rate(rates: Rates, side: int, problem: Problem) -> float:
     for least, rate in rates.blocks:
         if side >= least:
             return rate * (rates.half if half else 1.0)
-    size = 4 if rates.together else _BYTES.get(problem.dtype, 2)
+    size = 4 if rates.together else BYTES[problem.dtype]
     held = problem.cols * min(problem.features, rates.together or problem.features) * size
     growth = min(pow(max(1.0, held / rates.cached), rates.growth), MOST_GROWTH)
     return rates.single * growth * (rates.half_single if half else 1.0)

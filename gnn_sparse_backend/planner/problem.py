@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..compiler.cache.bounded import kept
+from ..compiler.language.types import BYTES
 
-# Bytes of a value of each type that kernels take.
-STORED = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 # Consecutive non-zeros of a window; windows at two places of a structure are looked at.
 WINDOW = 512
 # Rows that a window must hold to say how much neighbours share.
@@ -51,7 +50,7 @@ class Problem:
     @property
     def itemsize(self) -> int:
         """Bytes of a value."""
-        return STORED[self.dtype]
+        return BYTES[self.dtype]
 
     @property
     def row_bytes(self) -> int:

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
+from ..compiler.language.types import BYTES, FLOATS
 from .composed import ComposedPlan
 from .cost import DEFAULT_UNITS
 from .cuda import cost as cuda_cost
 from .cuda.plan import CudaPlan
 from .plan import Plan
-from .problem import STORED, CudaProblem, Problem
+from .problem import CudaProblem, Problem
 
 _CHOICES = {
     ComposedPlan: {},
@@ -111,7 +112,7 @@ def of_format_2(content: object) -> object:
     problem = content.get("problem") if isinstance(content, dict) else None
     if not isinstance(content, dict) or not isinstance(problem, dict) or "itemsize" not in problem:
         return content  # which is damaged; the check of all records says how
-    types = [dtype for dtype, size in STORED.items() if size == problem["itemsize"]]
+    types = [dtype for dtype in FLOATS if BYTES[dtype] == problem["itemsize"]]
     if len(types) != 1:
         raise ValueError(
             f"it is of format 2 and does not say of which type of {problem['itemsize']!r:.80} bytes it is; measure "
@@ -156,8 +157,8 @@ def _problem(content: object) -> Problem:
     content = _fields("its problem", content, {field.name for field in fields(of)})
     for name, value in content.items():
         _text(name, value) if name in _TEXTS else _count(name, value, 0)
-    if content["dtype"] not in STORED:
-        raise ValueError(f"its dtype is {content['dtype']!r:.80}, not one of {', '.join(STORED)}")
+    if content["dtype"] not in FLOATS:
+        raise ValueError(f"its dtype is {content['dtype']!r:.80}, not one of {', '.join(FLOATS)}")
     return of(**content)
 
 

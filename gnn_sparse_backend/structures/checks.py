@@ -15,8 +15,9 @@ from torch import Tensor
 from ..runtime import devices
 from ..runtime.layout import compact
 from ..runtime.memory import check_written_out
+from ..runtime.type_names import DTYPES
 
-FLOATING = frozenset((torch.float32, torch.float64, torch.bfloat16, torch.float16))
+FLOATING = frozenset(DTYPES.values())
 COMPLEX = frozenset((torch.complex64, torch.complex128))
 """Types whose sums are those of two floating numbers each."""
 INTEGERS = frozenset((torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64))

@@ -14,6 +14,7 @@ from ..ops.message.calls import run_aggregate, run_edge_map, variants_of
 from ..ops.message.message_op import MessageOp
 from ..planner.plan import Plan
 from ..runtime.devices import check_kernels
+from ..runtime.type_names import accumulator_of
 from ..structures.graph import Graph
 from . import precompile_operators as _loaded  # noqa: F401  (with it all families have said what they prepare)
 
@@ -47,7 +48,7 @@ class Task:
     def operands(self) -> list[tuple[tuple[int, ...], torch.dtype] | None]:
         """Shape and type of each operand; None for the number of the edge. Backward, ``graph`` is the transpose."""
         forward = self.graph if self.direction == "forward" else self.graph.transpose()
-        rows, wide = forward.shape[0], torch.float64 if self.dtype == torch.float64 else torch.float32
+        rows, wide = forward.shape[0], accumulator_of(self.dtype)
         lengths = {"row": rows, "column": forward.shape[1], "edge": forward.num_edges}
         given = [
             ((lengths[place], 1 if place == "edge" else self.features), self.dtype) for place in OPS[self.op].places

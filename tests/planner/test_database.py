@@ -9,12 +9,13 @@ from dataclasses import replace
 
 import pytest
 
+from gnn_sparse_backend.compiler.language.types import BYTES, FLOATS
 from gnn_sparse_backend.planner import machine
 from gnn_sparse_backend.planner.cost import DEFAULT_UNITS
 from gnn_sparse_backend.planner.cuda.plan import CudaPlan
 from gnn_sparse_backend.planner.database import PlanDatabase, PlanDatabaseWarning
 from gnn_sparse_backend.planner.plan import Plan
-from gnn_sparse_backend.planner.problem import STORED, CudaProblem, Problem
+from gnn_sparse_backend.planner.problem import CudaProblem, Problem
 
 PROBLEM = Problem("sum:column", 100, 90, 1000, 64, "float32", 2, 90)
 SECONDS = {Plan(32): 3e-5, Plan(1): 2e-5, Plan(32, 8, "rows", "simd", 2, 500): 4e-5}
@@ -157,7 +158,7 @@ def as_format_2(path):
     content["format"] = 2
     for record in content["records"]:
         problem = record["problem"]
-        problem["itemsize"] = STORED[problem.pop("dtype")]
+        problem["itemsize"] = BYTES[problem.pop("dtype")]
         for name in ("in_bsr", "in_sr_bcrs"):
             problem.pop(name, None)
     path.write_text(json.dumps(content))
@@ -165,10 +166,10 @@ def as_format_2(path):
 
 def test_half_types_have_records_of_their_own(path):
     database = open_(path)
-    for number, dtype in enumerate(STORED, 1):
+    for number, dtype in enumerate(FLOATS, 1):
         database.add(replace(PROBLEM, dtype=dtype), "f", {Plan(number): 1e-6})
     again = open_(path)
-    assert [find(again, replace(PROBLEM, dtype=dtype)).best for dtype in STORED] == [Plan(1), Plan(2), Plan(3), Plan(4)]
+    assert [find(again, replace(PROBLEM, dtype=dtype)).best for dtype in FLOATS] == [Plan(1), Plan(2), Plan(3), Plan(4)]
 
 
 def test_records_of_the_format_before_this_one(path):
@@ -193,14 +194,14 @@ def test_records_of_the_format_before_that(path):
     """Those of types of four and eight bytes are of one type and stay; the others are left out, in one warning."""
     gpu = CudaProblem("sum:column", 100, 90, 1000, 64, "float32", 1, arch="sm_90", cache=7, slots=3)
     database = open_(path)
-    for dtype in STORED:
+    for dtype in FLOATS:
         database.add(replace(PROBLEM, dtype=dtype), "f", SECONDS)
     database.on("a GPU", {}).add(gpu, "f", {CudaPlan(arch="sm_90"): 1e-6})
     database.set_units({**DEFAULT_UNITS, "edge": 7e-9})
     as_format_2(path)
     again = open_(path)
     with pytest.warns(PlanDatabaseWarning, match="record 2 and 1 more: .* of 2 bytes .* measure again") as warned:
-        assert [find(again, replace(PROBLEM, dtype=dtype)) is not None for dtype in STORED] == [
+        assert [find(again, replace(PROBLEM, dtype=dtype)) is not None for dtype in FLOATS] == [
             True,
             True,
             False,

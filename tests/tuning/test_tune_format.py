@@ -8,7 +8,6 @@ import torch
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.codegen import host_target
 from gnn_sparse_backend.formats.composed.decompose import decompose_csr as kept
-from gnn_sparse_backend.ops.composed.schedules_cpu import lanes_of
 from gnn_sparse_backend.planner.composed import ComposedPlan, problem_of
 from gnn_sparse_backend.planner.database import PlanDatabase, database
 from gnn_sparse_backend.structures.facts import content_hash
@@ -79,7 +78,7 @@ def test_nothing_is_made_that_is_not_measured(monkeypatch):
 
 def test_a_schedule_that_was_measured_is_taken():
     """By products of decompositions that were there before, too, in the formats and the width it was measured for."""
-    matrix, lanes = blocks(1, 0.05), lanes_of("float32")
+    matrix, lanes = blocks(1, 0.05), host_target().lanes("float32")
     x, parts = torch.randn(128, 512), gsb.formats.decompose(matrix, "csr")
     tried = {(row.formats, row.tile) for row in gsb.explain(matrix, "format", 512).rows}
     assert {("csr", 0), ("csr", 4), ("dense", 0)} <= tried and ("dense", 4) not in tried

@@ -13,6 +13,7 @@ from ...compiler.cache.bounded import kept
 from ...ops.message.message_op import MessageOp
 from ...ops.message.operators import edge_map
 from ...runtime import devices
+from ...runtime.type_names import accumulator_of
 from ...structures.checks import FLOATING
 from ..core.refusal import Refusal
 from ..scopes import scope as scopes
@@ -344,7 +345,7 @@ def number(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
     On a GPU it is filled in anew by a launch: one that is kept would have to be waited for on other streams, and what
     is first filled in during the capture of a CUDA graph holds nothing before the graph is replayed.
     """
-    value, wide = float(value), torch.float64 if dtype is torch.float64 else torch.float32
+    value, wide = float(value), accumulator_of(dtype)
     if not abs(value) <= torch.finfo(wide).max:
         value *= math.inf  # as PyTorch takes what is beyond the type
     if devices.arch_of(device):

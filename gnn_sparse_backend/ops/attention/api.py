@@ -10,6 +10,7 @@ import math
 import torch
 from torch import Tensor
 
+from ...runtime.type_names import accumulator_of
 from ...structures.graph import Graph
 from ..core.operands import check_dense, check_graph, check_traced, common_type, is_plain
 from ..core.partitioned import Partitioned
@@ -76,7 +77,7 @@ def attention(
     query, key, value, edge_weight = _one_type(name, graph, names, ("row", "column", "column"), operands, edge_weight)
     if scale is None:  # known with the width: a number of the program
         return _attend(graph, signature, _scaled_dot(inner), (query, key), value, edge_weight, True)
-    wide = torch.float64 if query.dtype is torch.float64 else torch.float32
+    wide = accumulator_of(query.dtype)
     score = torch.full((), float(scale), dtype=wide, device=query.device)
     return _attend(graph, signature, _DOT, (query, key, score), value, edge_weight, True)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from ...compiler.cache.bounded import KernelCache, kept, shared
 from ...planner.plan import Plan
 from ...runtime.memory import empty
-from ...runtime.type_names import type_name
+from ...runtime.type_names import accumulator_of, type_name
 from ...structures.derived import fact
 from ...structures.graph import Graph
 from ..core.executable import build, kept_by_plan
@@ -104,7 +104,7 @@ def run_attention(of: AttentionForm, graph, operands, call: Call | None = None) 
         call = prepared(of, graph, operands)
     rows = graph.shape[0]
     first = operands[len(of.score.places)]
-    wide = torch.float64 if first.dtype is torch.float64 else torch.float32
+    wide = accumulator_of(first.dtype)
     out = empty(first, rows, *call.dims)
     maximum, inverse = (empty(first, rows, call.spec.scores, dtype=wide) for _ in range(2))
     if graph.num_edges == 0 or out.numel() == 0:
@@ -186,7 +186,7 @@ def _delta(graph, call: Call, result: Tensor, grad: Tensor) -> Tensor:
     rank = len(call.dims)
     heads = (1,) * (rank - len(call.heads)) + call.heads
     over = tuple(own == 1 and extent > 1 for own, extent in zip(heads, call.dims))
-    wide = grad if grad.dtype in (torch.float32, torch.float64) else grad.float()
+    wide = grad.to(accumulator_of(grad.dtype))
     return run_edge_map(_PRODUCT, loops_of_rows(graph), [wide, result], over if any(over) else ())
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ...compiler.cache.kernel import Kernel
+from ...compiler.language.types import ACCUMULATOR
 from ...planner.cuda.plan import CudaPlan
 from ...planner.plan import Plan
 from ..core.arguments import kernel_arguments
@@ -21,7 +22,7 @@ from ..core.executable import Executable, builds
 from ..core.ran import note
 from ..message.executables.aggregation import at_parts
 from ..message.executables.parts_cuda import team_parts
-from ..message.programs.operands import ACCUMULATOR, Operand
+from ..message.programs.operands import Operand
 from . import schedules_cpu, schedules_cuda
 from .programs.attention import AttentionSpec
 from .programs.softmax_merge import MergeSpec

@@ -22,7 +22,7 @@ from torch import Tensor
 from ...compiler.cache.bounded import KernelCache
 from ...planner.plan import Plan
 from ...runtime.memory import empty
-from ...runtime.type_names import type_name
+from ...runtime.type_names import accumulator_of, type_name
 from ..core.executable import build, kept_by_plan
 from ..core.plans import new_plan
 from ..message.calls import broadcast_features, feature_shapes, run_aggregate, run_edge_map
@@ -228,8 +228,8 @@ def _task(number: int, plan: GradientPlan, place: str, sources: tuple, shapes: d
     dims = broadcast_features(own)
     padded = [(1,) * (len(dims) - len(s)) + tuple(s) for s in own]
     merged, *extents = collapse((dims, *padded)) if dims else ((1,),) * (1 + len(own))
-    if not plan.plain and dtype is not torch.float64:
-        dtype = torch.float32  # it will be summed once more
+    if not plan.plain:
+        dtype = accumulator_of(dtype)  # it will be summed once more
     output = Output(plan.form.message, (), tuple(extents), merged, type_name(dtype))
     return _Task(number, plan, place, sources, plan.form.places, tuple(padded), dims, output)
 
@@ -267,7 +267,7 @@ def _share(found: _Plan, operands, value: torch.dtype, shapes: dict, index_dtype
         for source, place in zip(task.sources, task.places):
             described.setdefault(source, place)
     found.shared = list(described)
-    wide = torch.float64 if value is torch.float64 else torch.float32
+    wide = accumulator_of(value)
     types = {"weights": wide, "scores": wide, "grad": value}
     listed = tuple(
         Operand(place, (prod(shapes[s]),), type_name(types[s] if type(s) is str else operands[s].dtype))

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ...runtime.type_names import accumulator_of
 from ...structures.checks import plain_tensor
 from ...structures.graph import Graph
 from ..core.library import register
@@ -240,7 +241,7 @@ def _like_attention(arguments, operands, attributes, transposed: bool):
     first = operands[len(of.score.places)]
     dims, scores = result_shapes(of, operands)
     rows = arguments[0].shape[0] - 1
-    wide = torch.float64 if first.dtype is torch.float64 else torch.float32
+    wide = accumulator_of(first.dtype)
     return first.new_empty((rows, *dims)), *(first.new_empty((rows, scores), dtype=wide) for _ in range(2))
 
 

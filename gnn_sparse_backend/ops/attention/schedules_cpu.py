@@ -7,6 +7,7 @@ from ...compiler.cache.kernel import Kernel
 from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program
+from ...compiler.language.types import ACCUMULATOR, BYTES
 from ...compiler.schedules.cpu import CpuSchedule, Prefetch
 from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
 from ...compiler.transforms.dense_axes.lanes_together import reduce_together
@@ -15,15 +16,12 @@ from ...planner.cpu.prefetch_distance import distance
 from ...planner.cpu.spmm import group_count
 from ...planner.cpu.tiling import REGISTERS_PER_CHUNK, chunks_of_runs, fits_together, register_tiles, sum_lanes
 from ...planner.plan import Plan
-from ..message.programs.operands import ACCUMULATOR, Operand
+from ..message.programs.operands import Operand
 from .programs.attention import AttentionSpec, attention
 from .programs.attention_gradient import attention_gradient, attention_gradient_of_columns
 from .programs.edge_softmax import EdgeSoftmaxSpec, edge_softmax, edge_softmax_gradient
 from .programs.listed_softmax import listed_softmax, listed_softmax_gradient
 from .programs.sums import Output, SumsSpec, sums
-
-_BYTES = {"float64": 8, "float32": 4}
-_STORED = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 # Scores, and the branch on them, wait for gathers: those run ahead as soon as they miss the first caches.
 NEAR = 1 << 18
@@ -43,7 +41,7 @@ def plan_sums(rows: int, cols: int, nnz: int, spec: SumsSpec, threads: int) -> P
 
 
 def _plan(rows: int, cols: int, nnz: int, work: int, operands: tuple[Operand, ...], threads: int) -> Plan:
-    row = sum(x.width * _STORED[x.dtype] for x in operands if x.at == "column")
+    row = sum(x.width * BYTES[x.dtype] for x in operands if x.at == "column")
     ahead = distance(row, IN_FLIGHT) if cols * row > NEAR else 0
     return Plan(group_count(nnz, rows, work, threads), ahead)
 
@@ -55,7 +53,7 @@ def attention_kernel(spec: AttentionSpec, parallel: bool, prefetch: int = 0) -> 
     prefetch: how many edges the gathers of column operands look ahead, 0 for none.
     """
     target = host_target()
-    itemsize = _BYTES[ACCUMULATOR[spec.dtype]]
+    itemsize = BYTES[ACCUMULATOR[spec.dtype]]
     program = _sums_in_lanes(attention(spec), {"dot": spec.terms}, spec.scores, itemsize, target)
     program = _sums_in_lanes(program, {"above": spec.scores}, 1, itemsize, target)
     program = _cut(program, spec, itemsize, target)
@@ -68,7 +66,7 @@ def attention_gradient_kernel(
 ) -> Kernel:
     """The kernel of what the gradients of attention need of every edge, with sums over rows along the way."""
     target = host_target()
-    itemsize = _BYTES[ACCUMULATOR[spec.dtype]]
+    itemsize = BYTES[ACCUMULATOR[spec.dtype]]
     width = spec.features // spec.scores
     terms = {"dot": spec.terms, "delta": width, "weight": width}
     program = _sums_in_lanes(attention_gradient(spec, outputs), terms, spec.scores, itemsize, target)
@@ -82,7 +80,7 @@ def columns_gradient_kernel(
 ) -> Kernel:
     """The kernel of the gradients of operands at the columns, in one pass over the transpose."""
     target = host_target()
-    itemsize = _BYTES[ACCUMULATOR[spec.dtype]]
+    itemsize = BYTES[ACCUMULATOR[spec.dtype]]
     terms = {"dot": spec.terms, "weight": spec.features // spec.scores}
     program = _sums_in_lanes(attention_gradient_of_columns(spec, outputs), terms, spec.scores, itemsize, target)
     program = _cut_outputs(_cut(program, spec, itemsize, target), outputs, itemsize, target)
@@ -95,7 +93,7 @@ def columns_gradient_kernel(
 def sums_kernel(spec: SumsSpec, parallel: bool, prefetch: int = 0) -> Kernel:
     """The kernel of several sums over the edges of each row."""
     target = host_target()
-    itemsize = _BYTES[ACCUMULATOR[spec.outputs[0].dtype]]
+    itemsize = BYTES[ACCUMULATOR[spec.outputs[0].dtype]]
     program = _cut_outputs(sums(spec), spec.outputs, itemsize, target)
     ahead = _gathers([(f"X{which}", x) for which, x in enumerate(spec.operands)], spec.numbered, prefetch)
     return compile_program(program, CpuSchedule(parallel=parallel, prefetch=ahead), target)
@@ -156,7 +154,7 @@ def edge_softmax_kernel(spec: EdgeSoftmaxSpec, gradient: bool, parallel: bool) -
     """The kernel of a softmax over edges, or of its gradient; serial where threads would cost more than they save."""
     target = host_target()
     program = edge_softmax_gradient(spec) if gradient else edge_softmax(spec)
-    tiles = register_tiles(spec.width, _BYTES[ACCUMULATOR[spec.dtype]], target)
+    tiles = register_tiles(spec.width, BYTES[ACCUMULATOR[spec.dtype]], target)
     return compile_program(tile_axis(program, "K", tiles), CpuSchedule(parallel=parallel), target)
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.language.program import Program, walk_iterations
+from ...compiler.language.types import ACCUMULATOR, BYTES
 from ...compiler.schedules.cuda_teams import CudaTeams
 from ...compiler.transforms.compact import compact_parameters
 from ...compiler.transforms.dense_axes.select_entry import pick_entries
 from ...compiler.transforms.dense_axes.share import share_sum
 from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...planner.cuda.plan import CudaPlan, shares, teams
-from ...planner.problem import STORED
 from ..core import cuda_build
-from ..message.programs.operands import ACCUMULATOR
 from ..message.schedules_cuda import share_features
 from .programs.attention import AttentionSpec, attention
 from .programs.attention_gradient import attention_gradient
@@ -47,11 +46,11 @@ def attention_gradient_kernel(spec: AttentionSpec, outputs: tuple[Output, ...], 
 @kept
 def sums_kernel(spec: SumsSpec, plan: CudaPlan) -> Kernel:
     """The kernel of several sums over the edges of each row."""
-    lanes = max(shares(output.features, STORED[output.dtype]).lanes for output in spec.outputs)
+    lanes = max(shares(output.features, BYTES[output.dtype]).lanes for output in spec.outputs)
     program = compact_parameters(sums(spec, stage=False))
     for which, output in enumerate(spec.outputs):
         program = share_features(
-            program, f"O{which}_features", output.features, shares(output.features, STORED[output.dtype]), lanes
+            program, f"O{which}_features", output.features, shares(output.features, BYTES[output.dtype]), lanes
         )
     return cuda_build.build(program, CudaTeams(lanes, teams(lanes)), plan.arch)
 
@@ -69,7 +68,7 @@ def edge_softmax_kernel(spec: EdgeSoftmaxSpec, gradient: bool, arch: str, lanes:
         return cuda_build.build(
             program, CudaTeams(lanes, teams(lanes), team_reduced=folded, side_by_side=visited), arch
         )
-    of = shares(spec.width, STORED[spec.dtype])
+    of = shares(spec.width, BYTES[spec.dtype])
     return cuda_build.build(share_features(program, "K", spec.width, of), CudaTeams(of.lanes, teams(of.lanes)), arch)
 
 
@@ -77,7 +76,7 @@ def edge_softmax_kernel(spec: EdgeSoftmaxSpec, gradient: bool, arch: str, lanes:
 def softmax_merge_kernel(spec: MergeSpec, arch: str) -> Kernel:
     """The kernel that makes the maxima and sums of the parts of rows those of the rows: features are shared out."""
     width = spec.features or spec.scores
-    of = shares(width, STORED[ACCUMULATOR[spec.dtype]])
+    of = shares(width, BYTES[ACCUMULATOR[spec.dtype]])
     program = share_features(compact_parameters(softmax_merge(spec)), "K", width, of)
     if 1 < spec.scores < spec.features and spec.scores <= MOST_PICKED:
         program = pick_entries(program, "H")
@@ -86,7 +85,7 @@ def softmax_merge_kernel(spec: MergeSpec, arch: str) -> Kernel:
 
 def _attention(program: Program, spec: AttentionSpec, terms: dict[str, int]) -> tuple[Program, int]:
     """(program, lanes): features and the terms of scores are shared out; every lane has all scores."""
-    itemsize = STORED[spec.dtype]
+    itemsize = BYTES[spec.dtype]
     wide = shares(spec.features, itemsize)
     lanes = max([wide.lanes, *(shares(count, itemsize).lanes for count in terms.values() if count > 1)])
     for name, count in terms.items():

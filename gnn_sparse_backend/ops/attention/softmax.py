@@ -15,13 +15,14 @@ from torch import Tensor
 
 from ...compiler.cache.bounded import shared
 from ...compiler.cache.kernel import Kernel
+from ...compiler.language.types import ACCUMULATOR
 from ...planner.cpu.spmm import group_count
 from ...planner.cuda.plan import CudaPlan, plan_cuda, plan_softmax
 from ...planner.plan import Plan, the_one
 from ...runtime import devices
 from ...runtime.layout import compact, kernel_ready
 from ...runtime.memory import empty
-from ...runtime.type_names import type_name
+from ...runtime.type_names import accumulator_of, type_name
 from ..core.arguments import edge_arguments
 from ..core.executable import OnList, settle_list
 from ..core.plans_cuda import longest_of
@@ -30,7 +31,7 @@ from ..message.calls import flat
 from ..message.executables.parts_cuda import team_parts
 from ..message.programs.aggregate import AggregateSpec
 from ..message.programs.message import arg
-from ..message.programs.operands import ACCUMULATOR, Operand
+from ..message.programs.operands import Operand
 from ..message.schedules_cuda import aggregate_kernel
 from . import schedules_cpu, schedules_cuda
 from .programs.edge_softmax import EdgeSoftmaxSpec
@@ -97,7 +98,7 @@ def _on_list(graph, operands: tuple[Tensor, ...], width: int, gradient: bool, pr
     if executable is None:
         spec = EdgeSoftmaxSpec(width, *map(type_name, key[:2]), False, product)
         executable = _executables.keep(key, OnList(schedules_cpu.listed_softmax_kernel(spec, gradient)))
-    wide = torch.float64 if x.dtype is torch.float64 else torch.float32
+    wide = accumulator_of(x.dtype)
     given = [kernel_ready(a).reshape(x.shape[0], width).contiguous() for a in operands]
     # for the maximum and the sum of each row, for the gradient the sum alone
     given += [empty(x, graph.shape[0], width, dtype=wide) for _ in range(1 if gradient else 2)]

@@ -9,10 +9,9 @@ from torch import Tensor
 
 from ...formats.composed.decomposition import Decomposition
 from ...runtime import devices
+from ...structures.checks import FLOATING
 from ..core.operands import check_dense, common_type, is_plain
 from .operators import SDDMM, SPMM, Composed, traced_parts
-
-TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 def composed_spmm(parts: Decomposition, values: Tensor, x: Tensor, *, packed: bool = False) -> Tensor:
@@ -88,7 +87,7 @@ def checked_linear(parts: Decomposition, packed: Tensor, x: Tensor, bias: Tensor
     """`composed_linear` of a layer, which has checked shapes, and that ``packed`` and ``x``, (tokens, in_features),
     have one type: small products take no longer than these checks. Whatever is unusual goes there.
     """
-    usual = x.dtype in TYPES and x.layout is torch.strided and x.device == parts.device and parts.device.type == "cpu"
+    usual = x.dtype in FLOATING and x.layout is torch.strided and x.device == parts.device and x.is_cpu
     if bias is None:
         usual = usual and is_plain(packed, x)
     else:
@@ -145,7 +144,7 @@ def _check_parts(what: str, parts: object) -> None:
 
 
 def _check_types(what: str, parts: Decomposition, x: Tensor) -> None:
-    if x.dtype not in TYPES:
+    if x.dtype not in FLOATING:
         raise TypeError(f"{what}: operands must be float32, float64, bfloat16 or float16, got {x.dtype}")
     if x.device != parts.device:
         raise ValueError(f"{what}: the structure is on {parts.device} and an operand on {x.device}")

@@ -13,7 +13,7 @@ from ...planner.composed import problem_of
 from ...planner.database import database
 from ...runtime.layout import compact
 from ...runtime.memory import empty
-from ...runtime.type_names import type_name
+from ...runtime.type_names import accumulator_of, type_name
 from ...structures.derived import fact
 from ...structures.facts import content_hash
 from ...structures.graph import Graph
@@ -42,7 +42,6 @@ long (three matrices; 256 was not compared)."""
 WEIGHTED_SUM = message_op("mul(x1, x0)", ("column", "edge"), "sum")
 LISTED = ("dbsr", "bucket")
 """Formats whose rows are listed for tasks of rows, where they are not the first."""
-WIDE = {"float16": torch.float32, "bfloat16": torch.float32}
 
 
 @kept
@@ -144,7 +143,7 @@ def rows_of(parts: Decomposition) -> Graph:
 def sliced_arguments(parts: Decomposition, x: Tensor, width: int, tasks: int) -> dict[str, int | Tensor]:
     """What kernels by slices of ``width`` tokens take for themselves. x: (tokens, ...), one of the operands."""
     rows, columns = parts.padded_shape
-    wide = WIDE.get(type_name(x.dtype), x.dtype)
+    wide = accumulator_of(x.dtype)
     return sliced_sizes(parts, x.shape[0], width, tasks) | {
         "P": empty(x, tasks, columns, width, dtype=wide),
         "R": empty(x, tasks, rows, width, dtype=wide),
@@ -186,14 +185,14 @@ def shares(count: int, tasks: int, dtype: torch.dtype) -> Tensor:
 
 def result_type(parts: Decomposition, dtype: torch.dtype) -> torch.dtype:
     """What kernels store: what several pieces add up in a half type would be rounded after each."""
-    return dtype if len(formats_of(parts)) == 1 else WIDE.get(type_name(dtype), dtype)
+    return dtype if len(formats_of(parts)) == 1 else accumulator_of(dtype)
 
 
 def is_masked(parts: Decomposition, x: Tensor) -> bool:
     """Whether padding has to be skipped: it would be multiplied by what is infinite or no number."""
     if not any(piece.padding and not piece.spec.names_columns for piece in parts.pieces):
         return False
-    return not bool(x.sum(dtype=WIDE.get(type_name(x.dtype), x.dtype)).isfinite())
+    return not bool(x.sum(dtype=accumulator_of(x.dtype)).isfinite())
 
 
 def plain(y: Tensor, rows: int, batched: bool, dtype: torch.dtype) -> Tensor:

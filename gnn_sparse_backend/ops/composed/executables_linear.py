@@ -13,10 +13,10 @@ from ...compiler.cache.bounded import kept
 from ...formats.composed.decomposition import Decomposition
 from ...runtime.layout import compact
 from ...runtime.memory import empty
-from ...runtime.type_names import type_name
+from ...runtime.type_names import accumulator_of, type_name
 from ...structures.derived import fact
 from .arguments import formats_of, slots_of, structure_of
-from .executables import LISTED, PARALLEL, WIDE, is_masked, launch_of, result_type, run_spmm, sliced_sizes
+from .executables import LISTED, PARALLEL, is_masked, launch_of, result_type, run_spmm, sliced_sizes
 from .executables_tiles import tiled_linear
 from .launches import Bound, padded_rows
 from .programs.rules import ComposedSpec
@@ -52,7 +52,7 @@ class RowLinear:
     ) -> None:
         self._tokens, (self._rows, self._columns) = tokens, parts.padded_shape
         formats, name, index = formats_of(parts), type_name(dtype), parts.indptr.dtype
-        self._wide, self._result = WIDE.get(name, dtype), result_type(parts, dtype)
+        self._wide, self._result = accumulator_of(dtype), result_type(parts, dtype)
         spec = ComposedSpec(formats, name, type_name(self._result), type_name(index), 1, masked, bias=bias)
         parallel = parts.num_slots * tokens >= PARALLEL and threads > 1
         threads = threads if parallel else 1

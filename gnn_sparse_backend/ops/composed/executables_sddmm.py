@@ -8,19 +8,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...compiler.codegen import host_target
 from ...formats.composed.decomposition import Decomposition, Piece
 from ...formats.composed.spec import FormatSpec
 from ...runtime.layout import compact
 from ...runtime.memory import empty
-from ...runtime.type_names import type_name
+from ...runtime.type_names import accumulator_of, type_name
 from .arguments import named_pieces, of_one_piece, structure_of, values_of
-from .executables import LISTED, PARALLEL, WIDE, first, launch_of, sliced_arguments, tasks_of
+from .executables import LISTED, PARALLEL, first, launch_of, sliced_arguments, tasks_of
 from .executables_tiles import tiled_sddmm
 from .launches import padded_rows
 from .programs.rules import BLOCKS, ComposedSpec, name_of
 from .programs.sddmm import by_terms
 from .programs.sliced import STRETCH
-from .schedules_cpu import lanes_of, sddmm_kernel, sliced_sddmm_kernel, terms_of_slice, turns
+from .schedules_cpu import sddmm_kernel, sliced_sddmm_kernel, terms_of_slice, turns
 
 SHARES = 4
 """Shares of the slices of tokens, each with sums of its own: as many whatever the number of threads, so that results
@@ -75,7 +76,7 @@ def _sliced_piece(parts: Decomposition, number: int, u: Tensor, v: Tensor, into:
     """(tokens, m) and (tokens, n) to the values of a piece, by `programs.sliced_sddmm`."""
     (rows, columns), index, dtype = parts.padded_shape, parts.indptr.dtype, type_name(u.dtype)
     ((name, piece, own),) = named_pieces(parts, (number,))
-    width, wide = terms_of_slice(dtype), WIDE.get(dtype, u.dtype)
+    width, wide = terms_of_slice(dtype), accumulator_of(u.dtype)
     slices = -(-u.shape[0] // width)
     shared, tokens = min(SHARES, slices), slices * width
     u, v = (compact(padded_rows(padded_rows(x, length, 1), tokens, 0)) for x, length in ((u, rows), (v, columns)))
@@ -119,7 +120,7 @@ def _one_piece(
     structure: Mapping[str, Any],
     outputs: Mapping[str, Tensor],
 ) -> None:
-    spec = ComposedSpec((piece,), *types, lanes_of(types[0]))
+    spec = ComposedSpec((piece,), *types, host_target().lanes(types[0]))
     u, v = operands(by_terms(spec))
     batch, terms = operands.shape
     given = {

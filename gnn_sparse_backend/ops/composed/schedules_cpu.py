@@ -11,13 +11,13 @@ from ...compiler.codegen import Target, host_target
 from ...compiler.codegen.cpu.llvm_pairs import FEATURES
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program
+from ...compiler.language.types import ACCUMULATOR, BYTES
 from ...compiler.schedules.cpu import CpuSchedule
 from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
 from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...formats.composed.spec import FormatSpec
 from ...planner.cpu.tiling import register_tiles
 from ...planner.machine import private_cache_bytes
-from ..message.programs.operands import ACCUMULATOR
 from .programs.linear import linear
 from .programs.rules import BLOCKS, ComposedSpec, name_of
 from .programs.sddmm import by_terms, sddmm
@@ -30,23 +30,17 @@ from .programs.tiled_sddmm import tiled_sddmm
 NamedKernel: TypeAlias = tuple[Kernel, tuple[str, ...]]
 """A kernel, and the names of its parameters."""
 
-_BYTES = {"float64": 8, "float32": 4}
 VECTORS = 2
 """Vectors of a row of accumulators that blocks have in registers."""
 TILE_VECTORS = 8
 """Vectors of the columns that all pieces go through together."""
 
 
-def lanes_of(dtype: str, target: Target | None = None) -> int:
-    """Sums of a vector."""
-    return max(1, (target or host_target()).vector_bytes // _BYTES[ACCUMULATOR[dtype]])
-
-
 def column_tile(features: int, dtype: str, vectors: int = 0) -> int:
     """Columns that are accumulated together: the widest tile of those that compute fewest columns twice. vectors: of
     the widest one, 0 for the rule's.
     """
-    lanes = lanes_of(dtype)
+    lanes = host_target().lanes(dtype)
     if features < 2 * lanes:
         return features
     most = vectors or TILE_VECTORS
@@ -74,7 +68,7 @@ def spmm_kernel(spec: ComposedSpec, parallel: bool) -> NamedKernel:
 def scheduled_spmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[Program, CpuSchedule]:
     """The program and its schedule: of a block several rows at a time, and of any other piece one."""
     program, together = spmm(spec), []
-    lanes = lanes_of(spec.dtype, target)
+    lanes = target.lanes(spec.dtype)
     for number, piece in enumerate(spec.pieces):
         rows = f"rows_{name_of(number)}"
         if piece.block[0] > 1 and not spec.masked:
@@ -83,7 +77,7 @@ def scheduled_spmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[
             if count > 1:
                 together.append((rows, count))
         else:
-            tiles = register_tiles(spec.tile, _BYTES[ACCUMULATOR[spec.dtype]], target)
+            tiles = register_tiles(spec.tile, BYTES[ACCUMULATOR[spec.dtype]], target)
         program = tile_axis(program, "C", tiles, rows)
     return program, CpuSchedule(parallel=parallel, together=tuple(together))
 
@@ -101,7 +95,7 @@ def scheduled_linear(spec: ComposedSpec, parallel: bool, target: Target) -> tupl
         return program, CpuSchedule(parallel=parallel)
     for number, piece in enumerate(spec.pieces):
         name = name_of(number)
-        widths = _cut(piece.block[0], VECTORS * lanes_of(spec.dtype, target))
+        widths = _cut(piece.block[0], VECTORS * target.lanes(spec.dtype))
         program = tile_axis(program, f"II_{name}", tuple((width,) for width in widths), f"rows_{name}")
         together.append((f"each_{name}", rows_together(target, TOKENS_TOGETHER, wide=True)))
     return program, CpuSchedule(parallel=parallel, together=tuple(together))
@@ -130,7 +124,7 @@ def slice_tokens(dtype: str, tokens: int = 0, threads: int = 1) -> int:
     """Tokens of a slice. More have more vectors to each value and index, but fewer rows in the caches. Where threads
     are more than slices of ``tokens`` tokens, a slice has one vector; each token's sums are the same bits.
     """
-    lanes = lanes_of(dtype)
+    lanes = host_target().lanes(dtype)
     return lanes if 0 < tokens < VECTORS * lanes * threads else VECTORS * lanes
 
 
@@ -192,7 +186,7 @@ def terms_of_slice(dtype: str) -> int:
     """Tokens of a slice of `programs.sliced_sddmm`: with fewer, lanes are added up more often; of more, slices of wide
     matrices are larger than a core's own cache.
     """
-    return 2 * VECTORS * lanes_of(dtype)
+    return 2 * VECTORS * host_target().lanes(dtype)
 
 
 @kept
@@ -203,7 +197,7 @@ def sliced_sddmm_kernel(spec: ComposedSpec, parallel: bool) -> NamedKernel:
 
 def scheduled_sliced_sddmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[Program, CpuSchedule]:
     """The program and its schedule: each dot product in the lanes of a vector."""
-    program = reduce_in_lanes(sliced_sddmm(spec), f"dot_{name_of(0)}", lanes_of(spec.dtype, target))
+    program = reduce_in_lanes(sliced_sddmm(spec), f"dot_{name_of(0)}", target.lanes(spec.dtype))
     turned = ("rows_stretch", "columns_stretch") if spec.turned else ()
     return program, CpuSchedule(parallel=parallel, turned=turned)
 
@@ -231,7 +225,7 @@ def scheduled_sddmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple
     if by_terms(spec):
         (piece,), name = spec.pieces, name_of(0)
         elements = f"elements_{name}"
-        widths = _cut(piece.block[0], VECTORS * lanes_of(spec.dtype, target))
+        widths = _cut(piece.block[0], VECTORS * target.lanes(spec.dtype))
         program = tile_axis(program, f"II_{name}", tuple((width,) for width in widths), elements)
         count = rows_together(target, piece.block[1], wide=True)
         if count > 1:
@@ -241,13 +235,13 @@ def scheduled_sddmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple
 
 def takes_blocks(spec: ComposedSpec) -> bool:
     """Whether `programs.linear` has vectors for all pieces."""
-    return all(piece.kind in BLOCKS and piece.block[0] % lanes_of(spec.dtype) == 0 for piece in spec.pieces)
+    return all(piece.kind in BLOCKS and piece.block[0] % host_target().lanes(spec.dtype) == 0 for piece in spec.pieces)
 
 
 def in_short_blocks(spec: ComposedSpec) -> bool:
     """Whether blocks have so few rows that slices of tokens have more vectors to each value."""
     long = LONG_BLOCK[_registers(host_target())]
-    return any(piece.block[0] < long * lanes_of(spec.dtype) for piece in spec.pieces)
+    return any(piece.block[0] < long * host_target().lanes(spec.dtype) for piece in spec.pieces)
 
 
 def _compiled(program: Program, schedule: CpuSchedule) -> NamedKernel:

@@ -11,13 +11,13 @@ from __future__ import annotations
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.language.program import Program
+from ...compiler.language.types import BYTES
 from ...compiler.schedules.cuda_teams import CudaTeams
 from ...compiler.transforms.dense_axes.share import share_axis
 from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...formats.composed.spec import FormatSpec
 from ...planner.cuda.plan import WARP, shares, teams
 from ...planner.cuda.tensor_cores import COLUMNS, LANES, SIDE_BY_SIDE, has_instructions
-from ...planner.problem import STORED
 from ..core import cuda_build
 from ..core.tiles.row_products import STRETCH
 from .programs.blocks import BlocksSpec, blocks
@@ -79,7 +79,7 @@ def blocks_kernel(spec: BlocksSpec, arch: str) -> NamedKernel:
 @kept
 def spmm_kernel(spec: ComposedSpec, arch: str) -> NamedKernel:
     """The kernel of `programs.spmm`, a team for each unit of rows."""
-    program, of = spmm(spec), shares(spec.tile, STORED[spec.dtype])
+    program, of = spmm(spec), shares(spec.tile, BYTES[spec.dtype])
     for number in range(len(spec.pieces)):
         rows = f"rows_{name_of(number)}"
         program = _shared(program, "C", spec.tile, rows, of.lanes, of.part)
@@ -92,7 +92,7 @@ def sddmm_kernel(spec: ComposedSpec, arch: str) -> NamedKernel:
     program, lanes = sddmm(spec), WARP
     if by_terms(spec):
         height, name = spec.pieces[0].block[0], name_of(0)
-        lanes = shares(height, STORED["float32"] * STRETCH).lanes  # a row each
+        lanes = shares(height, BYTES["float32"] * STRETCH).lanes  # a row each
         program = _shared(program, f"II_{name}", height, f"elements_{name}", lanes, 1)
     return cuda_build.build(program, CudaTeams(lanes, teams(lanes)), arch), program.parameter_names
 

@@ -8,6 +8,7 @@ from math import prod
 import torch
 from torch import Tensor
 
+from ...compiler.codegen import host_target
 from ...planner.cpu.convolution import (
     ORDERS,
     chunk_of,
@@ -19,14 +20,14 @@ from ...planner.cpu.convolution import (
 )
 from ...runtime.layout import kernel_ready, matrices
 from ...runtime.memory import empty
-from ...runtime.type_names import type_name
+from ...runtime.type_names import accumulator_of, type_name
 from ...structures.kernel_map import KernelMap, RelGraphOf
 from ..core.ran import Launch, in_threads
 from ..grouped.executables import in_bf16_pairs
 from ..relational.executables import run_product, run_sum
 from .programs.pack import PackSpec
 from .programs.spec import ConvSpec
-from .schedules_cpu import conv_kernel, lanes_of, pack_kernel, spec_of
+from .schedules_cpu import conv_kernel, pack_kernel, spec_of
 from .tasks import Counts, OffsetTasks, PairsOfRows, RowRanges, RowTasks, Shares, SumTasks
 
 Call = Callable[..., Tensor]
@@ -70,7 +71,7 @@ def predicted(
     """What each dataflow costs, in multiply-adds."""
     name = type_name(dtype)
     counts = kernel_map.derived(Counts(spec_of("offsets", in_features, out_features, name, "int32").block))
-    return conv_costs(counts, groups, in_features, out_features, lanes_of(name), dtype.itemsize)
+    return conv_costs(counts, groups, in_features, out_features, host_target().lanes(name), dtype.itemsize)
 
 
 def _product(
@@ -109,7 +110,7 @@ def _product(
     sizes = (*sizes, kernel_map.num_offsets, groups * tiles, tiles, in_features, wide_in, wide_out, steps)
     parallel = sizes[0] > 1 and is_parallel(work, threads)
     entry = Launch(conv_kernel(order, spec, parallel), f"by {order}, {in_threads(parallel)}")
-    wide = _wide(dtype)
+    wide = accumulator_of(dtype)
 
     def run(x: Tensor, w: Tensor) -> Tensor:
         out = empty(x, rows, wide_out, dtype=wide)
@@ -128,7 +129,7 @@ def _sum(
     matrix = groups * in_features * out_features
     work = kernel_map.num_pairs * matrix
     shares = shares_of_sum(kernel_map.num_pairs, matrix)
-    wide, make = _wide(dtype), "depthwise_sums" if alone else "sums"
+    wide, make = accumulator_of(dtype), "depthwise_sums" if alone else "sums"
     spec = spec_of(make, in_features, groups if alone else out_features, type_name(dtype), index)
     tiles = -(-(groups if alone else out_features) // spec.tile)
     width = tiles * spec.tile
@@ -179,7 +180,7 @@ def _depthwise(kernel_map: KernelMap, width: int, dtype: torch.dtype, threads: i
     sizes = ranges, rows, columns, kernel_map.num_pairs, kernel_map.num_offsets, tiles, wide_out
     parallel = ranges > 1 and is_parallel(kernel_map.num_pairs * wide_out, threads)
     entry = Launch(conv_kernel("depthwise", spec, parallel), f"depthwise, {in_threads(parallel)}")
-    wide = _wide(dtype)
+    wide = accumulator_of(dtype)
 
     def run(x: Tensor, w: Tensor) -> Tensor:
         out = empty(x, rows, wide_out, dtype=wide)
@@ -190,13 +191,9 @@ def _depthwise(kernel_map: KernelMap, width: int, dtype: torch.dtype, threads: i
     return run
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.float64 if dtype is torch.float64 else torch.float32
-
-
 def _operand(x: Tensor, spec: ConvSpec) -> Tensor:
     """x as a program of this spec takes it."""
-    return kernel_ready(x if type_name(x.dtype) == spec.dtype else x.to(_wide(x.dtype)))
+    return kernel_ready(x if type_name(x.dtype) == spec.dtype else x.to(accumulator_of(x.dtype)))
 
 
 def _packed(w: Tensor, spec: ConvSpec, tiles: int, parallel: bool) -> Tensor:
@@ -207,7 +204,9 @@ def _packed(w: Tensor, spec: ConvSpec, tiles: int, parallel: bool) -> Tensor:
         w, tile = in_bf16_pairs(w), 2 * tile
     w, by_columns = matrices(w)
     count, (rows, columns) = prod(w.shape[:2]), (w.shape[:1:-1] if by_columns else w.shape[2:])
-    found = empty(w, w.shape[0], w.shape[1] * tiles, rows, tile, dtype=w.dtype if spec.bf16_pairs else _wide(w.dtype))
+    found = empty(
+        w, w.shape[0], w.shape[1] * tiles, rows, tile, dtype=w.dtype if spec.bf16_pairs else accumulator_of(w.dtype)
+    )
     pack = PackSpec(tile, by_columns, type_name(w.dtype), type_name(found.dtype))
     pack_columns = Launch(pack_kernel(pack, parallel), in_threads(parallel))
     pack_columns(count, tiles, rows, columns, w.view(count, *w.shape[2:]), found.view(count, tiles, rows, tile))

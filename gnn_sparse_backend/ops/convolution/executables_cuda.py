@@ -14,7 +14,7 @@ from torch import Tensor
 from ...compiler.cache.bounded import shared
 from ...runtime.layout import ByLayout, compact, matrices
 from ...runtime.precision import on_tensor_cores
-from ...runtime.type_names import type_name
+from ...runtime.type_names import accumulator_of, type_name
 from ...structures.derived import Derived
 from ...structures.graph import Graph
 from ...structures.kernel_map import KernelMap, NeighbourTable, RelGraphOf
@@ -134,7 +134,7 @@ def _sum(
     (rows, columns), pairs = kernel_map.shape, kernel_map.num_pairs
     if groups > 1 and in_features == out_features == 1:
         ends, of_offset = kernel_map.derived(Parts(PART_PAIRS))
-        parts, wide = ends.numel() - 1, torch.float64 if dtype is torch.float64 else torch.float32
+        parts, wide = ends.numel() - 1, accumulator_of(dtype)
         entry = Launch(depthwise_kernel("parts", groups, type_name(dtype), index, arch), f"parts on {arch}")
 
         def add_up(x: Tensor, g: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ...compiler.language.types import BYTES
 from ...planner.cpu.convolution import MOST_ROWS
 from ...planner.reasons import size
 from ...runtime import devices
@@ -91,8 +92,7 @@ class ConvExplanation:
 
     @property
     def _matrix_bytes(self) -> int:
-        number = {"float64": 8, "float32": 4}.get(self.dtype, 2)
-        return self.offsets * self.groups * self.in_features * self.out_features * number
+        return self.offsets * self.groups * self.in_features * self.out_features * BYTES[self.dtype]
 
     def _table(self) -> Table:
         table = Table(

@@ -10,10 +10,10 @@ from ...compiler.cache.kernel import Kernel
 from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program
+from ...compiler.language.types import ACCUMULATOR
 from ...compiler.schedules.cpu import CpuSchedule
 from ...planner.cpu.convolution import CHUNK_ELEMENTS, MOST_ROWS, ROW_VECTORS, block_of, sum_block_of, vectors_of
 from ..grouped.schedules_cpu import bf16_pair_dots_of, takes_bf16_pairs
-from ..message.programs.operands import ACCUMULATOR
 from .programs.depthwise import depthwise, depthwise_sums
 from .programs.offsets import conv_offsets
 from .programs.pack import PackSpec, pack_matrices
@@ -21,7 +21,6 @@ from .programs.rows import conv_rows
 from .programs.spec import ConvSpec
 from .programs.sums import conv_sums
 
-BYTES = {"float64": 8, "float32": 4}
 PROGRAMS = {
     "offsets": conv_offsets,
     "rows": conv_rows,
@@ -46,7 +45,7 @@ def spec_of(
     """
     target = target or host_target()
     bf16_pairs = make in ("offsets", "rows", "row") and takes_bf16_pairs(in_features, dtype, target)
-    lanes = lanes_of(dtype, target)
+    lanes = target.lanes(dtype)
     vectors = vectors_of(out_features, lanes, ROW_VECTORS if make in SINGLE else (2, 1))
     block = 1 if make in SINGLE else block_of(vectors, target)
     if make == "sums":
@@ -54,11 +53,6 @@ def spec_of(
     rows = {"offsets": MOST_ROWS, "sums": CHUNK_ELEMENTS}.get(make, 1)
     stored = dtype if bf16_pairs or make in COPYING else ACCUMULATOR[dtype]
     return ConvSpec(block, vectors, lanes, rows, stored, index_dtype, bf16_pairs)
-
-
-def lanes_of(dtype: str, target: Target | None = None) -> int:
-    """Sums of a vector."""
-    return max(1, (target or host_target()).vector_bytes // BYTES[ACCUMULATOR[dtype]])
 
 
 @kept

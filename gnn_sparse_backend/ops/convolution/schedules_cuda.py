@@ -12,10 +12,10 @@ from itertools import product
 
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
+from ...compiler.language.types import BYTES
 from ...compiler.schedules.cuda_teams import CudaTeams
 from ...planner.cuda.plan import shares, teams
 from ...planner.cuda.tensor_cores import FASTER, LANES, has_instructions, padded, refuses
-from ...planner.problem import STORED
 from ..core import cuda_build
 from ..grouped.schedules_cuda import STRETCHES
 from .programs.depthwise_cuda import DepthwiseSpec, depthwise_parts, depthwise_rows
@@ -53,7 +53,7 @@ def tiles_spec(
         return None
     covered = padded(in_features, out_features, dtype)
     if not full and not (
-        has_instructions(arch) and in_features * out_features * FASTER[STORED[dtype]] >= covered[0] * covered[1]
+        has_instructions(arch) and in_features * out_features * FASTER[BYTES[dtype]] >= covered[0] * covered[1]
     ):
         return None
 
@@ -71,7 +71,7 @@ def tiles_spec(
         )
 
     sizes = [1 << exponent for exponent in range(ACCUMULATED[full].bit_length())]
-    part = shares(in_features, STORED[dtype]).part
+    part = shares(in_features, BYTES[dtype]).part
     found = []
     for down, tiles, across in product((1, 2, 4), product(sizes, sizes), STRETCHES if full else (0,)):
         spec = ConvTilesSpec(
@@ -96,7 +96,7 @@ def windows_of(spec: ConvTilesSpec) -> list[int]:
 
 def held(spec: ConvTilesSpec) -> int:
     """Registers of a lane for the rows of a window."""
-    return -(-spec.rows * spec.kept * STORED[spec.dtype] // (4 * LANES * WARPS))
+    return -(-spec.rows * spec.kept * BYTES[spec.dtype] // (4 * LANES * WARPS))
 
 
 @kept
@@ -109,7 +109,7 @@ def tiles_kernel(spec: ConvTilesSpec, arch: str) -> Kernel:
 @kept
 def depthwise_kernel(make: str, width: int, dtype: str, index_dtype: str, arch: str) -> Kernel:
     """The kernel of products by "rows", or of sums by "parts"."""
-    of = shares(width, STORED[dtype])
+    of = shares(width, BYTES[dtype])
     turns = min(MOST_TURNS, -(-width // (of.lanes * of.part)))
     spec = DepthwiseSpec(width, of.lanes, of.part, turns, dtype, index_dtype)
     program = {"rows": depthwise_rows, "parts": depthwise_parts}[make](spec)

@@ -10,6 +10,7 @@ from dataclasses import replace
 import torch
 
 from ...compiler.cache.bounded import make_room
+from ...compiler.language.types import BYTES
 from ...formats.partitions.row_groups import heaviest
 from ...log import first_at_info
 from ...planner.choose import choose, describe, plan_for
@@ -19,7 +20,7 @@ from ...planner.cuda.cost import default_units
 from ...planner.cuda.plan import CudaPlan
 from ...planner.database import PlanDatabase, database
 from ...planner.plan import Plan, the_one
-from ...planner.problem import STORED, Problem, longest_row, reach_of, typical_row
+from ...planner.problem import Problem, longest_row, reach_of, typical_row
 from ...runtime import devices
 from ...runtime.type_names import type_name
 from ...structures.derived import fact
@@ -138,7 +139,7 @@ def problem_of(graph, kind: str, features: int, dtype: torch.dtype) -> Problem:
     if gpu is not None:
         return cuda_problem_of(graph, gpu, kind, features, name)
     rows, cols = graph.shape
-    looked_at = graph.num_edges >= SAMPLED or may_slice(cols, features * STORED[name])
+    looked_at = graph.num_edges >= SAMPLED or may_slice(cols, features * BYTES[name])
     reach = reach_of_columns(graph) if looked_at else 0
     long = graph.num_edges >= LONG_ROW
     longest = longest_of_rows(graph) if long else 0

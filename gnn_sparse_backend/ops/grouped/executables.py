@@ -15,7 +15,7 @@ from ...runtime import devices
 from ...runtime.layout import ByLayout, compact, kernel_ready, matrices
 from ...runtime.memory import empty
 from ...runtime.precision import on_tensor_cores
-from ...runtime.type_names import type_name
+from ...runtime.type_names import accumulator_of, type_name
 from ...structures.segments import Segments
 from ..core.ran import Launch, in_threads
 from . import schedules_cuda as cuda_grouped
@@ -126,7 +126,7 @@ def run_grouped_sum(segments: Segments, a: Tensor, g: Tensor, at: Tensor | None 
     arch = devices.arch_of(a.device)
     if arch and takes_sum(in_features, out_features, a.dtype, arch):
         return _sum_in_tiles(segments, a, g, at, arch)
-    out = a.new_zeros(shape, dtype=torch.float64 if a.dtype == torch.float64 else torch.float32)
+    out = a.new_zeros(shape, dtype=accumulator_of(a.dtype))
     given = (
         segments.units_apart(in_features)
         if arch

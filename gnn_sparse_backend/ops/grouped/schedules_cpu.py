@@ -22,10 +22,8 @@ from ...compiler.language.program import Program, walk_iterations
 from ...compiler.schedules.cpu import CpuSchedule
 from ...compiler.transforms.dense_axes.tile import tile_axis
 from ..core.tiles.tiles import STEP
-from ..message.programs.operands import ACCUMULATOR
 from .programs.grouped import GroupedSpec, grouped_product, grouped_sum
 
-_BYTES = {"float64": 8, "float32": 4}
 # Lanes of the narrowest vector that multiplies features two at a time.
 NARROWEST = 4
 # LLVM's names of processors that start as many products of pairs as multiply-adds of float32: AMD's from Zen 4 on, by
@@ -54,7 +52,7 @@ def scheduled(
     make: Callable[[GroupedSpec], Program], spec: GroupedSpec, parallel: bool, target: Target
 ) -> tuple[Program, CpuSchedule]:
     """The program that `make` gives with the tile of this CPU, and its schedule."""
-    lanes = max(1, target.vector_bytes // _BYTES[ACCUMULATOR[spec.dtype]])
+    lanes = target.lanes(spec.dtype)
     spec = replace(spec, tile=column_tile(spec.out_features, lanes, target))
     program = make(spec)
     for axis in program.axes:

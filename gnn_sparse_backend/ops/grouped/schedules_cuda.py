@@ -18,18 +18,17 @@ from typing import Any, TypeAlias
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.language.program import Program
+from ...compiler.language.types import ACCUMULATOR, BYTES
 from ...compiler.schedules.cuda_teams import CudaTeams
 from ...compiler.transforms.compact import compact_parameters
 from ...compiler.transforms.dense_axes.share import share_axis
 from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...planner.cuda.plan import WARP, shares, teams
 from ...planner.cuda.tensor_cores import COLUMNS, FASTER, LANES, ROWS, SIDE_BY_SIDE, has_instructions, padded, refuses
-from ...planner.problem import STORED
 from ..core import cuda_build
 from ..core.tiles.row_products import STRETCH
 from ..core.tiles.shared_rows import PAD
 from ..core.tiles.windows import instructions
-from ..message.programs.operands import ACCUMULATOR
 from .programs.grouped import GroupedSpec, grouped_product, grouped_sum
 from .programs.grouped_rows import SHARED as ROWS_SHARED
 from .programs.grouped_rows import GroupedRowsSpec, grouped_rows
@@ -71,7 +70,7 @@ def tiles(in_features: int, out_features: int, dtype: str, arch: str, blocks: in
     if refuses(in_features, out_features, dtype) or not has_instructions(arch):
         return 0
     rows, columns = padded(in_features, out_features, dtype)
-    if in_features * out_features * FASTER[STORED[dtype]] < rows * columns:
+    if in_features * out_features * FASTER[BYTES[dtype]] < rows * columns:
         return 0
     by_pairs = SIDE_BY_SIDE[dtype] == 2 and in_features % 2 == 0  # else each element comes in a register of its own
     held = ROWS * blocks * rows // (LANES * (2 if by_pairs else 1))  # registers for a tile
@@ -139,7 +138,7 @@ def sum_length(
     high, wide = OuterSpec(
         in_features, out_features, *sum_shape(in_features, out_features, left, full), dtype=dtype
     ).grid
-    pays = GATHERED_PER_RESULT * 8 * in_features * out_features // ((in_features + out_features) * STORED[dtype])
+    pays = GATHERED_PER_RESULT * 8 * in_features * out_features // ((in_features + out_features) * BYTES[dtype])
     wanted = max(chunk_of(dtype), pays, positions * diagonal * high * wide // TASKS)
     return 1 << (wanted - 1).bit_length()
 
@@ -153,7 +152,7 @@ def pipelines(spec: OuterSpec) -> bool:
     168. Fragments of 16-bit elements are put together from two loads a register, which takes registers as well, so
     their limit is lower.
     """
-    itemsize, lanes = STORED[spec.dtype], LANES * spec.warps[0] * spec.warps[1]
+    itemsize, lanes = BYTES[spec.dtype], LANES * spec.warps[0] * spec.warps[1]
     loaded = spec.chunk * sum(spec.block) * itemsize // (4 * lanes)
     return 4 * spec.tiles[0] * spec.tiles[1] + loaded <= HELD_AHEAD[itemsize]
 
@@ -161,13 +160,13 @@ def pipelines(spec: OuterSpec) -> bool:
 @kept
 def product_kernel(spec: GroupedSpec, arch: str) -> Kernel:
     """The kernel of a grouped product; the tile is chosen here."""
-    return _kernel(grouped_product, spec, arch, STORED[spec.dtype])
+    return _kernel(grouped_product, spec, arch, BYTES[spec.dtype])
 
 
 @kept
 def sum_kernel(spec: GroupedSpec, arch: str) -> Kernel:
     """The kernel of a grouped sum; the tile is chosen here."""
-    return _kernel(grouped_sum, spec, arch, STORED[ACCUMULATOR[spec.dtype]])
+    return _kernel(grouped_sum, spec, arch, BYTES[ACCUMULATOR[spec.dtype]])
 
 
 @kept
@@ -198,7 +197,7 @@ def rows_spec(in_features: int, out_features: int, dtype: str, rows: int) -> Gro
     fits = [
         n
         for n in range(1, in_features + 1)
-        if in_features % n == 0 and rows * (n + PAD) * STORED["float32"] <= WINDOW_BYTES
+        if in_features % n == 0 and rows * (n + PAD) * BYTES["float32"] <= WINDOW_BYTES
     ]
     if dtype != "float32" or not fits or fits[-1] < min(in_features, LEAST_WINDOW):
         return None
@@ -250,7 +249,7 @@ def outer_spec(
 ) -> OuterSpec:
     """What is static in a sum of outer products of rows of such widths."""
     shape = sum_shape(in_features, out_features, left, full)
-    parts = shares(in_features, STORED[dtype]).part, shares(out_features, STORED[dtype]).part
+    parts = shares(in_features, BYTES[dtype]).part, shares(out_features, BYTES[dtype]).part
     return OuterSpec(in_features, out_features, *shape, parts, dtype=dtype, index_dtype=index_dtype)
 
 

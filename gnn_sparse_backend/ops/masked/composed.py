@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from ...runtime.type_names import accumulator_of
 from ...structures.derived import fact
 from ...structures.masks import Mask
 from ..core.transforms import pulled_back
 from .dropout import kept_blocks
-from .executables_cpu import wide
 
 
 @fact
@@ -54,7 +54,7 @@ def composed(
     """Attention by the operators ``dots`` and ``sums``."""
     q, k, v = operands
     allowed, lines = _allowed(mask), block_lines(mask)
-    scores = dots(mask, (q, k)).to(wide(q.dtype)) * scale
+    scores = dots(mask, (q, k)).to(accumulator_of(q.dtype)) * scale
     scores = torch.where(allowed, scores, -torch.inf)
     count = mask.heads * mask.block_rows
     shape = (*scores.shape[:2], count, mask.block)

@@ -11,7 +11,7 @@ from torch import Tensor
 from ...planner.cpu.spmm import group_count
 from ...runtime.layout import in_memory
 from ...runtime.memory import empty
-from ...runtime.type_names import type_name
+from ...runtime.type_names import accumulator_of, type_name
 from ...structures.masks import Mask
 from ..core.ran import Launch, in_threads
 from .arrays import narrowed, tasks_of, tile_columns, tile_reach, value_order
@@ -97,7 +97,7 @@ def attend(mask: Mask, q: Tensor, k: Tensor, v: Tensor, scale: float, dropout: D
     batch, heads, queries, width = q.shape
     value_width = v.shape[3]
     out = empty(q, batch, heads, queries, value_width)
-    lse = empty(q, batch, heads, queries, dtype=wide(q.dtype))
+    lse = empty(q, batch, heads, queries, dtype=accumulator_of(q.dtype))
     if not lse.numel() or not value_width or not k.shape[2]:
         return out.zero_(), lse.fill_(torch.inf)
     q, k, v = _ready(some_feature(q)), _ready(some_feature(k)), _ready(v)
@@ -123,7 +123,7 @@ def attend_backward(
     q, k, v = _ready(some_feature(operands[0])), _ready(some_feature(operands[1])), _ready(operands[2])
     batch, heads, queries, width = q.shape
     keys, value_width = v.shape[2:]
-    planes, acc = batch * heads, wide(q.dtype)
+    planes, acc = batch * heads, accumulator_of(q.dtype)
     if not out.numel() or not keys:
         return tuple(x.new_zeros(x.shape) for x in operands)  # type: ignore[return-value]
     g = _ready(g)
@@ -179,11 +179,6 @@ def sums(mask: Mask, values: Tensor, b: Tensor, transposed: bool) -> Tensor:
     return out
 
 
-def wide(dtype: torch.dtype) -> torch.dtype:
-    """The type that sums are taken in."""
-    return torch.float64 if dtype is torch.float64 else torch.float32
-
-
 def without_padding(mask: Mask) -> Mask:
     """The mask with all keys, which shares what is derived of it."""
     if mask.padding is None:
@@ -200,12 +195,12 @@ def _cut(mask: Mask) -> Mask:
 
 
 def _scalars(like: Tensor, scale: float, dropout: Dropout | None) -> tuple[Tensor, ...]:
-    numbers = torch.tensor([scale], dtype=wide(like.dtype))
+    numbers = torch.tensor([scale], dtype=accumulator_of(like.dtype))
     if dropout is None:
         return (numbers,)
     least = torch.tensor([least_word(dropout.probability)])
     factor = 1.0 / (1.0 - dropout.probability)
-    return numbers, dropout.seed, least, torch.tensor([factor], dtype=wide(like.dtype))
+    return numbers, dropout.seed, least, torch.tensor([factor], dtype=accumulator_of(like.dtype))
 
 
 def some_feature(x: Tensor) -> Tensor:

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from ...runtime.layout import compact
-from ...runtime.type_names import type_name
+from ...runtime.type_names import accumulator_of, type_name
 from ...structures.derived import fact
 from ...structures.masks import Mask
 from ..core.ran import Launch
 from .arrays import check_blocks, item_ends
 from .dropout import least_word
-from .executables_cpu import Dropout, some_feature, wide, without_padding
+from .executables_cpu import Dropout, some_feature, without_padding
 from .schedules_cuda import spec_of, team_kernel
 
 
@@ -26,7 +26,7 @@ def attend(
 ) -> tuple[Tensor, Tensor]:
     """Compute `executables_cpu.attend` on a GPU."""
     shape = q.shape[:3]
-    out, lse = q.new_empty(*shape, v.shape[3]), q.new_empty(shape, dtype=wide(q.dtype))
+    out, lse = q.new_empty(*shape, v.shape[3]), q.new_empty(shape, dtype=accumulator_of(q.dtype))
     if not lse.numel() or not v.shape[3] or not k.shape[2]:
         return out.zero_(), lse.fill_(torch.inf)
     q, k, v = _rows(some_feature(q)), _rows(some_feature(k)), _rows(v)
@@ -51,7 +51,7 @@ def attend_backward(
     if not out.numel() or not dk.shape[2]:
         return dq.zero_(), dk.zero_(), dv.zero_()
     q, k, v = _rows(some_feature(operands[0])), _rows(some_feature(operands[1])), _rows(operands[2])
-    acc, planes, widths = wide(q.dtype), out.shape[:2], (q.shape[1], v.shape[1])
+    acc, planes, widths = accumulator_of(q.dtype), out.shape[:2], (q.shape[1], v.shape[1])
     delta = torch.einsum("bhnd,bhnd->bhn", g.to(acc), out.to(acc)).reshape(-1)
     given = {"Q": q, "KX": k, "V": v, "GX": _rows(g), "Lse": lse.reshape(-1), "Delta": delta}
     given |= _scalars(q, scale, dropout)
@@ -143,7 +143,7 @@ def _values(values: Tensor, mask: Mask) -> dict[str, Any]:
 
 
 def _scalars(like: Tensor, scale: float, dropout: Dropout | None) -> dict[str, Tensor]:
-    acc, device = wide(like.dtype), like.device
+    acc, device = accumulator_of(like.dtype), like.device
     found = {"Scale": torch.full((1,), scale, dtype=acc, device=device)}
     if dropout is not None:
         least = torch.full((1,), least_word(dropout.probability), dtype=torch.int64, device=device)

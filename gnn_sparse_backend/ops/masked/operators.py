@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ...runtime import devices
+from ...runtime.type_names import accumulator_of
 from ...structures.derived import untransformed
 from ...structures.masks import Mask
 from ..core.library import register
@@ -25,7 +26,7 @@ from ..core.traced import Traced
 from ..core.transforms import pulled_back
 from . import executables_cuda as on_gpu
 from .composed import composed_gradients, know
-from .executables_cpu import Dropout, attend, attend_backward, dots, sums, wide
+from .executables_cpu import Dropout, attend, attend_backward, dots, sums
 from .traced import MASK
 
 
@@ -121,7 +122,7 @@ def _check(mask: Mask, operands, attributes):
     if rest and fits:
         out, lse, grad = rest
         fits = out.shape == grad.shape == (*q.shape[:3], v.shape[3]) and lse.shape == q.shape[:3]
-        fits = fits and out.dtype is grad.dtype is q.dtype and lse.dtype is wide(q.dtype)
+        fits = fits and out.dtype is grad.dtype is q.dtype and lse.dtype is accumulator_of(q.dtype)
     fits = fits and (seed is None or (seed.shape == (2,) and seed.dtype is torch.int64))
     _fits("masked_attention", mask, fits, *operands)
     return operands
@@ -149,7 +150,7 @@ def value_shape(mask: Mask, b: Tensor) -> tuple[int, ...]:
 
 def _like(arguments, operands, attributes, transposed: bool) -> tuple[Tensor, Tensor]:
     q, _, v, _ = operands
-    return q.new_empty((*q.shape[:3], v.shape[3])), q.new_empty(q.shape[:3], dtype=wide(q.dtype))
+    return q.new_empty((*q.shape[:3], v.shape[3])), q.new_empty(q.shape[:3], dtype=accumulator_of(q.dtype))
 
 
 def _like_backward(arguments, operands, attributes, transposed: bool) -> tuple[Tensor, ...]:

@@ -10,7 +10,6 @@ from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program, walk_iterations
 from ...compiler.schedules.cpu import CpuSchedule
-from ..message.programs.operands import ACCUMULATOR
 from .programs.backward import backward
 from .programs.forward import forward
 from .programs.pairs import masked_dots, masked_sums
@@ -18,7 +17,6 @@ from .programs.softmax import BRIEF
 from .programs.spec import SIDE, MaskedSpec
 from .programs.tile_forward import INTERLEAVED, TILES, TRANSPOSED, tile_forward, workspace
 
-BYTES = {"float64": 8, "float32": 4}
 PROGRAMS: dict[str, Callable[[MaskedSpec], Program]] = {
     "forward": lambda spec: tile_forward(spec) if spec.tiles else forward(spec),
     "backward": backward,
@@ -44,7 +42,7 @@ def spec_of(
 ) -> MaskedSpec:
     """The spec of a program on this CPU by default."""
     target = target or host_target()
-    lanes = max(1, target.vector_bytes // BYTES[ACCUMULATOR[dtype]])
+    lanes = target.lanes(dtype)
     divided = all(side % SIDE == 0 for side in (block, width, value_width))
     tiles = target.has_amx_bf16 and dtype == "bfloat16" and divided
     return MaskedSpec(block, width, value_width, dtype, *TILE, lanes, padding, dropout, tiles)

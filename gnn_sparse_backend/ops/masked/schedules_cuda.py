@@ -10,9 +10,9 @@ from collections.abc import Callable
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.language.program import Program
+from ...compiler.language.types import BYTES
 from ...compiler.schedules.cuda_teams import CudaTeams
 from ...planner.cuda.plan import BLOCK, shares
-from ...planner.problem import STORED
 from ..core import cuda_build
 from .programs.team_attention import (
     team_backward_keys,
@@ -36,7 +36,7 @@ PROGRAMS: dict[str, Callable[[TeamSpec], Program]] = {
 
 def spec_of(block: int, widths: tuple[int, int], dtype: str, padding: bool = False, dropout: bool = False) -> TeamSpec:
     """How rows of such widths are shared out, and as many rows of a block of the mask to a block of threads as fit."""
-    both = [shares(width, STORED[dtype]) for width in widths]
+    both = [shares(width, BYTES[dtype]) for width in widths]
     lanes = max(LEAST_LANES, *(of.lanes for of in both))
     teams = min(BLOCK // lanes, 1 << (block.bit_length() - 1))
     return TeamSpec(block, *widths, dtype, lanes, (both[0].part, both[1].part), teams, padding, dropout)

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from ...compiler.cache.bounded import KernelCache, shared
-from ...compiler.language.expr import FLOATS
 from ...compiler.language.reduction import REDUCTIONS
+from ...compiler.language.types import FLOATS
 from ...planner.plan import Plan
 from ...runtime.memory import check_memory, empty
 from ...runtime.type_names import type_name

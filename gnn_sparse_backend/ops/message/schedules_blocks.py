@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
+from ...compiler.language.types import BYTES
 from ...compiler.schedules.cuda_teams import CudaTeams
 from ...planner.cuda.plan import shares
 from ...planner.cuda.tensor_cores import COLUMNS, LANES
-from ...planner.problem import STORED
 from ..core import cuda_build
 from ..core.tiles.windows import instructions
 from .programs.bsr_tiles import SHARED, BsrTilesSpec, bsr_tiles
@@ -29,6 +29,6 @@ def bsr_kernel(
     wide = -(-features // COLUMNS)
     warps = 1 << min(WARPS.bit_length() - 1, (wide - 1).bit_length())
     tiles = 1 << min(TILES.bit_length() - 1, (-(-wide // warps) - 1).bit_length())
-    part = shares(features, STORED[dtype]).part
+    part = shares(features, BYTES[dtype]).part
     spec = BsrTilesSpec(features, warps, tiles, part, mean, listed, heads, PIPELINED, dtype, index_dtype)
     return cuda_build.build(bsr_tiles(spec), CudaTeams(LANES, 1, shared=(SHARED,), mma=instructions(PIPELINED)), arch)

@@ -8,8 +8,8 @@ from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.codegen import host_target
 from ...compiler.compile import compile_program
-from ...compiler.language.expr import FLOATS
 from ...compiler.language.folds import folds
+from ...compiler.language.types import ACCUMULATOR, BYTES, FLOATS
 from ...compiler.schedules.cpu import CpuSchedule, Prefetch
 from ...compiler.transforms.decompose import decompose_format, split_parts
 from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
@@ -21,11 +21,9 @@ from ...planner.plan import Plan
 from .programs.aggregate import AggregateSpec, aggregate
 from .programs.argmax_scatter import ArgmaxScatterSpec, argmax_scatter
 from .programs.edge_map import EdgeMapSpec, edge_map
-from .programs.operands import ACCUMULATOR
 from .programs.scattered import refuses as refuses_scattered
 from .programs.scattered import scattered
 
-_BYTES = {"float64": 8, "float32": 4, "int64": 8, "int32": 4}
 # The passes of column partitions: what a row accumulates begins, goes on, and is finished.
 PASSES = ("first", "next", "last")
 # Features of a row of bfloat16 from which two are taken at a time.
@@ -153,7 +151,7 @@ def supported(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> Plan:
 
 def _accumulated(spec: AggregateSpec) -> int:
     """Bytes of what a row accumulates of a feature, or of a word of two: a choice is kept beside the value."""
-    return _BYTES[ACCUMULATOR[spec.dtype]] * (2 if spec.bf16x2 else 1) + _BYTES[spec.index_dtype] * len(spec.keep)
+    return BYTES[ACCUMULATOR[spec.dtype]] * (2 if spec.bf16x2 else 1) + BYTES[spec.index_dtype] * len(spec.keep)
 
 
 def _run(spec: AggregateSpec) -> int:
@@ -170,7 +168,7 @@ def _run(spec: AggregateSpec) -> int:
 def edge_map_kernel(spec: EdgeMapSpec, parallel: bool, prefetch: int = 0) -> Kernel:
     """The kernel of an edge map. prefetch: how many edges the gathers of column operands look ahead, 0 for none."""
     target = host_target()
-    itemsize = _BYTES[ACCUMULATOR[spec.dtype]]
+    itemsize = BYTES[ACCUMULATOR[spec.dtype]]
     together: tuple[tuple[str, int], ...] = ()
     if spec.terms == 1:
         program = tile_axis(edge_map(spec), "H", register_tiles(spec.width, itemsize, target))
@@ -193,6 +191,6 @@ def choices_kernel(features: int, dtype: str, index_dtype: str, parallel: bool) 
     """The kernel that adds what flows back through choices. Threads share blocks of features, of a cache line each: of
     smaller ones they would write to the same lines.
     """
-    block = min(features, LINE // _BYTES[ACCUMULATOR[dtype]])
+    block = min(features, LINE // BYTES[ACCUMULATOR[dtype]])
     program = argmax_scatter(ArgmaxScatterSpec(features, block, dtype, index_dtype))
     return compile_program(program, CpuSchedule(parallel=parallel and features > block), host_target())

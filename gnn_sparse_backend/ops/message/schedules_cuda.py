@@ -7,6 +7,7 @@ from dataclasses import replace
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.language.program import Program
+from ...compiler.language.types import BYTES
 from ...compiler.schedules.cuda_teams import CudaTeams
 from ...compiler.transforms.compact import compact_parameters
 from ...compiler.transforms.decompose import decompose_format
@@ -16,7 +17,6 @@ from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...compiler.transforms.format_rules import hyb_bucket_rule
 from ...planner.cuda.plan import STRETCH, WARP, CudaPlan, Shares, bucket_widths, passes, shares, stretches, teams
 from ...planner.plan import Plan
-from ...planner.problem import STORED
 from ..core import cuda_build
 from .programs.aggregate import AggregateSpec, aggregate
 from .programs.edge_map import EdgeMapSpec, edge_map
@@ -86,7 +86,7 @@ def segment_kernel(spec: AggregateSpec, arch: str) -> Kernel:
 
 def _features_shared(spec: AggregateSpec, team: int, grouped: bool = True) -> tuple[Program, int, tuple[str, ...]]:
     """(program, lanes, loops over edges) of an aggregation whose features are shared out to the lanes of a team."""
-    of = shares(spec.features, STORED[spec.dtype], team or WARP)
+    of = shares(spec.features, BYTES[spec.dtype], team or WARP)
     widths = passes(spec.features, of)
     program = compact_parameters(aggregate(spec, stage=False, grouped=grouped))
     program = tile_axis(program, "K", tuple((width,) for width in widths))
@@ -102,10 +102,10 @@ def edge_map_kernel(spec: EdgeMapSpec, plan: CudaPlan) -> Kernel:
     if plan.lanes:
         return cuda_build.build(program, CudaTeams(plan.lanes, teams(plan.lanes), side_by_side=("edges",)), plan.arch)
     if spec.terms == 1:
-        of = shares(spec.width, STORED[spec.dtype])
+        of = shares(spec.width, BYTES[spec.dtype])
         program = share_features(program, "H", spec.width, of)
     else:
-        of = shares(spec.terms, STORED[spec.dtype])
+        of = shares(spec.terms, BYTES[spec.dtype])
         program = share_sum(program, "sum", of.lanes, of.part)
     return cuda_build.build(program, CudaTeams(of.lanes, teams(of.lanes)), plan.arch)
 

@@ -10,8 +10,9 @@ from ...compiler.compile import compile_program
 from ...compiler.language.builder import ProgramBuilder
 from ...compiler.language.expr import cast, differ, select
 from ...compiler.language.program import Program
+from ...compiler.language.types import ACCUMULATOR
 from ...compiler.schedules.cpu import CpuSchedule
-from ...runtime.type_names import type_name
+from ...runtime.type_names import accumulator_of, type_name
 from ..core.ran import Launch, in_threads
 from .masked import LANES, flat, in_blocks
 
@@ -21,7 +22,7 @@ def choice(dtype: str) -> Program:
     Y_rest), as those of `masked_product`; Numbers of (2,).
     """
     p = ProgramBuilder("choice")
-    wide = "float64" if dtype == "float64" else "float32"
+    wide = ACCUMULATOR[dtype]
     blocks, rest = p.sizes("blocks", "rest")
     B, K, R, Two = (p.dense_fixed(*axis) for axis in (("B", blocks), ("K", LANES), ("R", rest), ("Two", 2)))
     Mask, Numbers = p.buffer("Mask", (B, K), "uint8"), p.buffer("Numbers", (Two,), wide)
@@ -41,7 +42,7 @@ def chosen(mask: Tensor, numbers: Tensor) -> Tensor:
     y = torch.empty_like(mask, dtype=numbers.dtype)
     blocks, rest = divmod(mask.numel(), LANES)
     (mask, mask_rest), (y_blocks, y_rest) = (in_blocks(flat(each), rest) for each in (mask, y))
-    wide = numbers.to(torch.float64 if numbers.dtype is torch.float64 else torch.float32)
+    wide = numbers.to(accumulator_of(numbers.dtype))
     _launch(numbers.dtype)(blocks, rest, mask, wide, y_blocks, mask_rest, y_rest)
     return y
 

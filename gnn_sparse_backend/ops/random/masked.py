@@ -22,9 +22,10 @@ from ...compiler.compile import compile_program
 from ...compiler.language.builder import BufferHandle, ProgramBuilder
 from ...compiler.language.expr import Expr, as_expr, cast, differ, select
 from ...compiler.language.program import Program
+from ...compiler.language.types import ACCUMULATOR
 from ...compiler.schedules.cpu import CpuSchedule
 from ...runtime.layout import in_memory
-from ...runtime.type_names import type_name
+from ...runtime.type_names import accumulator_of, type_name
 from ..core.library import register
 from ..core.operands import check_dense
 from ..core.operator import Operator
@@ -45,7 +46,7 @@ def masked_product(dtype: str, unit: str = "") -> Program:
     unit: ``AFTER``, ``OF_RESULT`` or ``BEHIND``, where a rectified linear unit is meant, "" otherwise.
     """
     p = ProgramBuilder("masked_product")
-    wide = "float64" if dtype == "float64" else "float32"
+    wide = ACCUMULATOR[dtype]
     blocks, rest = p.sizes("blocks", "rest")
     B, K, R, One = (p.dense_fixed(*axis) for axis in (("B", blocks), ("K", LANES), ("R", rest), ("One", 1)))
     whole = [p.buffer(name, (B, K), kind) for name, kind in (("X", dtype), ("Mask", "uint8"))]
@@ -78,7 +79,7 @@ def _launch(dtype: torch.dtype, unit: str) -> Launch:
 
 @kept
 def _scale(scale: float, dtype: torch.dtype):
-    return constant_argument(torch.tensor([scale], dtype=torch.float64 if dtype is torch.float64 else torch.float32))
+    return constant_argument(torch.tensor([scale], dtype=accumulator_of(dtype)))
 
 
 def _check(structure: None, operands, attributes) -> list[Tensor]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ...runtime.devices import check_kernels
+from ...runtime.type_names import accumulator_of
 from ...structures.relational.graph import RelGraph
 from ..core.operands import autocasts, check_dense, check_traced, check_written_out, is_plain
 from ..core.partitioned import Partitioned
@@ -16,7 +17,6 @@ from ..core.signatures import signature_of
 from ..core.traced import Traced, traced_rel_graph
 from ..message.checks import check_choice
 from .operators import BASIS_PRODUCT, PRODUCT
-from .panels_cpu import wide_type
 from .widths import matrices_by_relation, sum_by_shape
 
 _REDUCE = ("sum", "mean")
@@ -168,7 +168,7 @@ def _blocks(weight: Tensor) -> Tensor:
 
 def _of_sums(edge_weight: Tensor | None, x: Tensor) -> Tensor | None:
     """Numbers of edges, (E,), in the type that products of ``x`` are added up in."""
-    return None if edge_weight is None else edge_weight.flatten().to(wide_type(x.dtype))
+    return None if edge_weight is None else edge_weight.flatten().to(accumulator_of(x.dtype))
 
 
 def _check_matrices(weight: Tensor, x: Tensor, rel: RelGraph) -> None:

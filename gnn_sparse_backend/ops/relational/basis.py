@@ -22,11 +22,11 @@ import torch
 from torch import Tensor
 
 from ...planner.cpu.relational import relations_at_a_time
+from ...runtime.type_names import accumulator_of
 from ...structures.relational.graph import RelGraph
 from ...structures.relational.parts import RelationPart, relation_parts
 from ..core.operands import autocasts
 from .executables import run_dot, run_product, run_sum
-from .panels_cpu import wide_type
 
 
 def _as_given(run: Callable) -> Callable:
@@ -53,7 +53,7 @@ def run_basis_product(
     if len(parts) == 1:
         (part,) = parts
         return run_product(part.graph, x, _mixed(part, comp, bases), part.of_edges(a), mean, transposed)
-    total = x.new_zeros((rel.side(transposed).sizes[0], bases.shape[2]), dtype=wide_type(x.dtype))
+    total = x.new_zeros((rel.side(transposed).sizes[0], bases.shape[2]), dtype=accumulator_of(x.dtype))
     for part in parts:
         run_product(part.graph, x, _mixed(part, comp, bases), part.of_edges(a), mean, transposed, total=total)
     return total.to(x.dtype)
@@ -64,7 +64,7 @@ def run_basis_dot(
     rel: RelGraph, x: Tensor, comp: Tensor, bases: Tensor, g: Tensor, mean: bool, transposed: bool
 ) -> Tensor:
     """``c[e] = <x[j(e)] @ W[r(e)], g[i(e)]>`` in the user's edge order and the accumulation type: (edges,)."""
-    out = x.new_zeros(rel.num_edges, dtype=wide_type(x.dtype))
+    out = x.new_zeros(rel.num_edges, dtype=accumulator_of(x.dtype))
     for part in _parts(rel, bases):
         found = run_dot(part.graph, x, _mixed(part, comp, bases), g, mean, transposed)
         if part.edges is None:
@@ -78,7 +78,7 @@ def run_basis_sums(
     rel: RelGraph, x: Tensor, comp: Tensor, bases: Tensor, a: Tensor | None, g: Tensor, mean: bool, transposed: bool
 ) -> tuple[Tensor, Tensor]:
     """comp' (relations, B) and bases' (B, F_in, F_out), as above."""
-    wide = wide_type(x.dtype)
+    wide = accumulator_of(x.dtype)
     by_comp, by_bases = comp.new_zeros(comp.shape, dtype=wide), bases.new_zeros(bases.shape, dtype=wide)
     rows, flat = by_bases.flatten(1), bases.flatten(1).to(wide)
     for part in _parts(rel, bases):
@@ -91,7 +91,9 @@ def run_basis_sums(
 
 def _parts(rel: RelGraph, bases: Tensor) -> tuple[RelationPart, ...]:
     count, in_features, out_features = bases.shape
-    return relation_parts(rel, relations_at_a_time(count, in_features, out_features, wide_type(bases.dtype).itemsize))
+    return relation_parts(
+        rel, relations_at_a_time(count, in_features, out_features, accumulator_of(bases.dtype).itemsize)
+    )
 
 
 def _mixed(part: RelationPart, comp: Tensor, bases: Tensor) -> Tensor:

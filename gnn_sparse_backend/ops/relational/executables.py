@@ -17,6 +17,7 @@ from ...planner.cpu.relational import ORDERS
 from ...runtime import devices
 from ...runtime.memory import empty
 from ...runtime.precision import on_tensor_cores
+from ...runtime.type_names import accumulator_of
 from ...structures.graph import Graph
 from ...structures.relational.graph import RelGraph
 from ...structures.relational.sides import Side
@@ -24,7 +25,7 @@ from ..grouped.executables import run_grouped_mm, run_grouped_sum
 from ..grouped.outer_sums_cuda import takes_sum
 from ..message.calls import run_aggregate, run_edge_map
 from ..message.message_op import SUM_OF_COLUMNS, WEIGHTED_SUM_OF_COLUMNS, message_op
-from .executables_cpu import dots, outer_sums, product, wide_type
+from .executables_cpu import dots, outer_sums, product
 from .executables_cuda import PRODUCTS, run_pair_sums, run_row_dots
 from .orders_cuda import bytes_of_dots, bytes_of_orders, shape_of, sum_by_columns_on_gpu
 from .schedules_cuda import order_of
@@ -52,11 +53,11 @@ def run_product(
         return empty(x, rel.side(transposed).sizes[0], w.shape[1] * w.shape[3]).zero_() if total is None else total
     arch = devices.arch_of(x.device)
     if arch:
-        found = _product_on_gpu(rel, transposed, order, x, w, _edge_weight(rel, a, mean, wide_type(x.dtype)), arch)
+        found = _product_on_gpu(rel, transposed, order, x, w, _edge_weight(rel, a, mean, accumulator_of(x.dtype)), arch)
         return found if total is None else total.add_(found)
     if order in (None, "gather", "scatter"):
         return product(rel, transposed, order, x, w, a, mean, total)
-    return _stored_product(rel, transposed, order, x, w, _edge_weight(rel, a, mean, wide_type(x.dtype)))
+    return _stored_product(rel, transposed, order, x, w, _edge_weight(rel, a, mean, accumulator_of(x.dtype)))
 
 
 def _product_on_gpu(
@@ -113,7 +114,7 @@ def run_sum(
 
 def run_dot(rel: RelGraph, x: Tensor, w: Tensor, g: Tensor, mean: bool, transposed: bool) -> Tensor:
     """``c[e] = <x[j(e)] @ w[r(e)], g[i(e)]>`` in the user's edge order and the accumulation type: (edges,)."""
-    wide = wide_type(x.dtype)
+    wide = accumulator_of(x.dtype)
     if rel.num_edges == 0 or w.numel() == 0:
         return x.new_zeros(rel.num_edges, dtype=wide)
     if devices.arch_of(x.device):
@@ -133,14 +134,18 @@ def _dots_on_gpu(rel: RelGraph, transposed: bool, x: Tensor, w: Tensor, g: Tenso
     if order_of(bytes_of_dots(rel, by, shape_of(*w.shape[1:], x.dtype, arch))) == "rows":
         return run_row_dots(side, near, w, far, arch)
     found = run_edge_map(_DOT, side.edges_of_pairs, [_grouped(side, near, w, True), far], (True,))
-    return found.flatten().to(wide_type(x.dtype))
+    return found.flatten().to(accumulator_of(x.dtype))
 
 
 def _outer_of_sums(
     rel: RelGraph, transposed: bool, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, mean: bool
 ) -> Tensor:
     """The outer products on a GPU: on Tensor Cores, else from stored sums of x over the edges of all pairs."""
-    arch, weight, side = devices.arch_of(x.device), _edge_weight(rel, a, mean, wide_type(x.dtype)), rel.side(transposed)
+    arch, weight, side = (
+        devices.arch_of(x.device),
+        _edge_weight(rel, a, mean, accumulator_of(x.dtype)),
+        rel.side(transposed),
+    )
     if takes_sum(x.shape[1] // blocks, g.shape[1] // blocks, x.dtype, arch):
         if sum_by_columns_on_gpu(rel, transposed, x.shape[1], g.shape[1]):
             return run_pair_sums(rel.side(not transposed), g, x, blocks, weight, arch).transpose(2, 3).to(x.dtype)

@@ -18,13 +18,13 @@ from ...planner.cpu.relational import (
 )
 from ...runtime.layout import kernel_ready
 from ...runtime.memory import empty
-from ...runtime.type_names import type_name
+from ...runtime.type_names import accumulator_of, type_name
 from ...structures.relational.graph import RelGraph
 from ...structures.relational.sides import RelationSplit, RelationTasks
 from ..core.ran import Launch, in_threads
 from ..grouped.executables import in_bf16_pairs
 from ..grouped.schedules_cpu import takes_bf16_pairs
-from .panels_cpu import always, counts_of, never, position_weight, slots, tasks_of_product, wide_type
+from .panels_cpu import always, counts_of, never, position_weight, slots, tasks_of_product
 from .programs.rgms import RgmsSpec
 from .schedules_cpu import column_tile_of, rgms_kernel
 
@@ -37,7 +37,7 @@ def product(
 ) -> Tensor:
     """``executables.run_product``, in the orders "gather" and "scatter"."""
     relations, blocks, in_features, out_features = w.shape
-    wide = wide_type(x.dtype)
+    wide = accumulator_of(x.dtype)
     counts = counts_of(rel, transposed)
     widths = in_features, out_features
     most, planned, (row_ptr, gathers, scatters) = tasks_of_product(rel, transposed, blocks, *widths, x.dtype, order)
@@ -100,7 +100,7 @@ def outer_sums(
 
 def dots(rel: RelGraph, x: Tensor, w: Tensor, g: Tensor, mean: bool, transposed: bool) -> Tensor:
     """``executables.run_dot``."""
-    wide = wide_type(x.dtype)
+    wide = accumulator_of(x.dtype)
     out = x.new_empty((rel.num_edges, 1), dtype=wide)
     # the products of the fewer pairs; the other end is gathered
     counts = counts_of(rel, transposed)
@@ -122,7 +122,7 @@ def _outer(
     """The sums of the relations of a part in the accumulation type, zeros for the others; x is added up over the pairs
     of the part, the rows of g."""
     in_features, out_features = x.shape[1] // blocks, g.shape[1] // blocks
-    wide, relations = wide_type(x.dtype), rel.num_relations
+    wide, relations = accumulator_of(x.dtype), rel.num_relations
     # two rows of each pair are kept
     most = panel_pairs((x.shape[1] + g.shape[1]) // 2, wide.itemsize)
     cost = cost_per_pair(out_features, x.itemsize)

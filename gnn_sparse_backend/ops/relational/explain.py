@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ...compiler.language.types import ACCUMULATOR, BYTES
 from ...formats.counts import added_at
 from ...planner.cpu.relational import MARGIN, RelationCounts, is_small, order_costs, sum_by_columns
 from ...planner.cpu.spmm import serial_work
@@ -130,8 +131,7 @@ class RelationalExplanation:
                 f"all relations by gather on one thread: less than {serial_work():,} multiply-adds, as sampled batches "
                 "are, which are to run on the same kernels"
             ]
-        number_bytes = 8 if self.dtype == "float64" else 4
-        panel = self.pairs_at_a_time * max(self.in_features, self.out_features) * number_bytes
+        panel = self.pairs_at_a_time * max(self.in_features, self.out_features) * BYTES[ACCUMULATOR[self.dtype]]
         found.append(
             f"{self.tasks} ranges of rows, whose results stay near while the relations take turns; panels of up to "
             f"{self.pairs_at_a_time} pairs ({size(panel)}), beyond which nothing is stored"

@@ -27,13 +27,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...runtime.type_names import accumulator_of
 from ...structures.relational.graph import RelGraph
 from ..core.library import register
 from ..core.operator import Operator
 from ..core.traced import REL_GRAPH
 from .basis import run_basis_dot, run_basis_product, run_basis_sums
 from .executables import run_dot, run_product, run_sum
-from .panels_cpu import wide_type
 
 _BY = {
     "x": lambda on, x, w, a, g, mean, transposed: PRODUCT(on, (g, w.transpose(2, 3), a), (mean, not transposed, "")),
@@ -115,7 +115,7 @@ def _check(
     for y, count, width in ((x, cols, widths[0]), (g, rows, widths[1])):
         fits = fits and (y is None or y.shape == (count, width))
     given = [y for y in (x, *weights, g) if y is not None]
-    fits = fits and (a is None or (a.shape == (rel.num_edges,) and a.dtype is wide_type(x.dtype)))
+    fits = fits and (a is None or (a.shape == (rel.num_edges,) and a.dtype is accumulator_of(x.dtype)))
     if not fits or any(y.dtype is not x.dtype for y in given):
         found = ", ".join(f"{tuple(y.shape)} of {y.dtype}" for y in (*given, a) if y is not None)
         raise ValueError(f"{operator}: operands {found} do not go with {rel!r} and each other")
@@ -187,7 +187,7 @@ def _like_sum(arguments, operands, attributes, transposed: bool) -> Tensor:
 
 def _like_dot(arguments, operands, attributes, transposed: bool) -> Tensor:
     x = operands[0]
-    return x.new_empty((arguments[0].shape[0],), dtype=wide_type(x.dtype))
+    return x.new_empty((arguments[0].shape[0],), dtype=accumulator_of(x.dtype))
 
 
 def _like_basis_product(arguments, operands, attributes, transposed: bool) -> Tensor:

@@ -10,14 +10,10 @@ from torch import Tensor
 
 from ...formats.partitions.relational import Panels
 from ...planner.cpu.relational import RelationCounts, by_column, cost_per_pair, panel_pairs, row_task_count
+from ...runtime.type_names import accumulator_of
 from ...structures.derived import fact
 from ...structures.relational.graph import RelGraph
 from ...structures.relational.sides import Ends, RelationSplit, RelationTasks, RowTasks
-
-
-def wide_type(dtype: torch.dtype) -> torch.dtype:
-    """The accumulation type."""
-    return torch.float64 if dtype is torch.float64 else torch.float32
 
 
 def tasks_of_product(
@@ -30,7 +26,7 @@ def tasks_of_product(
     order: str | None = None,
 ) -> tuple[int, RowTasks, tuple[Tensor, Panels, Panels]]:
     """(pairs of a panel at most, the fact that the panels are, the panels) of a product on the CPU."""
-    most = panel_pairs(blocks * max(in_features, out_features), wide_type(dtype).itemsize)
+    most = panel_pairs(blocks * max(in_features, out_features), accumulator_of(dtype).itemsize)
     counts = counts_of(rel, transposed)
     tasks = row_task_count(counts, rel.num_relations, blocks * in_features, blocks * out_features)
     widths = in_features, out_features, blocks, dtype.itemsize

@@ -9,6 +9,7 @@ from ...compiler.cache.kernel import Kernel
 from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program
+from ...compiler.language.types import ACCUMULATOR, BYTES
 from ...compiler.schedules.cpu import CpuSchedule, Prefetch
 from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
 from ...compiler.transforms.dense_axes.tile import tile_axis
@@ -16,11 +17,8 @@ from ...planner.cpu.grouped import block_rows
 from ...planner.cpu.relational import is_tiled
 from ...planner.cpu.tiling import product_rows, sum_lanes
 from ..grouped.schedules_cpu import bf16_pair_dots_of, column_tile, vectors
-from ..message.programs.operands import ACCUMULATOR
 from .programs.rgms import RgmsSpec, rgms_dot, rgms_gather, rgms_scatter, rgms_sum
 
-_BYTES = {"float64": 8, "float32": 4}
-_STORED = _BYTES | {"float16": 2, "bfloat16": 2}
 # Edges that the gathers of a panel run ahead: sums of a pair are short, so rows of the next pairs are on their way too.
 GATHER_AHEAD = 16
 # Vectors that a sum over the edges of a pair holds at a time.
@@ -30,11 +28,7 @@ PIECE_VECTORS = 8
 def column_tile_of(out_features: int, dtype: str) -> int:
     """Columns of a tile of a matrix on this machine."""
     target = host_target()
-    return column_tile(out_features, _lanes(dtype, target), target)
-
-
-def _lanes(dtype: str, target: Target) -> int:
-    return max(1, target.vector_bytes // _BYTES[ACCUMULATOR[dtype]])
+    return column_tile(out_features, target.lanes(dtype), target)
 
 
 @kept
@@ -48,7 +42,7 @@ def rgms_kernel(make: str, spec: RgmsSpec, parallel: bool, prefetch: int = GATHE
 
 def scheduled(make: str, spec: RgmsSpec, parallel: bool, prefetch: int, target: Target) -> tuple[Program, CpuSchedule]:
     """The program with the tiles of this CPU, and its schedule."""
-    lanes = _lanes(spec.dtype, target)
+    lanes = target.lanes(spec.dtype)
     tile = column_tile(spec.out_features, lanes, target)
     tiled = spec.bf16_pairs or is_tiled(spec.in_features, spec.out_features, spec.dtype)
     # rows of a panel, which ends anywhere, or those of a matrix
@@ -57,7 +51,7 @@ def scheduled(make: str, spec: RgmsSpec, parallel: bool, prefetch: int, target: 
     build, (iteration, buffer, width) = PROGRAMS[make]
     program = build(spec)
     if make == "dot":
-        program = reduce_in_lanes(program, "dot", sum_lanes(spec.wide_out, _BYTES[ACCUMULATOR[spec.dtype]], target))
+        program = reduce_in_lanes(program, "dot", sum_lanes(spec.wide_out, BYTES[ACCUMULATOR[spec.dtype]], target))
     for axis in program.axes:
         if axis.name in _COLUMNS:
             program = tile_axis(

@@ -32,13 +32,13 @@ from dataclasses import replace
 
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
+from ...compiler.language.types import BYTES
 from ...compiler.schedules.cuda_teams import CudaTeams
 from ...compiler.transforms.dense_axes.share import share_axis
 from ...planner.cpu.relational import RelationCounts
 from ...planner.cuda.cost import NEARER
 from ...planner.cuda.plan import shares
 from ...planner.cuda.tensor_cores import LANES, ROWS
-from ...planner.problem import STORED
 from ..core import cuda_build
 from ..grouped.programs.outer_tiles import rgms_sum_tiles
 from ..grouped.schedules_cuda import FULL_ROWS, build_outer, outer_spec, tiles
@@ -87,7 +87,7 @@ def dot_bytes(counts: RelationCounts, of: ProductShape, panels: int | None = Non
 
 def _bytes_of(of: ProductShape) -> tuple[int, int, float]:
     """Bytes of a row of either operand, and of a matrix."""
-    row = STORED[of.dtype] * of.blocks
+    row = BYTES[of.dtype] * of.blocks
     return row * of.in_features, row * of.out_features, row * of.in_features * of.out_features / NEARER
 
 
@@ -112,7 +112,7 @@ def order_of(moved: dict[str, float]) -> str:
 def tiles_kernel(spec: RgmsTilesSpec, arch: str) -> Kernel:
     """The kernel of sums of pairs and their products: a block of one team for each panel."""
     features = spec.blocks * spec.in_features
-    part = min(shares(features, STORED[spec.dtype]).part, _each(features))
+    part = min(shares(features, BYTES[spec.dtype]).part, _each(features))
     program = share_axis(rgms_tiles(spec), "FI", LANES, part, exchanged=(SHARED,))
     return cuda_build.build(program, CudaTeams(LANES, 1, shared=(SHARED,), mma=("mma",)), arch)
 

@@ -16,10 +16,10 @@ from typing import NamedTuple, TypeVar
 
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
+from ...compiler.language.types import BYTES
 from ...compiler.schedules.cuda_teams import CudaTeams
 from ...planner.cuda.plan import shares
 from ...planner.cuda.tensor_cores import FASTER, LANES, has_instructions, padded, refuses
-from ...planner.problem import STORED
 from ..core import cuda_build
 from ..grouped.schedules_cuda import STRETCHES
 from .programs.rgms_row_dots import SHARED as DOTS_SHARED
@@ -71,7 +71,7 @@ def rows_spec(of: ProductShape, most: int = MOST_ROWS) -> RgmsRowsSpec | None:
     """
     if not _takes(of):
         return None
-    loaded = shares(of.in_features, STORED[of.dtype]).part
+    loaded = shares(of.in_features, BYTES[of.dtype]).part
     part = min(loaded, 1 << (max(1, of.in_features // TEAM).bit_length() - 1))
     lanes = min(LANES, max(TEAM, 1 << (-(-of.in_features // part) - 1).bit_length()))
     spec = RgmsRowsSpec(of.in_features, of.out_features, lanes=lanes, part=part, dtype=of.dtype, out_dtype=of.dtype)
@@ -90,7 +90,7 @@ def dots_spec(of: ProductShape, most: int = MOST_ROWS) -> RgmsDotsSpec | None:
     if not _takes(of):
         return None
     wide = of.blocks * of.out_features
-    parts = tuple(shares(width, STORED[of.dtype]).part for width in (of.in_features, wide))
+    parts = tuple(shares(width, BYTES[of.dtype]).part for width in (of.in_features, wide))
     part = min(parts[1], 1 << (max(1, wide // LANES).bit_length() - 1))
     spec = RgmsDotsSpec(of.in_features, of.out_features, parts=(parts[0], part), blocks=of.blocks, dtype=of.dtype)
     return _best(spec, of.full, most, DOTS_BYTES, lambda one: (one.turns * one.width, -one.rows, one.turns))
@@ -102,7 +102,7 @@ def _takes(of: ProductShape) -> bool:
     if refuses(*widths, of.dtype):
         return False
     covered = padded(*widths, of.dtype)
-    pays = widths[0] * widths[1] * FASTER[STORED[of.dtype]] >= covered[0] * covered[1]
+    pays = widths[0] * widths[1] * FASTER[BYTES[of.dtype]] >= covered[0] * covered[1]
     return of.full or (has_instructions(of.arch) and pays)
 
 

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...compiler.codegen import host_target
-from ..problem import STORED
+from ...compiler.language.types import BYTES
 from .spmm import serial_work
 from .tiling import product_rows
 
@@ -149,4 +149,4 @@ def cost_per_pair(out_features: int, itemsize: int) -> float:
 
 def is_tiled(in_features: int, out_features: int, dtype: str) -> bool:
     """Whether programs want matrices with blocks of this size on the diagonal tile by tile."""
-    return in_features * out_features * STORED[dtype] > WHOLE_BYTES
+    return in_features * out_features * BYTES[dtype] > WHOLE_BYTES

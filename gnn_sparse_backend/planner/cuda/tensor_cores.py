@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from ...compiler.language.types import BYTES
+
 ROWS, COLUMNS, LANES = 16, 8, 32
-SIDE_BY_SIDE = {"float16": 2, "bfloat16": 2, "float32": 1}
+SIDE_BY_SIDE = {dtype: 4 // BYTES[dtype] for dtype in ("float16", "bfloat16", "float32")}
+"""Elements in a register of 32 bits, of the types that they multiply."""
 
 
 def block_of(dtype: str) -> tuple[int, int]:

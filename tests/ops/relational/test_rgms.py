@@ -12,8 +12,8 @@ from gnn_sparse_backend.compiler.cache import stats
 from gnn_sparse_backend.ops.core.traced import traced_rel_graph
 from gnn_sparse_backend.ops.relational import executables as rgms_kernels
 from gnn_sparse_backend.ops.relational import panels_cpu
-from gnn_sparse_backend.ops.relational.panels_cpu import wide_type
 from gnn_sparse_backend.planner.cpu import relational as relational_rules
+from gnn_sparse_backend.runtime.type_names import accumulator_of
 from gnn_sparse_backend.structures import build
 from gnn_sparse_backend.structures.relational.sides import RowTasks
 from tests.covering import covering
@@ -163,7 +163,7 @@ def test_every_order_is_the_same_operator(name, features, order):
         for dtype in (torch.float64, torch.bfloat16):
             x, w, a = (y.to(dtype) for y in exact)
             w = w if w.dim() == 4 else w.unsqueeze(1)
-            a = a.to(wide_type(dtype))
+            a = a.to(accumulator_of(dtype))
             found = rgms_kernels.run_product(rel, x, w, a, reduce == "mean", False, order)
             bound = oracle(arrays, *(y.abs() for y in exact), reduce=reduce)
             assert_close_to(found, oracle(arrays, *exact, reduce=reduce), bound, roundings=2)

@@ -19,8 +19,9 @@ from math import prod
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
 from ....compiler.language.expr import Expr, as_expr, cast, equal, exp, number, select
 from ....compiler.language.program import Program
+from ....compiler.language.types import ACCUMULATOR
 from ...message.programs.message import Message, lower
-from ...message.programs.operands import ACCUMULATOR, Edges, Operand, feature_index, flat_position
+from ...message.programs.operands import Edges, Operand, feature_index, flat_position
 
 # exp(8) times a sum over any row stays far from overflow
 MARGIN = 8.0

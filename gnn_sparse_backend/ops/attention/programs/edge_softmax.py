@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import Expr, cast, either, equal, exp, number, select
 from ....compiler.language.program import Program
-from ...message.programs.operands import ACCUMULATOR, Edges
+from ....compiler.language.types import ACCUMULATOR
+from ...message.programs.operands import Edges
 
 
 @dataclass(frozen=True)

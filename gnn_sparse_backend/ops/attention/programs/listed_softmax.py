@@ -9,8 +9,8 @@ from __future__ import annotations
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import Expr, cast, exp, number, select
 from ....compiler.language.program import Program
+from ....compiler.language.types import ACCUMULATOR
 from ...message.programs.listed import ListedEdges
-from ...message.programs.operands import ACCUMULATOR
 from .edge_softmax import EdgeSoftmaxSpec
 
 

@@ -14,7 +14,8 @@ from math import prod
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import Expr, cast, equal, exp, number, select
 from ....compiler.language.program import Program
-from ...message.programs.operands import ACCUMULATOR, Edges, feature_index
+from ....compiler.language.types import ACCUMULATOR
+from ...message.programs.operands import Edges, feature_index
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from math import prod
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
 from ....compiler.language.expr import Expr, cast
 from ....compiler.language.program import Program
+from ....compiler.language.types import ACCUMULATOR
 from ...message.programs.message import Message, lower
-from ...message.programs.operands import ACCUMULATOR, Edges, Operand, feature_index
+from ...message.programs.operands import Edges, Operand, feature_index
 
 
 @dataclass(frozen=True)

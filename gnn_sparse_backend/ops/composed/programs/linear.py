@@ -12,8 +12,8 @@ from __future__ import annotations
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import cast
 from ....compiler.language.program import Program
+from ....compiler.language.types import ACCUMULATOR
 from ....compiler.transforms.dense_axes.sink import sink_axis
-from ...message.programs.operands import ACCUMULATOR
 from .rules import ComposedSpec, composed, name_of
 
 

@@ -10,8 +10,8 @@ from ....compiler.language.axes import Axis
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import as_expr, cast
 from ....compiler.language.program import Program
+from ....compiler.language.types import ACCUMULATOR
 from ....compiler.transforms.dense_axes.sink import sink_axis
-from ...message.programs.operands import ACCUMULATOR
 from .rules import BLOCKS, ComposedSpec, composed, name_of
 
 

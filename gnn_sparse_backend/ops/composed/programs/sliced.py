@@ -17,7 +17,7 @@ from ....compiler.language.axes import Axis
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import Expr, as_expr, cast, minimum
 from ....compiler.language.program import Program
-from ...message.programs.operands import ACCUMULATOR
+from ....compiler.language.types import ACCUMULATOR
 from .rules import ComposedSpec, composed
 
 STRETCH = 16

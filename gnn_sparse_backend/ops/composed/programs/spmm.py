@@ -13,7 +13,7 @@ from __future__ import annotations
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import as_expr, cast, minimum
 from ....compiler.language.program import Program
-from ...message.programs.operands import ACCUMULATOR
+from ....compiler.language.types import ACCUMULATOR
 from .rules import ComposedSpec, composed
 
 

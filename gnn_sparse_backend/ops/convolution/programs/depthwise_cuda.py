@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
 from ....compiler.language.expr import Expr, Var, cast
 from ....compiler.language.program import Program
+from ....compiler.language.types import ACCUMULATOR
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class DepthwiseSpec:
 
     @property
     def accumulator(self) -> str:
-        return "float64" if self.dtype == "float64" else "float32"
+        return ACCUMULATOR[self.dtype]
 
     @property
     def covered(self) -> int:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from ....compiler.language.axes import Axis, StageIError
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
 from ....compiler.language.expr import Expr, cast
+from ....compiler.language.types import ACCUMULATOR
 from ...core.tiles.tiles import STEP
-from ...message.programs.operands import ACCUMULATOR
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from ....compiler.language.axes import StageIError
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import Expr, ExprLike, cast
 from ....compiler.language.program import Program
+from ....compiler.language.types import BYTES
 from ....planner.cuda.tensor_cores import refuses
 from ...core.tiles.accumulators import Accumulators
 from ...core.tiles.matrices import Matrices
@@ -26,7 +27,6 @@ from ...core.tiles.row_products import BlockSpec, refuses_lanes
 from ...core.tiles.shared_rows import PAD, SharedRows
 
 SHARED = "Rows"
-BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
 from ....compiler.language.expr import Expr, as_expr, cast, minimum
 from ....compiler.language.program import Program
+from ....compiler.language.types import ACCUMULATOR
 from ...core.tiles.tiles import each_term, each_tile, pairs_of_features, tiles_of
-from ...message.programs.operands import ACCUMULATOR
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ....compiler.language.axes import StageIError
-from ...message.programs.operands import ACCUMULATOR
+from ....compiler.language.types import ACCUMULATOR
 
 SIDE = 32
 """Side of what is multiplied at a time on tile registers."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
 from ....compiler.language.expr import Expr, as_expr, both, differ, maximum, minimum, number, select
-from ...message.programs.operands import ACCUMULATOR
+from ....compiler.language.types import ACCUMULATOR
 from .random import KEY, MIDDLE, PLANE, QUERY, low, mix
 
 SIZES = "num_items num_item_blocks num_blocks num_tiles lines block_rows mask_heads heads rows cols num_rows num_cols"

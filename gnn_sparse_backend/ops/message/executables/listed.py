@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ....compiler.codegen import host_target
 from ....compiler.compile import compile_program
+from ....compiler.language.types import ACCUMULATOR
 from ....compiler.schedules.cpu import CpuSchedule
 from ....runtime.memory import empty
 from ....runtime.type_names import DTYPES
@@ -20,7 +21,6 @@ from ...core.executable import OnList
 from ..programs.aggregate import AggregateSpec
 from ..programs.edge_map import EdgeMapSpec
 from ..programs.listed import listed_aggregate, listed_edge_map
-from ..programs.operands import ACCUMULATOR
 
 
 class MessagesOnList(OnList):

@@ -14,24 +14,12 @@ from math import prod
 
 from ....compiler.language.axes import StageIError
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
-from ....compiler.language.expr import (
-    FLOATS,
-    HALVES,
-    Expr,
-    as_expr,
-    call,
-    cast,
-    differ,
-    either,
-    equal,
-    maximum,
-    number,
-    select,
-)
+from ....compiler.language.expr import HALVES, Expr, as_expr, call, cast, differ, either, equal, maximum, number, select
 from ....compiler.language.program import Program
 from ....compiler.language.reduction import REDUCTIONS, Reduction
+from ....compiler.language.types import ACCUMULATOR, FLOATS
 from .message import Message, arg, lower
-from .operands import ACCUMULATOR, Edges, Operand, feature_index
+from .operands import Edges, Operand, feature_index
 
 SEVERAL = -2
 """Stands for the column where several messages were the result."""

@@ -14,7 +14,7 @@ from ....compiler.language.axes import StageIError
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import Expr, as_expr, cast
 from ....compiler.language.program import Program
-from .operands import ACCUMULATOR
+from ....compiler.language.types import ACCUMULATOR
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from math import prod
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import Expr, as_expr, cast
 from ....compiler.language.program import Program
+from ....compiler.language.types import ACCUMULATOR
 from .message import Message, lower
-from .operands import ACCUMULATOR, Edges, Operand, feature_index, flat_position
+from .operands import Edges, Operand, feature_index, flat_position
 
 
 @dataclass(frozen=True)

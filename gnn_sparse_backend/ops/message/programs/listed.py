@@ -16,24 +16,13 @@ from typing import TypeAlias
 
 from ....compiler.language.axes import Axis, given
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
-from ....compiler.language.expr import (
-    FLOATS,
-    Expr,
-    as_expr,
-    cast,
-    differ,
-    either,
-    equal,
-    maximum,
-    minimum,
-    number,
-    select,
-)
+from ....compiler.language.expr import Expr, as_expr, cast, differ, either, equal, maximum, minimum, number, select
 from ....compiler.language.program import Program
+from ....compiler.language.types import ACCUMULATOR, FLOATS
 from .aggregate import SEVERAL, AggregateSpec
 from .edge_map import EdgeMapSpec
 from .message import lower, operators_of
-from .operands import ACCUMULATOR, Edges, Operand, feature_index, flat_position
+from .operands import Edges, Operand, feature_index, flat_position
 
 Buffers: TypeAlias = Sequence[BufferHandle | None]
 Load: TypeAlias = Callable[[Expr], Expr]

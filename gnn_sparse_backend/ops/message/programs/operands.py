@@ -11,18 +11,10 @@ from math import prod
 
 from ....compiler.language.axes import Axis, given
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
-from ....compiler.language.expr import FLOATS, Expr, as_expr, cast
+from ....compiler.language.expr import Expr, as_expr, cast
 from ....compiler.language.program import Program
+from ....compiler.language.types import FLOATS
 from ....compiler.transforms.group import group_axis
-
-ACCUMULATOR = {
-    "float64": "float64",
-    "float32": "float32",
-    "float16": "float32",
-    "bfloat16": "float32",
-    "int64": "int64",
-}
-"""The type that results of a type are reduced in."""
 
 PLACES = ("row", "column", "edge", "all", "number")
 

@@ -15,9 +15,10 @@ from ....compiler.language.axes import StageIError
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import cast, maximum
 from ....compiler.language.program import Program
+from ....compiler.language.types import ACCUMULATOR
 from .aggregate import AggregateSpec
 from .message import lower
-from .operands import ACCUMULATOR, Edges, feature_index
+from .operands import Edges, feature_index
 
 
 def refuses(spec: AggregateSpec) -> str | None:

@@ -14,7 +14,7 @@ from ....planner.cpu.spmm import serial_work
 from ....planner.plan import Plan
 from ....runtime import devices
 from ....runtime.memory import empty
-from ....runtime.type_names import type_name
+from ....runtime.type_names import accumulator_of, type_name
 from ...core.library import register
 from ...core.operands import check_dense
 from ...core.operator import Operator
@@ -119,8 +119,7 @@ _executable = kept(Choices)
 def _add(columns: Tensor, grad: Tensor, rows: int) -> Tensor:
     count = columns.shape[0]
     features = columns[:1].numel()
-    wide = grad if grad.dtype == torch.float64 else grad.new_empty(0, dtype=torch.float32)
-    out = empty(wide, rows, *columns.shape[1:]).zero_()
+    out = empty(grad, rows, *columns.shape[1:], dtype=accumulator_of(grad.dtype)).zero_()
     if columns.numel() and rows:
         plan = Plan(torch.get_num_threads() if columns.numel() >= serial_work() else 1)
         of_rows = [columns.reshape(count, features), grad.contiguous().view(count, features)]

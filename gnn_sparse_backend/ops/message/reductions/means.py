@@ -7,10 +7,11 @@ from math import prod
 import torch
 from torch import Tensor
 
+from ....runtime.type_names import DTYPES, accumulator_of
 from ....structures.facts import InverseInDegrees
 from ...core.traced import Traced, inverse_lengths
 
-_USUAL, _WIDE = InverseInDegrees(torch.float32), InverseInDegrees(torch.float64)
+_FACTS = {dtype: InverseInDegrees(dtype) for dtype in map(accumulator_of, DTYPES.values())}
 NARROW = 16
 EDGES_PAY = 8
 """Rows of up to ``NARROW`` features are divided first where each of their numbers goes to this many messages or more.
@@ -23,10 +24,8 @@ def inverse_degrees(graph, dtype: torch.dtype, dims: int = 2) -> Tensor:
     """1 / in-degree of each row, or 1 without edges, in the type of sums of ``dtype``: (rows, 1, ...) of ``dims``
     dimensions.
     """
-    if isinstance(graph, Traced):
-        scale = inverse_lengths(graph, torch.float64 if dtype is torch.float64 else torch.float32)
-    else:
-        scale = graph.derived(_WIDE if dtype is torch.float64 else _USUAL)
+    wide = accumulator_of(dtype)
+    scale = inverse_lengths(graph, wide) if isinstance(graph, Traced) else graph.derived(_FACTS[wide])
     return scale.view(-1, *(1,) * (dims - 1))
 
 

@@ -18,6 +18,7 @@ from ....compiler.cache.bounded import kept
 from ....compiler.cache.kernel import Kernel
 from ....compiler.codegen import host_target
 from ....compiler.compile import compile_program
+from ....compiler.language.types import BYTES
 from ....compiler.schedules.cpu import CpuSchedule
 from ....compiler.schedules.cuda_teams import CudaTeams
 from ....compiler.transforms.compact import compact_parameters
@@ -27,7 +28,6 @@ from ....planner.cpu.spmm import group_count
 from ....planner.cpu.tiling import register_tiles
 from ....planner.cuda.plan import CudaPlan, shares, teams
 from ....planner.plan import Plan
-from ....planner.problem import STORED
 from ....runtime import devices
 from ....runtime.layout import compact
 from ....runtime.memory import empty
@@ -79,13 +79,13 @@ class Recurrence:
 @kept
 def on_cpu(spec: RecurrenceSpec, plan: Plan) -> Kernel:
     target = host_target()
-    program = tile_axis(recurrence(spec), "K", register_tiles(spec.width, STORED[spec.dtype], target))
+    program = tile_axis(recurrence(spec), "K", register_tiles(spec.width, BYTES[spec.dtype], target))
     return compile_program(program, CpuSchedule(parallel=plan.groups > 1), target)
 
 
 @kept
 def on_gpu(spec: RecurrenceSpec, plan: CudaPlan) -> Kernel:
-    of = shares(spec.width, STORED[spec.dtype])
+    of = shares(spec.width, BYTES[spec.dtype])
     program = share_features(compact_parameters(recurrence(spec)), "K", spec.width, of)
     return cuda_build.build(program, CudaTeams(of.lanes, teams(of.lanes)), plan.arch)
 

@@ -5,12 +5,12 @@ relation's edges.
 from __future__ import annotations
 
 from ....compiler.language.builder import ProgramBuilder
+from ....compiler.language.types import BYTES
 from ...core.tiles.row_products import BlockSpec
 
 # Bytes between rows in shared memory beside the row itself: what a warp loads of several rows then lies in different
 # banks.
 PAD_BYTES = 16
-BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 
 
 class OwnedRows:

@@ -26,11 +26,12 @@ from ....compiler.language.axes import StageIError
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import Expr, ExprLike, Var, cast, differ, equal
 from ....compiler.language.program import Program
+from ....compiler.language.types import BYTES
 from ....planner.cuda.tensor_cores import LANES, refuses
 from ...core.tiles.accumulators import Accumulators
 from ...core.tiles.matrices import Matrices
 from ...core.tiles.row_products import BlockSpec, refuses_lanes
-from .owned_rows import BYTES, OwnedRows, stride_of
+from .owned_rows import OwnedRows, stride_of
 
 SHARED = "Sums"
 
