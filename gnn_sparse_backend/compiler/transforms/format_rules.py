@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..language.axes import Axis, Size, dense_fixed, dense_variable, sparse_fixed, sparse_variable
+from ..language.axes import Axis, Size, dense_fixed, sparse_fixed, sparse_variable
 from ..language.program import Buffer, Program, stores_in
 from .rewrite_rule import FormatRewriteRule
 
@@ -132,43 +132,6 @@ def hyb_bucket_rule(
         {tasks: (tasks,), rows: (I.name,), columns: (J.name,)},
         lambda t, i, j: (t, i, j),
         lambda t, i, j: (t, i, j),
-    )
-
-
-def panels_rule(
-    program: Program,
-    *,
-    name: str = "panels",
-    relations: str = "R",
-    rows: str = "I",
-    columns: str = "J",
-    buffers: tuple[str, ...] | None = None,
-    index_dtype: str | None = None,
-) -> FormatRewriteRule:
-    """Panels of a few rows that have non-zeros of one relation, for tasks (`formats.partitions.relational`).
-
-    Parameters added, with the suffix: tasks_, panels_, pairs_, nnz_, panel_ptr_ (the panels of each task), pair_ptr_
-    (the rows of each panel), indptr_, indices_, Relation_ (of each panel), Row_ (each row of a panel).
-    """
-    index_dtype = index_dtype or program.axis(columns).index_dtype
-    tasks, panels, pairs, nnz = (Size(f"{s}_{name}") for s in ("tasks", "panels", "pairs", "nnz"))
-    T = dense_fixed(f"T_{name}", tasks)
-    P = dense_variable(f"P_{name}", T, (panels, panels), f"panel_ptr_{name}", index_dtype)
-    M = dense_variable(f"M_{name}", P, (pairs, pairs), f"pair_ptr_{name}", index_dtype)
-    old = program.axis(columns)
-    J = replace(old, name=f"J_{name}", parent=M, nnz=nnz, indptr=f"indptr_{name}", indices=f"indices_{name}")
-    Relation, Row = Buffer(f"Relation_{name}", (T, P), index_dtype), Buffer(f"Row_{name}", (T, P, M), index_dtype)
-    return FormatRewriteRule(
-        name,
-        (tasks, panels, pairs, nnz),
-        (T, P, M, J),
-        standing_on(program, buffers, relations, rows, columns),
-        (relations, rows, columns),
-        (T.name, P.name, M.name, J.name),
-        {relations: (T.name, P.name), rows: (M.name,), columns: (J.name,)},
-        None,
-        lambda t, p, m, j: (Relation[t, p], Row[t, p, m], j),
-        (Relation, Row),
     )
 
 
