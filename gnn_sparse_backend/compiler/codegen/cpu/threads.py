@@ -104,17 +104,6 @@ def tasks_per_thread() -> int:
     return int(_state().tasks_per_thread)
 
 
-def set_tasks_per_thread(count: int) -> None:
-    """Cut parallel loops into ``count`` parts per thread: more parts balance skewed rows better, each costs some
-    nanoseconds.
-
-    Raises ValueError unless 1 <= count <= 1024.
-    """
-    if not 1 <= count <= 1024:
-        raise ValueError(f"tasks per thread must be from 1 to 1024, got {count}")
-    _state().tasks_per_thread = count
-
-
 def description() -> str:
     """One line for people: which pool of threads the kernels use."""
     if _state().serial:
