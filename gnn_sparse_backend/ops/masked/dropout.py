@@ -14,15 +14,6 @@ def new_seed() -> Tensor:
     return torch.randint(0, WORDS, (2,))
 
 
-def keep_mask(seed: Tensor, planes: int, queries: int, keys: int, probability: float) -> Tensor:
-    """(planes, queries, keys) bool: whether the weight of a pair is kept. planes: batch * heads."""
-    plane, query, key = (torch.arange(n) for n in (planes, queries, keys))
-    row = _mixed(plane[:, None] * PLANE + seed[0])
-    row = _mixed(row + query * QUERY)
-    column = _mixed(key * KEY + seed[1])
-    return _mixed(row[:, :, None] * column // MIDDLE) >= least_word(probability)
-
-
 def least_word(probability: float) -> int:
     """The least word that is kept."""
     return min(round(probability * WORDS), WORDS - 1)
@@ -36,7 +27,9 @@ def _mixed(x: Tensor) -> Tensor:
 
 
 def kept_blocks(mask: Mask, seed: Tensor, planes: tuple[int, ...], lines: Tensor, probability: float) -> Tensor:
-    """(batch, heads / heads of the mask, num_blocks, block, block) bool: the same of the pairs of each block."""
+    """(batch, heads / heads of the mask, num_blocks, block, block) bool: whether the weight of each pair of a block is
+    kept. planes: batch and heads.
+    """
     batch, heads = planes
     device = mask.device
     groups, block, seed = batch * heads // mask.heads, torch.arange(mask.block, device=device), seed.to(device)

@@ -1,7 +1,8 @@
-"""Masked attention by PyTorch, dense and in float64."""
+"""Masked attention by PyTorch, dense and in float64, and which weights dropout keeps, by NumPy."""
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 NEVER = -torch.inf
@@ -28,6 +29,25 @@ def attention(q, k, v, mask, scale=None, keep=None, dropout=0.0):
     if keep is not None:
         weights = weights * keep / (1.0 - dropout)
     return weights @ v
+
+
+def keep_mask(seed, planes, queries, keys, probability):
+    """(planes, queries, keys) bool: whether the weight of a pair is kept. seed: two words. planes: batch * heads."""
+    mask = np.uint64(0x7FFFFFFF)
+
+    def mixed(words):
+        """The middle 31 bits of the 62 of a square, and a number added, twice."""
+        for added in (0x7FEB352D, 0x6C8E9CF5):
+            words = ((words * words >> np.uint64(15)) + np.uint64(added)) & mask
+        return words
+
+    plane, query, key = (np.arange(n, dtype=np.uint64) for n in (planes, queries, keys))
+    first, second = seed.numpy().astype(np.uint64)
+    heads = mixed((plane * np.uint64(0x05EBCA6B) + first) & mask)
+    rows = mixed((heads[:, None] + query * np.uint64(0x42B2AE35)) & mask)
+    columns = mixed((key * np.uint64(0x27D4EB2F) + second) & mask)
+    words = mixed((rows[:, :, None] * columns >> np.uint64(15)) & mask)
+    return torch.from_numpy(words >= min(round(probability * 2**31), 2**31 - 1))
 
 
 def operands(mask, batch, heads, width, value_width, dtype=torch.float64, seed=0):

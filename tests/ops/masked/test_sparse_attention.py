@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops.masked.dropout import keep_mask
-from tests.ops.masked.oracle import attention, operands
+from tests.ops.masked.oracle import attention, keep_mask, operands
 
 ROUNDING = {torch.float64: 1e-11, torch.float32: 2e-5, torch.float16: 1e-2, torch.bfloat16: 6e-2}
 

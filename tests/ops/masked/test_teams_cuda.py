@@ -4,8 +4,7 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops.masked.dropout import keep_mask
-from tests.ops.masked.oracle import allowed, attention, operands
+from tests.ops.masked.oracle import allowed, attention, keep_mask, operands
 from tests.ops.masked.test_sparse_attention import ROUNDING, check, some_mask
 
 FORWARD, BACKWARD = ["masked_forward"], ["masked_backward_queries", "masked_backward_keys"]
