@@ -16,7 +16,7 @@ LEAST = 1 << 16
 """Elements from which another way is worth what it costs: a call that Inductor cannot fuse with others, or a pass."""
 _aten = torch.ops.aten
 
-_row_sums = register(
+register(
     Operator(
         "row_sums",
         run=lambda structure, operands, attributes: operands[0].sum(0, keepdim=attributes[0]),

@@ -27,8 +27,6 @@ from .printing import provenance
 from .promises import Promise
 from .writer import LoopWriter
 
-ON_GPU = ("block", "warp", "thread")
-
 
 @dataclass(frozen=True)
 class Source:

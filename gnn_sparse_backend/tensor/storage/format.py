@@ -24,7 +24,6 @@ from ..errors import FormatError
 from .values import integer, integers
 
 KINDS = ("dense", "compressed", "compressed-nonunique", "singleton", "slots")
-MAPS = ("modes", "blocks", "diagonals")
 
 
 @dataclass(frozen=True)
