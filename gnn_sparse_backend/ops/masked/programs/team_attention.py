@@ -10,18 +10,18 @@ from ....compiler.language.builder import BufferHandle
 from ....compiler.language.expr import Expr, cast, equal, exp, log, maximum, number, select
 from ....compiler.language.program import Program
 from .softmax import LOWEST
-from .teams import Chance, Features, Row, Teams, TeamSpec
+from .teams import Features, RandomStream, Row, Teams, TeamSpec
 
 
 def team_forward(spec: TeamSpec) -> Program:
-    """The program. Parameters: those of `Teams`, then Q, KX, V, Scale, [those of `Chance`,] Out, Lse, as of
+    """The program. Parameters: those of `Teams`, then Q, KX, V, Scale, [those of `RandomStream`,] Out, Lse, as of
     `forward`.
     """
     w = Teams("masked_forward", spec)
     p, acc = w.p, spec.accumulator
     Q, K, V = w.of_rows("Q", w.K), w.of_columns("KX", w.K), w.of_columns("V", w.E)
     Scale = p.buffer("Scale", (w.One,), acc)
-    chance = Chance(w) if spec.dropout else None
+    stream = RandomStream(w) if spec.dropout else None
     Out, Lse = w.of_rows("Out", w.E), w.of_rows("Lse", None, acc)
     nothing = number(0.0, acc)
     with w.rows() as row:
@@ -30,8 +30,8 @@ def team_forward(spec: TeamSpec) -> Program:
         Max, Sum = w.number("Max"), w.number("Sum")
         Max[()] = LOWEST
         Sum[()] = 0.0
-        if chance:
-            chance.of_row(row)
+        if stream:
+            stream.of_row(row)
         with w.pairs(row) as (pair, allowed):
             Score = w.number("Score")
             w.K.dot("score", Score, Own, lambda d: cast(acc, K[pair.number, d]))
@@ -42,8 +42,8 @@ def team_forward(spec: TeamSpec) -> Program:
                 Weight[()] = exp(Score[()] - Most[()])
                 Max[()] = Most[()]
                 Sum[()] = Sum[()] * Shrink[()] + Weight[()]
-                if chance:
-                    Weight[()] = Weight[()] * chance.factor(pair)
+                if stream:
+                    Weight[()] = Weight[()] * stream.factor(pair)
 
                 def add(at: tuple[Expr, ...], e: Expr) -> None:
                     Acc[at] = Acc[at] * Shrink[()] + Weight[()] * cast(acc, V[pair.number, e])
@@ -57,25 +57,25 @@ def team_forward(spec: TeamSpec) -> Program:
 
 
 def team_backward_queries(spec: TeamSpec) -> Program:
-    """The program. Parameters: those of `Teams`, then Q, KX, V, GX, Scale, [those of `Chance`,] Lse, Delta, DQ."""
+    """The program. Parameters: those of `Teams`, then Q, KX, V, GX, Scale, [those of `RandomStream`,] Lse, Delta, DQ."""
     w = Teams("masked_backward_queries", spec)
     p, acc = w.p, spec.accumulator
     Q, K, V, G = w.of_rows("Q", w.K), w.of_columns("KX", w.K), w.of_columns("V", w.E), w.of_rows("GX", w.E)
     Scale = p.buffer("Scale", (w.One,), acc)
-    chance = Chance(w) if spec.dropout else None
+    stream = RandomStream(w) if spec.dropout else None
     Lse, Delta, DQ = w.of_rows("Lse", None, acc), w.of_rows("Delta", None, acc), w.of_rows("DQ", w.K)
     with w.rows() as row:
         OwnQ, OwnG = _own(w, w.K, "Own_q", Q, row, Scale), _own(w, w.E, "Own_g", G, row)
         Sum = w.K.zeros("SumQ")
-        if chance:
-            chance.of_row(row)
+        if stream:
+            stream.of_row(row)
         with w.pairs(row) as (pair, allowed):
             Score, Slope = w.number("Score"), w.number("Slope")
             w.K.dot("score", Score, OwnQ, lambda d: cast(acc, K[pair.number, d]))
             w.E.dot("slope", Slope, OwnG, lambda e: cast(acc, V[pair.number, e]))
             with allowed():
                 Step = w.number("Step")
-                slope = Slope[()] * chance.factor(pair) if chance else Slope[()]
+                slope = Slope[()] * stream.factor(pair) if stream else Slope[()]
                 Step[()] = exp(Score[()] - Lse[row.number]) * (slope - Delta[row.number])
 
                 def add(at: tuple[Expr, ...], d: Expr) -> None:
@@ -87,21 +87,21 @@ def team_backward_queries(spec: TeamSpec) -> Program:
 
 
 def team_backward_keys(spec: TeamSpec) -> Program:
-    """The program, on the transposed mask. Parameters: those of `Teams`, then Q, KX, V, GX, Scale, [those of `Chance`,]
-    Lse, Delta, DK, DV.
+    """The program, on the transposed mask. Parameters: those of `Teams`, then Q, KX, V, GX, Scale, [those of
+    `RandomStream`,] Lse, Delta, DK, DV.
     """
     w = Teams("masked_backward_keys", spec, rows_padded=True)
     p, acc = w.p, spec.accumulator
     Q, K, V, G = w.of_columns("Q", w.K), w.of_rows("KX", w.K), w.of_rows("V", w.E), w.of_columns("GX", w.E)
     Scale = p.buffer("Scale", (w.One,), acc)
-    chance = Chance(w) if spec.dropout else None
+    stream = RandomStream(w) if spec.dropout else None
     Lse, Delta = w.of_columns("Lse", None, acc), w.of_columns("Delta", None, acc)
     DK, DV = w.of_rows("DK", w.K), w.of_rows("DV", w.E)
     with w.rows() as row:
         OwnK, OwnV = _own(w, w.K, "Own_k", K, row, Scale), _own(w, w.E, "Own_v", V, row)
         SumK, SumV = w.K.zeros("SumK"), w.E.zeros("SumV")
-        if chance:
-            chance.of_row(row)
+        if stream:
+            stream.of_row(row)
         with w.pairs(row) as (pair, allowed):
             Score, Slope = w.number("Score"), w.number("Slope")
             w.K.dot("score", Score, OwnK, lambda d: cast(acc, Q[pair.number, d]))
@@ -109,9 +109,9 @@ def team_backward_keys(spec: TeamSpec) -> Program:
             with allowed():
                 Weight, Kept, Step = w.number("Weight"), w.number("Kept"), w.number("Step")
                 Weight[()] = exp(Score[()] - Lse[pair.number])
-                if chance:
+                if stream:
                     Part = w.number("Part")
-                    Part[()] = chance.factor(pair)
+                    Part[()] = stream.factor(pair)
                     Kept[()] = Weight[()] * Part[()]
                     Step[()] = Weight[()] * (Slope[()] * Part[()] - Delta[pair.number])
                 else:

@@ -205,7 +205,7 @@ class Teams:
             yield Pair(row.plane * size["cols"] + column, block, column, jj), allowed
 
 
-class Chance:
+class RandomStream:
     """`random.Random` for teams: adds the parameters Seed, Least and Factor."""
 
     def __init__(self, teams: Teams) -> None:
