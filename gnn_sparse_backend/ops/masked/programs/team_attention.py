@@ -57,7 +57,7 @@ def team_forward(spec: TeamSpec) -> Program:
 
 
 def team_backward_queries(spec: TeamSpec) -> Program:
-    """The program. Parameters: those of `Teams`, then Q, KX, V, GX, Scale, [those of `RandomStream`,] Lse, Delta, DQ."""
+    """The program. Parameters: those of `Teams`, then Q, KX, V, GX, Scale, [of `RandomStream`,] Lse, Delta, DQ."""
     w = Teams("masked_backward_queries", spec)
     p, acc = w.p, spec.accumulator
     Q, K, V, G = w.of_rows("Q", w.K), w.of_columns("KX", w.K), w.of_columns("V", w.E), w.of_rows("GX", w.E)
