@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection
-from types import ModuleType
 
 import torch
 import torch_geometric.nn
@@ -38,16 +37,15 @@ from .tracing import always, between_programs
 
 _patches: Patches | None = None
 _replaced: dict[Callable, Callable] = {}  # PyG's by ours
-_visited: dict[int, ModuleType] | None = None
-"""PyG's modules that were there when it was activated, by identity: what they import by name is known."""
-_WITHOUT = sys.stdlib_module_names | {"mpmath", "numpy", "pandas", "scipy", "sympy", "torch", "tvm"}
-_WITHOUT |= {__name__.partition(".")[0]}
-"""Packages none of whose modules holds a function of PyG by name, and which have most of a process's globals."""
+_WITHOUT = {"mpmath", "numpy", "pandas", "scipy", "sympy", "torch", "tvm", __name__.partition(".")[0]}
+"""Packages none of whose modules holds a function of PyG by name, and which have most of a process's globals. Python's
+own are not among them: a user's module may have the name of one.
+"""
 
 
 def activate() -> None:
     """Put our kernels under PyG. Nothing if they are there already."""
-    global _patches, _visited
+    global _patches
     if _patches is not None:
         return
     _patches = patches = Patches()
@@ -92,7 +90,6 @@ def activate() -> None:
     for module, name, original in _globals_among(ours):
         if original in of_all or module.__name__.startswith(LAYERS):
             patches.set(module, name, ours[original])
-    _visited = {id(module): module for name, module in sys.modules.items() if name.startswith("torch_geometric.")}
     install(HOST.name)
 
 
@@ -116,14 +113,13 @@ def _ours(
 
 def deactivate() -> None:
     """Restore every attribute of PyG and forget all graphs. Nothing if our kernels are not there."""
-    global _patches, _visited
+    global _patches
     if _patches is not None:
         _patches.undo()
     for module, name, function in _globals_among(_replaced):  # modules that were imported in between
         setattr(module, name, _replaced[function])
     _patches = None
     _replaced.clear()
-    _visited = None
     uninstall(HOST.name)
     forget()
 
@@ -142,11 +138,11 @@ def _globals_among(functions: Collection[Callable]) -> list[tuple]:
 
     In one pass over what may be a hundred thousand globals, of which only those of the same types are looked up.
     """
-    types, visited = {type(function) for function in functions}, _visited or {}
+    types = {type(function) for function in functions}
     return [
         (module, name, held)
         for module_name, module in list(sys.modules.items())
-        if id(module) not in visited and module_name.partition(".")[0] not in _WITHOUT
+        if module_name.partition(".")[0] not in _WITHOUT
         for name, held in list(getattr(module, "__dict__", {}).items())
         if type(held) in types and held in functions
     ]

@@ -44,18 +44,16 @@ def test_disable_restores_every_attribute():
         assert attributes() == before
 
 
-def test_modules_imported_in_between_are_restored_too():
+@pytest.mark.parametrize("name", ["a_users_module", "chunk"])  # which Python has a module of, too
+def test_modules_imported_in_between_are_restored_too(name, monkeypatch):
     original = torch_geometric.utils.spmm
-    user = types.ModuleType("a_users_module")
+    user = types.ModuleType(name)
     user.product = original
-    sys.modules[user.__name__] = user
-    try:
-        with gsb.enabled("pyg"):
-            assert user.product is torch_geometric.utils.spmm is not original
-            user.another = torch_geometric.utils.spmm
-        assert user.product is user.another is original
-    finally:
-        del sys.modules[user.__name__]
+    monkeypatch.setitem(sys.modules, name, user)
+    with gsb.enabled("pyg"):
+        assert user.product is torch_geometric.utils.spmm is not original
+        user.another = torch_geometric.utils.spmm
+    assert user.product is user.another is original
 
 
 def test_failure_half_way_leaves_nothing(monkeypatch):
