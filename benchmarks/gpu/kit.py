@@ -59,8 +59,9 @@ def prepare(folder: Path, architectures: Sequence[str], parts: Sequence[Part], c
                 for line in failures:
                     console.print(f"FAILED {line['part']}: {line['where']}: {line.get('why')}", markup=False)
                 bad |= bool(failures) or any(words != "done" for words in run.ended.values())
-        finally:
+        except BaseException:  # who stops it is told so
             _pack(cache, folder / KERNELS)
+            raise
         _copy_data(folder / DATA)
         kernels = len(list(cache.glob("*/manifest.json")))
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
