@@ -32,7 +32,7 @@ class Dataset:
     test: Tensor
 
     def to(self, device: torch.device | str) -> Dataset:
-        """The same on a device."""
+        """Return a copy whose tensors are on a device."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         return replace(self, **{name: x.to(device) for name, x in given.items() if isinstance(x, Tensor)})
 

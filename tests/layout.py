@@ -51,12 +51,12 @@ class Package:
 
     @cached_property
     def imports(self) -> list[Import]:
-        """Of modules of this package by each other."""
+        """Imports of this package's modules by each other."""
         return [each for each in self._all if each.imported in self.sources]
 
     @cached_property
     def for_types(self) -> list[Import]:
-        """Of modules of this package by each other, under ``if TYPE_CHECKING``."""
+        """Imports of this package's modules by each other that are under ``if TYPE_CHECKING``."""
         found = [
             each for name, tree in self.trees.items() for part in _for_types(tree) for each in self._of(name, part)
         ]
@@ -64,7 +64,7 @@ class Package:
 
     @cached_property
     def foreign(self) -> list[Import]:
-        """Of other packages, by their first name, and what is imported of them."""
+        """Imports of other packages, by their first name, and what is imported of them."""
         return [each for each in self._all if each.imported not in self.sources]
 
     @cached_property

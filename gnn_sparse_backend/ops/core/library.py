@@ -21,7 +21,7 @@ Attributes: TypeAlias = tuple[Any, ...]
 
 
 def operands_alone(attributes: Attributes, operands: Operands, results: Any) -> tuple[Operands, Any]:
-    """`Operator.saved` where nothing else is."""
+    """`Declaration.saved` where nothing else is."""
     return operands, None
 
 

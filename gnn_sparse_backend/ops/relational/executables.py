@@ -141,11 +141,8 @@ def _outer_of_sums(
     rel: RelGraph, transposed: bool, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, mean: bool
 ) -> Tensor:
     """The outer products on a GPU: on Tensor Cores, else from stored sums of x over the edges of all pairs."""
-    arch, weight, side = (
-        devices.arch_of(x.device),
-        _edge_weight(rel, a, mean, accumulator_of(x.dtype)),
-        rel.side(transposed),
-    )
+    arch, side = devices.arch_of(x.device), rel.side(transposed)
+    weight = _edge_weight(rel, a, mean, accumulator_of(x.dtype))
     if takes_sum(x.shape[1] // blocks, g.shape[1] // blocks, x.dtype, arch):
         if sum_by_columns_on_gpu(rel, transposed, x.shape[1], g.shape[1]):
             return run_pair_sums(rel.side(not transposed), g, x, blocks, weight, arch).transpose(2, 3).to(x.dtype)
