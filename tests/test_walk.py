@@ -24,7 +24,7 @@ PAGE = (PACKAGE.parent / "docs" / "architecture.md").read_text()
 MOST_ROOMS = 8
 # Functions that call what a room above has given them, by the words of the page.
 GIVEN = {
-    ("integrations/traced/apart.py", "asking"),
+    ("integrations/traced/eager_region.py", "asking"),
     ("ops/core/operator.py", "__call__"),
     ("ops/core/operator.py", "forward"),
     ("ops/core/operator.py", "gradients"),

@@ -105,7 +105,7 @@ class Boundary:
             given=given,
             framework=self.name,
             part="" if self.traced else _PART.format(given),
-            apart="" if self.traced else _APART,
+            eager="" if self.traced else _EAGER_REGION,
             passes="" if passes is None else _PASSES.format(given),
             count="pass" if operator is None else f"_fallback({self.name!r}, f{operator!r}, _found.reason)",
             enter="; ".join(_ENTERING.format(each.name) for each in parameters if each.kind in _ALONE)
@@ -146,7 +146,7 @@ def bind(_run, _original, _ours, _fallback, _deferred, _computed, _entering, _pa
             {count}
             {compute}
         return _original({given})
-    {apart}
+    {eager}
     return asking
 """
 _PASSES = """
@@ -154,8 +154,8 @@ _PASSES = """
             return _original({0})"""
 _PART = """
         if is_dynamo_compiling():
-            return _apart({})"""
-_APART = "_apart = disable(asking)"
+            return _eager_region({})"""
+_EAGER_REGION = "_eager_region = disable(asking)"
 _GIVEN = {Parameter.KEYWORD_ONLY: "{0}={0}", Parameter.VAR_POSITIONAL: "*{0}", Parameter.VAR_KEYWORD: "**{0}"}
 _ALONE = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _ENTERING = "{0} = _entering({0}) if type({0}) in _deferred else {0}"

@@ -21,7 +21,7 @@ from dgl import DGLGraph
 from dgl.heterograph_index import HeteroGraphIndex
 
 from ..core.patch import Patches
-from ..traced.apart import apart, enter, leave
+from ..traced.eager_region import eager_region, enter, leave
 from . import (
     few,
     hetero,
@@ -43,11 +43,11 @@ _patches = Patches()
 
 def activate() -> None:
     """Replace DGL's sparse operators; called by ``enable("dgl")``."""
-    _patches.set(HeteroGraphIndex, "reverse", apart(structure.linked_reverse(HeteroGraphIndex.reverse)))
+    _patches.set(HeteroGraphIndex, "reverse", eager_region(structure.linked_reverse(HeteroGraphIndex.reverse)))
     _patches.set(
         HeteroGraphIndex,
         "get_relation_graph",
-        apart(structure.linked_relation(HeteroGraphIndex.get_relation_graph)),
+        eager_region(structure.linked_relation(HeteroGraphIndex.get_relation_graph)),
     )
     layers = importlib.import_module("dgl.nn.pytorch")
     # what ``dgl.ops.edge_softmax`` calls, under whatever names modules have imported it
@@ -86,10 +86,10 @@ def activate() -> None:
         for module in modules:
             _patches.set(importlib.import_module(f"dgl.{module}"), name, new)
     core = importlib.import_module("dgl.core")
-    _patches.set(core, "message_passing", apart(messages.make_messages(core.message_passing)))
-    _patches.set(core, "invoke_gsddmm", apart(messages.make_values(core.invoke_gsddmm)))
-    _patches.set(core, "invoke_udf_reduce", apart(mailbox.make_reduced(core.invoke_udf_reduce)))
-    _patches.set(core, "invoke_edge_udf", apart(messages.make_features(core.invoke_edge_udf)))
+    _patches.set(core, "message_passing", eager_region(messages.make_messages(core.message_passing)))
+    _patches.set(core, "invoke_gsddmm", eager_region(messages.make_values(core.invoke_gsddmm)))
+    _patches.set(core, "invoke_udf_reduce", eager_region(mailbox.make_reduced(core.invoke_udf_reduce)))
+    _patches.set(core, "invoke_edge_udf", eager_region(messages.make_features(core.invoke_edge_udf)))
     for name, make in (
         ("update_all", few.make_update),
         ("apply_edges", few.make_apply),
@@ -98,13 +98,13 @@ def activate() -> None:
         ("_set_n_repr", partial(few.make_store, frames="_node_frames")),
         ("_set_e_repr", partial(few.make_store, frames="_edge_frames")),
     ):
-        _patches.set(DGLGraph, name, apart(make(getattr(DGLGraph, name))))
+        _patches.set(DGLGraph, name, eager_region(make(getattr(DGLGraph, name))))
     _patches.set(DGLGraph, "local_scope", lazy_edges.marking_scope(DGLGraph.local_scope))
     _patches.set(DGLGraph, "local_var", lazy_edges.marking_copy(DGLGraph.local_var))
     # one that only calls others leaves it to them
     own = {each for each in vars(layers).values() if isinstance(each, type) and "forward" in vars(each)}
     for layer in own - {layers.HeteroGraphConv}:
-        _patches.set(layer, "forward", apart(lazy_edges.scoped(layer.forward)))
+        _patches.set(layer, "forward", eager_region(lazy_edges.scoped(layer.forward)))
     leave(dgl)
 
 

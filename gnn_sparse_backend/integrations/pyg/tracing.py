@@ -18,15 +18,15 @@ def between_programs(ours: Callable, original: Callable, breaks: Callable[..., b
 
     breaks: of the arguments, whether a traced program would end at ``original``.
     """
-    apart = torch.compiler.disable(ours)
+    eager_region = torch.compiler.disable(ours)
 
     @functools.wraps(original)
     def asking(*args, **kwargs):
         breaking = breaks(*args, **kwargs)
         if torch.compiler.is_compiling():
-            return (apart if breaking and not traces_unknown_sizes() else original)(*args, **kwargs)
+            return (eager_region if breaking and not traces_unknown_sizes() else original)(*args, **kwargs)
         # what PyTorch has given up to trace calls this outside of any program, and ours would be traced then
-        return (apart if breaking else ours)(*args, **kwargs)
+        return (eager_region if breaking else ours)(*args, **kwargs)
 
     # A program of this alone would be one for all that call it, whose views PyTorch (2.13) cannot tell apart.
     skip_code(asking.__code__)

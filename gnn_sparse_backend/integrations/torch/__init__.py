@@ -26,7 +26,7 @@ from torch.jit import _builtins
 
 from ..core.patch import Patches
 from ..traced import install, uninstall
-from ..traced.apart import look_up_again, run_alone
+from ..traced.eager_region import look_up_again, run_alone
 from . import looks, products
 from .random import HOST, bernoulli, bernoulli_, dropout_run, native_dropout
 from .rectified import is_small, relu

@@ -32,7 +32,7 @@ def enter(package: ModuleType) -> None:
         trace_rules._recompile_re()
 
 
-def apart(ours: Callable) -> Callable:
+def eager_region(ours: Callable) -> Callable:
     """A function of ours under such a package, with all that it calls not traced into."""
     disabled = torch.compiler.disable(ours)
 

@@ -10,7 +10,7 @@ import torch._inductor.config as inductor
 from torch_geometric.nn import GraphSAGE
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.integrations.traced.doors import _PASSES, _Pass
+from gnn_sparse_backend.integrations.traced.entry_points import _PASSES, _Pass
 
 NODES, EDGES, WIDTH = 29, 170, 8
 
