@@ -52,7 +52,7 @@ class Stages(Protocol):
 
 
 def in_stages(program: Program, step: str, it: Iteration, made: Stages) -> Program:
-    """The program with what was made in the place of a nested iteration. step: what did so, in words."""
+    """Replace an iteration by its lane stages. step: the transformation, in words."""
 
     def visit(found: Iteration) -> tuple[Iteration, ...]:
         if found.name == it.name:
