@@ -66,7 +66,7 @@ class Operands:
     by_columns: bool = False
     unrolled: bool = False
 
-    def inside(self, column: Expr, several: int = 1) -> Expr:
+    def clamp_column(self, column: Expr, several: int = 1) -> Expr:
         """Clamp ``column`` to the last one at which ``several`` columns begin, where tiles reach beyond."""
         return column if self.whole else minimum(column, as_expr(self.columns - several))
 
@@ -140,7 +140,7 @@ class InFragments:
                             p.where((first if of.by_columns and vectors else first + e) < of.terms)
                         column = of.place(w, 0, g * self.together)[1] + l // 4 * self.together
                         apart = of.by_columns or not vectors
-                        column = of.inside(column + v) if apart else of.inside(column, self.together) + v
+                        column = of.clamp_column(column + v) if apart else of.clamp_column(column, self.together) + v
                         came[slot(l, r, i, j)] = of.right(column, first + e)
                     if not of.by_columns:
                         with p.iterate("deal" + suffix, axes, "SSSS", ("rd", "ld", "ed", "vd")) as (r, l, e, v):
@@ -200,7 +200,7 @@ class InLanes:
 
         def column(w: Expr, nt: Expr, l: Expr, e: Expr) -> Expr:
             first = of.place(w, 0, nt)[1] + self.column(l)
-            return of.inside(first, STRETCH) + e if vectors else of.inside(first + e)
+            return of.clamp_column(first, STRETCH) + e if vectors else of.clamp_column(first + e)
 
         def multiply(w: Expr, result: BufferHandle, suffix: str = "") -> None:
             with p.iterate("steps" + suffix, (step,), "R", ("s",)) as (s,):
