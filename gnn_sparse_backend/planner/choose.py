@@ -13,7 +13,7 @@ from .cuda import cost as cuda_cost
 from .cuda import reasons as cuda_reasons
 from .cuda.plan import CudaPlan
 from .database import PlanDatabase, database
-from .plan import Plan, the_one
+from .plan import Plan, interned
 from .problem import CudaProblem, Problem
 from .records import Record
 
@@ -46,8 +46,8 @@ def plan_for(problem: Problem, fingerprint: Callable[[], str], known: PlanDataba
     known = database() if known is None else known
     record = known.find(problem, fingerprint)
     if record is not None:
-        return the_one(record.best)
-    return the_one(rule_plan(problem)) if type(problem) is CudaProblem else _chosen(problem.rounded_sizes(), known)
+        return interned(record.best)
+    return interned(rule_plan(problem)) if type(problem) is CudaProblem else _chosen(problem.rounded_sizes(), known)
 
 
 def choose(problem: Problem, fingerprint: Callable[[], str], known: PlanDatabase | None = None) -> Choice:
@@ -140,7 +140,7 @@ def _chosen(rounded: tuple[Any, ...], known: PlanDatabase) -> Plan:
     chosen = known.chosen
     plan = chosen.get(rounded)
     if plan is None:
-        plan = chosen.keep(rounded, the_one(_from_model(Problem(*rounded), known.units)))
+        plan = chosen.keep(rounded, interned(_from_model(Problem(*rounded), known.units)))
     return plan
 
 

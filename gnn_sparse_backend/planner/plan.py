@@ -66,7 +66,7 @@ class Plan:
 _plans: KernelCache[Plan, Plan] = shared("plans")
 
 
-def the_one(plan: Plan) -> Plan:
+def interned(plan: Plan) -> Plan:
     """The one object for equal plans: every call looks its kernel up by its plan, and comparing two takes longer than
     that.
     """

@@ -18,7 +18,7 @@ from ...compiler.cache.kernel import Kernel
 from ...compiler.language.types import ACCUMULATOR
 from ...planner.cpu.spmm import group_count
 from ...planner.cuda.plan import CudaPlan, plan_cuda, plan_softmax
-from ...planner.plan import Plan, the_one
+from ...planner.plan import Plan, interned
 from ...runtime import devices
 from ...runtime.layout import compact, kernel_ready
 from ...runtime.memory import empty
@@ -86,7 +86,7 @@ def run_softmax(graph, operands: tuple[Tensor, ...], gradient: bool, product: bo
             executable = graph.calls.keep(key, _on_gpu(spec, gradient, plan))
         else:
             kernel = schedules_cpu.edge_softmax_kernel(spec, gradient, groups > 1)
-            executable = _executables.keep(key, SoftmaxOnRows(the_one(Plan(groups)), kernel))
+            executable = _executables.keep(key, SoftmaxOnRows(interned(Plan(groups)), kernel))
     executable(graph, given, [flat(out, edges, width)])
     return out
 

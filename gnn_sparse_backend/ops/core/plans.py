@@ -19,7 +19,7 @@ from ...planner.cpu.spmm import LONG_ROW, NARROW, PARTS
 from ...planner.cuda.cost import default_units
 from ...planner.cuda.plan import CudaPlan
 from ...planner.database import PlanDatabase, database
-from ...planner.plan import Plan, the_one
+from ...planner.plan import Plan, interned
 from ...planner.problem import Problem, longest_row, reach_of, typical_row
 from ...runtime import devices
 from ...runtime.type_names import type_name
@@ -67,7 +67,7 @@ def plan_of(graph, kind: str, features: int, dtype: torch.dtype, in_order: bool 
             problem = problem_of(graph, kind, features, dtype)
             plan = plan_for(problem, lambda: structure_fingerprint(graph), database_of(graph.device))
         if in_order and plan.partitions > 1 and not columns_ascend(graph):
-            plan = the_one(replace(plan, partitions=1))
+            plan = interned(replace(plan, partitions=1))
         make_room(graph.plans)
         graph.plans[key] = plan
         if _log.isEnabledFor(logging.INFO):
@@ -106,7 +106,7 @@ def new_plan(graph, key: tuple, on_cpu: Callable[[], Plan], features: int, name:
     """
     arch = devices.arch_of(graph.device)
     make_room(graph.plans)
-    plan = graph.plans[key] = the_one(cuda_plan_of(graph, arch, features) if arch else on_cpu())
+    plan = graph.plans[key] = interned(cuda_plan_of(graph, arch, features) if arch else on_cpu())
     if _log.isEnabledFor(logging.INFO):
         first_at_info(_log, (name, features, plan), "plan of %s, by rules, on %r: %s", name, graph, describe(plan))
     return plan

@@ -8,7 +8,7 @@ from gnn_sparse_backend import Graph
 from gnn_sparse_backend.ops.core.plans import planned
 from gnn_sparse_backend.ops.message.message_op import message_op
 from gnn_sparse_backend.ops.message.operators import aggregate
-from gnn_sparse_backend.planner.plan import Plan, the_one
+from gnn_sparse_backend.planner.plan import Plan, interned
 from tests.covering import covering
 
 NODES, EDGES = 300, 6000
@@ -43,6 +43,6 @@ def test_reductions(plan, reduce, width):
         expected[np.bincount(row, minlength=NODES) == 0] = 0
     graph = Graph.from_coo(torch.from_numpy(row), torch.zeros(EDGES, dtype=torch.int64), (NODES, NODES))
     of = message_op("x0", ("edge",), reduce, ties)
-    with planned(graph, of.kind, width, torch.float64, the_one(PLANS[plan])):
+    with planned(graph, of.kind, width, torch.float64, interned(PLANS[plan])):
         for _ in range(6):  # rows go by length after some calls
             assert np.array_equal(aggregate(of, graph, torch.from_numpy(x)).numpy(), expected)
