@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .ops.composed.api import composed_spmm as composed_spmm
     from .ops.convolution.api import sparse_conv as sparse_conv
     from .ops.convolution.voxelize import voxelize as voxelize
-    from .ops.core.ran import last_run as last_run
+    from .ops.core.last_run import last_run as last_run
     from .ops.grouped.api import gather_mm as gather_mm
     from .ops.grouped.api import segment_mm as segment_mm
     from .ops.grouped.segment_reduce import segment_reduce as segment_reduce
@@ -99,7 +99,7 @@ _HOMES = {
     "masked_spmm": "gnn_sparse_backend.ops.masked.api",
     "Prefetcher": "gnn_sparse_backend.sampling.prefetch",
     "sample_neighbors": "gnn_sparse_backend.sampling.api",
-    "last_run": "gnn_sparse_backend.ops.core.ran",
+    "last_run": "gnn_sparse_backend.ops.core.last_run",
     "memory": "gnn_sparse_backend.structures.held",
     "empty_cache": "gnn_sparse_backend.runtime.memory",
     "reuse_memory": "gnn_sparse_backend.runtime.allocator",

@@ -26,7 +26,7 @@ from benchmarks.support.generators import power_law
 from benchmarks.support.graphs import BenchmarkGraph
 from gnn_sparse_backend import Graph
 from gnn_sparse_backend.ops.core.executable import OnList
-from gnn_sparse_backend.ops.message import ready
+from gnn_sparse_backend.ops.message import prepared_call
 from gnn_sparse_backend.ops.message.executables.one_pass import OnePass
 from gnn_sparse_backend.ops.message.executables.scattered import Scattered
 from gnn_sparse_backend.ops.message.executables.several_passes import Partitions, Parts
@@ -114,17 +114,17 @@ def recorded(left_out: bool = False) -> Iterator[list[tuple]]:
 
         return call
 
-    bind, run_ready, launch = ready._bind, ready.ReadyAggregate.__call__, OnList.launch
+    bind, run_prepared, launch = prepared_call._bind, prepared_call.PreparedAggregate.__call__, OnList.launch
 
     def recorded_bind(*arguments):
         bound = bind(*arguments)
         return None if bound is None else bound._replace(entry=recording(bound.entry))
 
-    def recorded_ready(self, *arguments):
+    def recorded_prepared(self, *arguments):
         if self._bound is not None:
             self._bound = self._bound._replace(entry=recording(self._bound.entry))
         try:
-            return run_ready(self, *arguments)
+            return run_prepared(self, *arguments)
         finally:
             if self._bound is not None:
                 self._bound = self._bound._replace(entry=self._bound.entry.bare)
@@ -139,11 +139,11 @@ def recorded(left_out: bool = False) -> Iterator[list[tuple]]:
     for kind, run in zip(kinds, before):
         kind.__call__ = recorded_call(run)
     OnList.launch = recorded_launch
-    ready._bind, ready.ReadyAggregate.__call__ = recorded_bind, recorded_ready
+    prepared_call._bind, prepared_call.PreparedAggregate.__call__ = recorded_bind, recorded_prepared
     try:
         yield calls
     finally:
-        ready._bind, ready.ReadyAggregate.__call__, OnList.launch = bind, run_ready, launch
+        prepared_call._bind, prepared_call.PreparedAggregate.__call__, OnList.launch = bind, run_prepared, launch
         for kind, run in zip(kinds, before):
             kind.__call__ = run
 

@@ -14,7 +14,7 @@ from ...runtime.type_names import accumulator_of
 from ...structures.graph import Graph
 from ..core.operands import check_dense, check_graph, check_traced, common_type, is_plain
 from ..core.partitioned import Partitioned
-from ..core.signatures import ready_call
+from ..core.signatures import prepared_call
 from ..core.traced import traced_graph
 from ..message.checks import check_message_rows
 from ..message.message_op import MessageText, message_op
@@ -204,7 +204,7 @@ def _known(
 ) -> tuple[tuple, tuple | None, Attention | None]:
     """(the operands that there are, the signature of the call, what ran the last one like it)."""
     given = operands if edge_weight is None else (*operands, edge_weight)
-    return given, *ready_call(graph, call, given)
+    return given, *prepared_call(graph, call, given)
 
 
 def _scaled_dot(width: int) -> tuple[str, tuple[str, str]]:

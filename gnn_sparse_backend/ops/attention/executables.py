@@ -19,7 +19,7 @@ from ...planner.cuda.plan import CudaPlan
 from ...planner.plan import Plan
 from ..core.arguments import kernel_arguments
 from ..core.executable import Executable, builds
-from ..core.ran import note
+from ..core.last_run import note
 from ..message.executables.aggregation import at_parts
 from ..message.executables.parts_cuda import team_parts
 from ..message.programs.operands import Operand

@@ -25,8 +25,8 @@ from ...runtime.memory import empty
 from ...runtime.type_names import accumulator_of, type_name
 from ..core.arguments import edge_arguments
 from ..core.executable import OnList, settle_list
+from ..core.last_run import note
 from ..core.plans_cuda import longest_of
-from ..core.ran import note
 from ..message.calls import flat
 from ..message.executables.parts_cuda import team_parts
 from ..message.programs.aggregate import AggregateSpec

@@ -17,10 +17,10 @@ from ...runtime.type_names import accumulator_of, type_name
 from ...structures.derived import fact
 from ...structures.facts import content_hash
 from ...structures.graph import Graph
-from ..core.ran import in_threads
-from ..core.signatures import ready_call
+from ..core.last_run import in_threads
+from ..core.signatures import prepared_call
 from ..message.message_op import message_op
-from ..message.ready import ReadyAggregate
+from ..message.prepared_call import PreparedAggregate
 from .arguments import formats_of, structure_of, values_of
 from .launches import Named, first_tokens, padded_rows
 from .programs.rules import ComposedSpec
@@ -126,12 +126,12 @@ def by_rows(parts: Decomposition, batch: int) -> bool:
 def in_rows(parts: Decomposition, values: Tensor, x: Tensor) -> Tensor:
     """The product by `spmm`: (nnz,) and (n, features) to (m, features)."""
     graph, operands = rows_of(parts), (x, values)
-    signature, ready = ready_call(graph, ("composed_spmm",), operands)
-    if ready is None:
-        ready = ReadyAggregate(WEIGHTED_SUM)
+    signature, prepared = prepared_call(graph, ("composed_spmm",), operands)
+    if prepared is None:
+        prepared = PreparedAggregate(WEIGHTED_SUM)
         if signature is not None:
-            graph.calls.keep(signature, ready)
-    return ready(graph, operands)
+            graph.calls.keep(signature, prepared)
+    return prepared(graph, operands)
 
 
 @fact

@@ -13,7 +13,7 @@ from ...runtime.layout import compact
 from ...runtime.memory import empty
 from ...runtime.type_names import type_name
 from ...structures.derived import fact
-from ..core.ran import in_threads
+from ..core.last_run import in_threads
 from .arguments import formats_of, structure_of
 from .launches import Bound, Named, first_tokens, padded_rows
 from .programs.rules import name_of

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel, constant_argument
-from ..core.ran import Launch
+from ..core.last_run import Launch
 
 
 class Named(Launch):

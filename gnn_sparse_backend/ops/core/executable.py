@@ -18,7 +18,7 @@ from ...planner.cpu.listed import pays_to_convert
 from ...planner.plan import Plan
 from ...structures.csr import EdgeList
 from ...structures.derived import untransformed
-from .ran import note
+from .last_run import note
 
 
 class Executable(Protocol):

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map
 
 from ...structures.checks import plain_tensor
 from .batched import for_each, in_batch, mapped
-from .ran import note_operator
+from .last_run import note_operator
 from .traced import NO_STRUCTURE, StructureKind, Traced
 from .transforms import Transformed, in_library, living, transformed
 

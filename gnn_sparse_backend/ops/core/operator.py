@@ -11,8 +11,8 @@ import torch
 from torch.autograd import Function, forward_ad
 
 from .batched import for_each, in_batch
+from .last_run import note_operator
 from .library import Attributes, Declaration, Operands, call_library, call_transformed
-from .ran import note_operator
 from .traced import Traced
 from .transforms import as_recorded, transformed, unwatched
 

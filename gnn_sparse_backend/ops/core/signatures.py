@@ -32,7 +32,7 @@ def signature_of(call: tuple, operands) -> tuple | None:
     return tuple(parts)
 
 
-def ready_call(structure, call: tuple, operands) -> tuple[tuple | None, Any]:
+def prepared_call(structure, call: tuple, operands) -> tuple[tuple | None, Any]:
     """(the signature of a call, what the structure keeps of the last one like it); None for what there is not."""
     signature = signature_of(call, operands)
     if signature is None:

@@ -13,7 +13,7 @@ from ...runtime.layout import in_memory
 from ...runtime.memory import empty
 from ...runtime.type_names import accumulator_of, type_name
 from ...structures.masks import Mask
-from ..core.ran import Launch, in_threads
+from ..core.last_run import Launch, in_threads
 from .arrays import narrowed, tasks_of, tile_columns, tile_reach, value_order
 from .dropout import least_word
 from .programs.spec import MaskedSpec

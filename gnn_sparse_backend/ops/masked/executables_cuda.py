@@ -14,7 +14,7 @@ from ...runtime.layout import compact
 from ...runtime.type_names import accumulator_of, type_name
 from ...structures.derived import fact
 from ...structures.masks import Mask
-from ..core.ran import Launch
+from ..core.last_run import Launch
 from .arrays import check_blocks, item_ends
 from .dropout import least_word
 from .executables_cpu import Dropout, some_feature, without_padding

@@ -32,7 +32,7 @@ from .calls import broadcast_features, feature_shapes, run_aggregate, run_edge_m
 from .checks import check_choice, check_message_rows, checked_message
 from .gradients import NO_GRADIENT, GradientPlan, fit_gradient, gradient_plan
 from .message_op import SHARING, MessageOp, as_map, as_sum, message_op, ties_count
-from .ready import ReadyAggregate
+from .prepared_call import PreparedAggregate
 from .reductions.argmax_scatter import copied_gradient, even_gradient, kept_choice
 from .reductions.means import divided_first, inverse_degrees
 from .reductions.recurrence import products_of_others
@@ -73,14 +73,17 @@ def _run_aggregate(graph, operands, attributes):
 
 
 def _record_aggregate(graph, operands, attributes, needed):
-    of, ready = attributes[0], attributes[-1]
-    if ready is of:
-        ready = ReadyAggregate(of)
-    if ready.recorded is None:
+    of, prepared = attributes[0], attributes[-1]
+    if prepared is of:
+        prepared = PreparedAggregate(of)
+    if prepared.recorded is None:
         choice = kept_choice(of, graph, operands)
-        ready.recorded = memo_of(of, operands, choice), None if choice is None else ReadyAggregate(of, (choice,), -1)
-    memo, choosing = ready.recorded
-    out, kept = (ready(graph, operands), None) if choosing is None else choosing(graph, operands)
+        prepared.recorded = (
+            memo_of(of, operands, choice),
+            None if choice is None else PreparedAggregate(of, (choice,), -1),
+        )
+    memo, choosing = prepared.recorded
+    out, kept = (prepared(graph, operands), None) if choosing is None else choosing(graph, operands)
     saved = kept, out if of.reads_result else None, *_read_again(of, operands, needed)
     return out, saved, memo
 
@@ -321,10 +324,10 @@ def aggregate(of: MessageOp, graph, *operands: Tensor | None) -> Tensor:
 
 def aggregate_like(of: MessageOp, graph, operands: Sequence[Tensor], signature: tuple | None) -> Tensor:
     """The aggregation, remembered for the next call of this signature (`known_aggregate`)."""
-    ready = ReadyAggregate(of)
+    prepared = PreparedAggregate(of)
     if signature is not None:
-        graph.calls.keep(signature, ready)
-    return AGGREGATE(graph, operands, (of, ready))
+        graph.calls.keep(signature, prepared)
+    return AGGREGATE(graph, operands, (of, prepared))
 
 
 def edge_map(of: MessageOp, graph, reduced: tuple[bool, ...], *operands: Tensor | None) -> Tensor:

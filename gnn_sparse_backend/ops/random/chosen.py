@@ -13,7 +13,7 @@ from ...compiler.language.program import Program
 from ...compiler.language.types import ACCUMULATOR
 from ...compiler.schedules.cpu import CpuSchedule
 from ...runtime.type_names import accumulator_of, type_name
-from ..core.ran import Launch, in_threads
+from ..core.last_run import Launch, in_threads
 from .masked import LANES, flat, in_blocks
 
 

@@ -26,10 +26,10 @@ from ...compiler.language.types import ACCUMULATOR
 from ...compiler.schedules.cpu import CpuSchedule
 from ...runtime.layout import in_memory
 from ...runtime.type_names import accumulator_of, type_name
+from ..core.last_run import Launch, in_threads
 from ..core.library import register
 from ..core.operands import check_dense
 from ..core.operator import Operator
-from ..core.ran import Launch, in_threads
 
 LANES = 32
 """Elements that are multiplied at once."""

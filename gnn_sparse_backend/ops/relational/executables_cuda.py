@@ -18,13 +18,13 @@ from ...runtime.layout import ByLayout, compact, matrices
 from ...runtime.type_names import type_name
 from ...structures.derived import fact
 from ...structures.graph import Graph
-from ..core.ran import Launch
+from ..core.last_run import Launch
 from ..grouped.executables import ProductOnGpu
 from ..grouped.outer_sums_cuda import OuterSums
 from ..grouped.schedules_cuda import tiles
 from ..message.calls import run_aggregate
 from ..message.message_op import SUM_OF_COLUMNS, WEIGHTED_SUM_OF_COLUMNS
-from ..message.ready import ReadyAggregate
+from ..message.prepared_call import PreparedAggregate
 from .orders_cuda import TilesOfRows, shape_of, spec_of, tiles_of
 from .programs.rgms_row_dots import RgmsDotsSpec
 from .programs.rgms_rows import RgmsRowsSpec
@@ -184,7 +184,7 @@ class PairProducts:
         sizes = panels, pairs.count, columns, pairs.indices.numel(), relations
         self.arguments = (*sizes, pair_ptr, pairs.indptr, pairs.indices, count, relation)
         self.edge_ids, self.shape = pairs.edge_ids, (pairs.count, of.blocks, of.out_features)
-        self.rows, self.added_up = side.pairs_of_rows, ReadyAggregate(SUM_OF_COLUMNS)
+        self.rows, self.added_up = side.pairs_of_rows, PreparedAggregate(SUM_OF_COLUMNS)
 
     def __call__(self, x: Tensor, w: Tensor, weight: Tensor | None) -> Tensor:
         w, by_columns = matrices(w)
@@ -202,7 +202,7 @@ class ColumnProducts:
         widths, dtype = (of.in_features, of.out_features), getattr(torch, of.dtype)
         self.multiply = ProductOnGpu(segments, *widths, dtype, self.rows.dtype, of.arch)
         self.edges = rel.pairs_of_edges(transposed)
-        self.added_up = ReadyAggregate(WEIGHTED_SUM_OF_COLUMNS if weighted else SUM_OF_COLUMNS)
+        self.added_up = PreparedAggregate(WEIGHTED_SUM_OF_COLUMNS if weighted else SUM_OF_COLUMNS)
         self.in_features, self.out_features = of.in_features, of.blocks * of.out_features
 
     def __call__(self, x: Tensor, w: Tensor, weight: Tensor | None) -> Tensor:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops.message import calls, ready, thin
+from gnn_sparse_backend.ops.message import calls, prepared_call, thin
 from tests.ops.core.test_operands import VIEWS
 from tests.ops.oracle import assert_right, longest_row, random, sddmm_oracle, spmm_oracle
 
@@ -32,7 +32,7 @@ def copied(monkeypatch):
             found.append(max(x.shape[0] for x, place in zip(result[1], places) if place == "column"))
         return result
 
-    for module in (calls, ready):
+    for module in (calls, prepared_call):
         monkeypatch.setattr(module, "gathered", recording)
     return found
 

@@ -13,7 +13,7 @@ from ....compiler.language.reduction import REDUCTIONS
 from ....structures.graph import Graph
 from ...core.operands import check_graph, check_traced, is_plain
 from ...core.partitioned import Partitioned
-from ...core.signatures import ready_call
+from ...core.signatures import prepared_call
 from ...core.traced import traced_graph
 from ..checks import check_choice, check_message_operands, check_message_rows, checked_message
 from ..message_op import MessageText
@@ -95,9 +95,9 @@ def edge_map(
 def reduce_messages(operator: str, graph, message: str, places, names, tensors, reduce: str, ties: str) -> Tensor:
     """``aggregate`` for the public operator of this name; ``names`` are what its user calls the operands."""
     check_graph(operator, graph)
-    signature, ready = ready_call(graph, (operator, message, places, reduce, ties), tensors)
-    if ready is not None:
-        return AGGREGATE(graph, tensors, (ready.of, ready))
+    signature, prepared = prepared_call(graph, (operator, message, places, reduce, ties), tensors)
+    if prepared is not None:
+        return AGGREGATE(graph, tensors, (prepared.of, prepared))
     check_choice(operator, "reduce", reduce, tuple(REDUCTIONS))
     check_choice(operator, "ties", ties, _TIES)
     tensors, _ = check_message_operands(operator, names, places, tensors)

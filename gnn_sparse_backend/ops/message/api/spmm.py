@@ -18,7 +18,7 @@ from ...core.operands import (
     is_plain,
 )
 from ...core.partitioned import Partitioned
-from ...core.signatures import ready_call
+from ...core.signatures import prepared_call
 from ...core.traced import traced_graph
 from ..checks import check_choice
 from ..message_op import message_op
@@ -57,9 +57,9 @@ def spmm(graph: Graph | Partitioned, x: Tensor, weight: Tensor | None = None, re
     if isinstance(graph, Partitioned):
         return graph.call(spmm, x=x, weight=weight, reduce=reduce)
     check_graph("spmm", graph)
-    signature, ready = ready_call(graph, ("spmm", reduce), (x, weight))
-    if ready is not None:
-        return AGGREGATE(graph, (x,) if weight is None else (x, weight), (ready.of, ready))
+    signature, prepared = prepared_call(graph, ("spmm", reduce), (x, weight))
+    if prepared is not None:
+        return AGGREGATE(graph, (x,) if weight is None else (x, weight), (prepared.of, prepared))
     check_choice("spmm", "reduce", reduce, tuple(REDUCTIONS))
     check_features("spmm", "x", x)
     if weight is not None:

@@ -28,7 +28,7 @@ from ....runtime.precision import on_tensor_cores
 from ....runtime.type_names import type_name
 from ....structures.derived import fact
 from ...core.executable import build
-from ...core.ran import note
+from ...core.last_run import note
 from ..message_op import MessageOp
 from ..programs.aggregate import AggregateSpec
 from ..programs.message import Message

@@ -19,7 +19,7 @@ from ....planner.cuda.plan import CudaPlan, bucket_widths, plan_cuda
 from ....structures.derived import fact
 from ....structures.pieces import Piece
 from ...core.arguments import kernel_arguments, operand_arguments
-from ...core.ran import note
+from ...core.last_run import note
 from ..programs.aggregate import AggregateSpec
 from ..schedules_cuda import aggregate_kernel, bucket_kernel
 from .aggregation import Aggregation, at_parts

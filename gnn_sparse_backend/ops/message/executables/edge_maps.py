@@ -9,7 +9,7 @@ from torch import Tensor
 from ....planner.cuda.plan import CudaPlan
 from ....planner.plan import Plan
 from ...core.arguments import kernel_arguments
-from ...core.ran import note
+from ...core.last_run import note
 from .. import schedules_cpu, schedules_cuda
 from ..programs.edge_map import EdgeMapSpec
 from .aggregation import at_parts

@@ -17,7 +17,7 @@ from ....planner.plan import Plan
 from ....structures.derived import Derived
 from ....structures.pieces import Piece, rows_by_length
 from ...core.arguments import kernel_arguments
-from ...core.ran import note
+from ...core.last_run import note
 from ..programs.aggregate import AggregateSpec
 from ..schedules_cpu import aggregate_kernel, as_bf16x2, supported
 from .aggregation import Aggregation

@@ -13,7 +13,7 @@ from ....planner.cpu.spmm import USED_AGAIN
 from ....planner.plan import Plan
 from ....structures.derived import fact
 from ...core.arguments import structure_arguments, structured_arguments
-from ...core.ran import note
+from ...core.last_run import note
 from ..programs.aggregate import AggregateSpec
 from ..schedules_cpu import aggregate_kernel
 from .aggregation import Aggregation

@@ -18,7 +18,7 @@ from ....planner.cuda.plan import WARP, CudaPlan
 from ....structures.derived import fact
 from ....structures.pieces import Piece
 from ...core.arguments import kernel_arguments, structured_arguments
-from ...core.ran import note
+from ...core.last_run import note
 from ..programs.aggregate import AggregateSpec
 from ..schedules_cuda import segment_kernel
 from .aggregation import Aggregation, at_parts

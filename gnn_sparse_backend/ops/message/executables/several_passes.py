@@ -17,7 +17,7 @@ from ....structures import pieces
 from ....structures.derived import fact
 from ....structures.pieces import Piece, Rows
 from ...core.arguments import kernel_arguments, operand_arguments, structure_arguments
-from ...core.ran import note
+from ...core.last_run import note
 from ..programs.aggregate import AggregateSpec
 from ..schedules_cpu import aggregate_kernel
 from .aggregation import Aggregation

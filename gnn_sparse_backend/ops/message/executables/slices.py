@@ -14,7 +14,7 @@ from torch import Tensor
 from ....compiler.cache.kernel import Kernel
 from ....planner.plan import Plan
 from ....runtime.memory import empty
-from ...core.ran import note
+from ...core.last_run import note
 from ..programs.aggregate import AggregateSpec
 from .aggregation import Aggregation
 from .one_pass import OnePass

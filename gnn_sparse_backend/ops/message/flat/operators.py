@@ -22,8 +22,8 @@ from ....compiler.language.reduction import REDUCTIONS
 from ....structures.csr import EdgeList
 from ....structures.graph import Graph
 from ...core.batched import for_each, in_batch
+from ...core.last_run import note_operator
 from ...core.operator import Operator
-from ...core.ran import note_operator
 from ...core.transforms import as_recorded, transformed
 from ..calls import broadcast_features, flat, spec_of_aggregate, spec_of_edge_map
 from ..executables.listed import MessagesOnList

@@ -15,10 +15,10 @@ from ....planner.plan import Plan
 from ....runtime import devices
 from ....runtime.memory import empty
 from ....runtime.type_names import accumulator_of, type_name
+from ...core.last_run import note
 from ...core.library import register
 from ...core.operands import check_dense
 from ...core.operator import Operator
-from ...core.ran import note
 from ...core.traced import Traced
 from ...core.transforms import differentiated_again
 from ..message_op import MessageOp

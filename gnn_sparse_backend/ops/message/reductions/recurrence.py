@@ -36,10 +36,10 @@ from ....structures.derived import fact
 from ....structures.pieces import Piece
 from ...core import cuda_build
 from ...core.arguments import edge_arguments
+from ...core.last_run import note
 from ...core.library import register
 from ...core.operands import check_dense, check_kernels_for, check_rows
 from ...core.operator import Operator
-from ...core.ran import note
 from ...core.traced import GRAPH
 from ..programs.recurrence import RecurrenceSpec, recurrence
 from ..schedules_cuda import share_features

@@ -19,9 +19,8 @@ from gnn_sparse_backend.compiler.language.printer import program_from_script
 from gnn_sparse_backend.compiler.library.products import csr_spmm
 from gnn_sparse_backend.compiler.schedules.cpu import CpuSchedule
 from gnn_sparse_backend.compiler.schedules.cuda import CudaSchedule
-from gnn_sparse_backend.ops.core import ran
+from gnn_sparse_backend.ops.core.last_run import _recent, last_runs
 from gnn_sparse_backend.ops.core.library import OPERATORS as REGISTERED
-from gnn_sparse_backend.ops.core.ran import last_runs
 from tests.ops.operators import OPERATORS, RGMS, some_graph
 
 SHORT = ("spmm", "gspmm_copy_u_max", "attention", "segment_mm", "rgms")
@@ -52,7 +51,7 @@ def assert_written() -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_ran():
-    ran._recent.events.clear()
+    _recent.events.clear()
     assert gsb.last_run() is None
 
 
@@ -63,7 +62,7 @@ def run_forward_and_back(name: str) -> Iterator[None]:
         graph = gsb.RelGraph.from_graph(graph, torch.arange(graph.num_edges) % 3, 3)
     out = operator.run(graph, *operator.operands(graph))
     yield
-    ran._recent.events.clear()
+    _recent.events.clear()
     out.backward(torch.randn_like(out))
     yield
 
@@ -88,7 +87,7 @@ def test_what_flows_back_through_a_choice_is_told():
     """Of maxima that copy, on a graph so dense that they keep it."""
     graph, x = some_graph(5, 30, 100), torch.randn(30, 3, requires_grad=True)
     out = gsb.aggregate(graph, "x0", [("u", x)], "max", ties="last")
-    ran._recent.events.clear()
+    _recent.events.clear()
     out.sum().backward()
     assert gsb.last_run().operator == "argmax_scatter"
     assert_told()
@@ -173,6 +172,6 @@ def test_a_convolution_is_told(groups):
     weight = torch.randn((2, 5 // groups, 5), requires_grad=True)
     out = gsb.sparse_conv(x, weight, gsb.KernelMap.from_pairs(pairs, pairs, starts, (4, 4)), groups=groups)
     assert_told()
-    ran._recent.events.clear()
+    _recent.events.clear()
     out.sum().backward()
     assert_told()

@@ -12,8 +12,8 @@ from ...planner.plan import Plan
 from ...runtime.memory import empty
 from ..core.arguments import operand_arguments
 from ..core.executable import Executable, settle_list
+from ..core.last_run import note
 from ..core.plans import plan_key
-from ..core.ran import note
 from .calls import Call, aggregation_of, flat, run_aggregate, run_call
 from .message_op import MessageOp
 from .thin import gathered, is_thin
@@ -31,7 +31,7 @@ class _Bound(NamedTuple):
     arguments: Sequence[Any]
 
 
-class ReadyAggregate:
+class PreparedAggregate:
     """``run_aggregate`` of one message on one structure, for operands of one shape, type and layout.
 
     It does not hold the structure, which may keep it. What it has found is looked up again where the structure has
