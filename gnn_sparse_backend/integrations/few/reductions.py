@@ -35,9 +35,10 @@ def softmaxed(x: Tensor, index: Tensor, size: int) -> Tensor | None:
     return _run(("softmax", x.dtype, x.shape[1:]), lambda like, _: FlatSoftmax(like), x, index, size)
 
 
-def is_tiny(x: Tensor) -> bool:
-    """Whether an autograd function in Python takes longer than the framework's own."""
-    return max(x.numel(), 1) <= FEW.tiny and x.requires_grad and torch.is_grad_enabled()
+def is_left(x: Tensor, kind: str | None) -> bool:
+    """Whether the framework's own reduction of x (edges, ...) takes no longer. kind: as in `Few.leaves`."""
+    rows = x.shape[0] if x.dim() else 1
+    return FEW.leaves(kind, rows, max(x.numel(), 1), x.requires_grad and torch.is_grad_enabled())
 
 
 def _is_flat(x: Tensor, index: Tensor, size: int) -> bool:

@@ -41,7 +41,7 @@ _FEW = {name: kind for name, kind in _REDUCES.items() if kind != "prod"}
 _NAMES = {kind: f"scatter.{kind}" for kind in _FEW.values()}
 _ADDS = ("sum", "add")  # what PyTorch has of complex numbers
 _PLAIN = (Tensor, Parameter)
-_ON_CPU = FLOATING | WHOLE
+_REDUCED = FLOATING | WHOLE
 _NUMBERS = Refusal("a sum of one number per edge is no faster on a kernel")
 
 
@@ -51,17 +51,17 @@ def scatter_beside(original):
     def scatter(src: Tensor, index: Tensor, dim: int = 0, dim_size: int | None = None, reduce: str = "sum"):
         if torch.compiler.is_compiling():
             return PASS
-        if type(src) is Tensor and current() is None and not torch.jit.is_tracing() and few.is_tiny(src):
+        kind = _FEW.get(reduce)
+        if type(src) is Tensor and current() is None and not torch.jit.is_tracing() and few.is_left(src, kind):
             return TINY
-        if type(dim_size) is int and dim in (0, -src.dim()) and (kind := _FEW.get(reduce)) is not None:
+        if kind is not None and type(dim_size) is int and dim in (0, -src.dim()):
             found = few.reduced(src, index, dim_size, kind)
             if found is not None:
                 return found, _NAMES[kind]
         if type(src) in _PLAIN and src.dtype in COMPLEX and reduce in _ADDS and _has_dimension(src, dim):
             found = scatter(as_real(src), index, dim if dim >= 0 else dim - 1, dim_size, reduce)
             return found if type(found) is Refusal else (torch.view_as_complex(found[0]), found[1])
-        types = _ON_CPU if type(src) is Tensor and src.is_cpu else FLOATING
-        if (refusal := _refuse_reduce(src, reduce) or _refuse(src, index, dim, dim_size, types)) is not None:
+        if (refusal := _refuse_reduce(src, reduce) or _refuse(src, index, dim, dim_size, _REDUCED)) is not None:
             return refusal
         rows, dim, reduce = _rows(index, dim_size), dim % src.dim(), _REDUCES[reduce]
         if type(src) is LazyTensor:
@@ -125,8 +125,6 @@ def softmax_beside(original):
     ):
         if torch.compiler.is_compiling():
             return PASS
-        if type(src) is Tensor and current() is None and not torch.jit.is_tracing() and few.is_tiny(src):
-            return TINY
         if type(num_nodes) is int and index is not None and dim in (0, -src.dim()):
             found = few.softmaxed(src, index, num_nodes)
             if found is not None:  # somebody may write to it, and the operator reads what it gave again

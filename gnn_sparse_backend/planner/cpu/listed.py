@@ -36,13 +36,21 @@ ROWS_PER_EDGE = 4
 
 TINY, USUAL = 1 << 12, 1 << 21
 
+LEFT = {"sum": (1 << 14, 1 << 16), "mean": (0, 1 << 14), "max": (1 << 13, TINY), "min": (1 << 13, TINY)}
+"""Features of edges up to which PyTorch's own reduction takes no longer than a call of ours: where no gradient is
+asked for, and where one is. They are of edges with `WIDE` features or more; of others it is a quarter.
+"""
+
+WIDE = 16
+"""Features of a row from which on PyTorch reduces them together."""
+
 
 class Few:
     """What few edges are: nothing that is computed on them is followed, and they are read as they are listed.
 
     features: of edges, over all of an operation. edges: where it is not known what for. tiny: features up to which an
-    autograd function in Python takes longer than the framework's own few. often: features up to which that holds of a
-    graph that comes again and again, and would have been brought into rows by now.
+    autograd function in Python takes longer than the framework's own few; 0: none are left to it. often: features up to
+    which that holds of a graph that comes again and again, and would have been brought into rows by now.
     """
 
     __slots__ = ("edges", "features", "often", "tiny")
@@ -54,6 +62,15 @@ class Few:
         """0: no edges are few."""
         self.features, self.edges = features, features // 32
         self.often, self.tiny = features // 4, min(features, TINY)
+
+    def leaves(self, kind: str | None, rows: int, features: int, recorded: bool) -> bool:
+        """Whether the reduction of this many rows, with this many features in all, is faster in PyTorch. kind: of
+        a `Reduction`, or anything else. recorded: whether a gradient may be asked for.
+        """
+        if not self.tiny:
+            return False
+        most = min(LEFT.get(kind or "", (0, TINY))[recorded], self.features)
+        return features <= (most if features >= WIDE * rows else most >> 2)
 
 
 FEW = Few(USUAL)

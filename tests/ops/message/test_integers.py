@@ -1,4 +1,4 @@
-"""Reductions of int64 at edges, by every kind of plan of the CPU, against NumPy bit for bit."""
+"""Reductions of int64 at edges, by every kind of plan of the CPU and on a GPU, against NumPy bit for bit."""
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ from gnn_sparse_backend.ops.message.message_op import message_op
 from gnn_sparse_backend.ops.message.operators import aggregate
 from gnn_sparse_backend.planner.plan import Plan, interned
 from tests.covering import covering
+from tests.ops.serial_gpu import cut_rows_short
 
 NODES, EDGES = 300, 6000
 PLANS = {
@@ -33,8 +34,27 @@ REDUCES = {
     "plan, reduce, width", covering({"plan": list(PLANS), "reduce": list(REDUCES), "width": [1, 5, 40]})
 )
 def test_reductions(plan, reduce, width):
+    graph, of, x, expected = problem(reduce, width)
+    with planned(graph, of.kind, width, torch.float64, interned(PLANS[plan])):
+        for _ in range(6):  # rows go by length after some calls
+            assert np.array_equal(aggregate(of, graph, x).numpy(), expected)
+
+
+@pytest.mark.parametrize(
+    "reduce, width, parts", covering({"reduce": list(REDUCES), "width": [1, 5, 40], "parts": [False, True]})
+)
+def test_reductions_on_a_gpu(reduce, width, parts, monkeypatch, serial_gpu):
+    if parts:
+        cut_rows_short(monkeypatch, 40, 16)
+    graph, of, x, expected = problem(reduce, width)
+    assert np.array_equal(aggregate(of, graph, x).numpy(), expected)
+    assert serial_gpu
+
+
+def problem(reduce, width):
+    """(graph, operator, values at edges, what is expected), of rows of very different lengths, one of them empty."""
     generator = np.random.default_rng(0)
-    row = (generator.random(EDGES) ** 3 * (NODES - 1)).astype(np.int64)  # rows of very different lengths, one empty
+    row = (generator.random(EDGES) ** 3 * (NODES - 1)).astype(np.int64)
     x = generator.integers(-(2**63), 2**63 - 1, (EDGES, width))
     ufunc, start, ties = REDUCES[reduce]
     expected = np.full((NODES, width), start)
@@ -42,7 +62,4 @@ def test_reductions(plan, reduce, width):
     if ties is not None:
         expected[np.bincount(row, minlength=NODES) == 0] = 0
     graph = Graph.from_coo(torch.from_numpy(row), torch.zeros(EDGES, dtype=torch.int64), (NODES, NODES))
-    of = message_op("x0", ("edge",), reduce, ties)
-    with planned(graph, of.kind, width, torch.float64, interned(PLANS[plan])):
-        for _ in range(6):  # rows go by length after some calls
-            assert np.array_equal(aggregate(of, graph, torch.from_numpy(x)).numpy(), expected)
+    return graph, message_op("x0", ("edge",), reduce, ties), torch.from_numpy(x), expected
