@@ -110,6 +110,8 @@ KERNELS = {
     "spmm_64_bfloat16": _aggregate(64, "bfloat16"),
     "max_64_with_its_edges": _aggregate(64, reduce="max", keep=("number",), numbered=True),
     "max_64_that_equal_messages_share": _aggregate(64, "float16", reduce="max", propagate=True, empty=True),
+    "sum_40_int64": _aggregate(40, "int64"),
+    "max_3_int64": _aggregate(3, "int64", reduce="max"),
     "spmm_128_cached": _aggregate(128, cached=True),
     "mean_602_cached": _aggregate(602, cached=True, reduce="mean", numbered=True),
     "max_64_bfloat16_cached": _aggregate(64, "bfloat16", cached=True, reduce="max", keep=("number",), numbered=True),
