@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tvm  # noqa: F401  (now, and not within a test that is timed)
 
 from tests.selection import mark_exhaustive
 

@@ -18,8 +18,9 @@ ROOMS = {
     # room: what it may import
     "config": set(),
     "log": {"config"},
+    "deferred": set(),
     "": _SETTINGS,  # public names are imported when they are first used
-    "compiler": {"config"},
+    "compiler": {"config", "deferred"},
     "tensor": {"compiler", "planner", "runtime"},
     "runtime": {"compiler", "config"},
     "formats": {"compiler"},
@@ -65,7 +66,8 @@ LATE = {
 }
 LIBRARIES = {
     # room: packages that it may import, beside Python's own
-    "compiler": {"filelock", "numpy", "platformdirs", "tvm", "tvm_ffi"},
+    "deferred": {"tvm", "tvm_ffi"},
+    "compiler": {"filelock", "numpy", "platformdirs", "tvm_ffi"},
     "planner": {"filelock", "matplotlib", "numpy", "scipy"},
     "tensor": {"numpy", "scipy", "torch", "typing_extensions"},
     "formats": {"numpy", "torch"},  # indices are inferred on the tensors' own device

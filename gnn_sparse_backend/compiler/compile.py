@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from tvm import tirx
-
+from ..deferred import tirx
 from .cache.default import get_kernel
 from .cache.kernel import Kernel
 from .cache.key import KernelKey

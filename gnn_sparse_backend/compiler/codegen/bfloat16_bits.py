@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tvm import tirx
+from ...deferred import tirx
 
 
 def low_half(word: tirx.Expr) -> tirx.Expr:

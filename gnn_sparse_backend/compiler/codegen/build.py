@@ -9,13 +9,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-import tvm
 import tvm_ffi
-from tvm import s_tir, tirx
 
+from ...deferred import load_libraries, s_tir, tirx, tvm
 from .cpu import threads
 from .cpu.launcher import slot_function
-from .cpu.pipeline import CPU_PIPELINE
+from .cpu.pipeline import cpu_pipeline
 from .cuda.embed_cubin import add_imports
 from .cuda.machine_code import cuda_source, cuda_target, own_compile_callback
 from .cuda.scalarise_select import choose_apart
@@ -97,6 +96,7 @@ def load(path: str | os.PathLike[str]) -> LoadedModule:
     if path.suffix == ".so" and _is_cut_short(path):
         raise BuildError(str(path), "cannot be loaded: it is no complete ELF file")
     try:
+        load_libraries()
         module = tvm_ffi.load_module(os.path.realpath(path), keep_module_alive=False)
         if path.suffix == ".ll":
             add_imports(module, path)
@@ -186,7 +186,7 @@ def compiled(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     try:
         with own_compile_callback(target.arch) if target.is_cuda else _without_slow_passes(module):
             return tvm.compile(
-                complete, target=target.to_tvm(), tir_pipeline="default" if target.is_cuda else CPU_PIPELINE
+                complete, target=target.to_tvm(), tir_pipeline="default" if target.is_cuda else cpu_pipeline()
             ).mod
     except BuildError:
         raise

@@ -17,17 +17,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-import tvm
 import tvm_ffi
-from tvm import tirx
 
+from ...deferred import tirx, tvm
 from . import bfloat16_bits as bits
 from .nodes import nodes
 
 _NARROW = ("float16", "bfloat16")
 _WIDE = ("float32", "float64")
 
-Visitor: TypeAlias = tuple[type, Callable[[tirx.Expr, tvm_ffi.StructuralMutator], tirx.Expr]]
+Visitor: TypeAlias = "tuple[type, Callable[[tirx.Expr, tvm_ffi.StructuralMutator], tirx.Expr]]"
 
 
 def keep_ieee(module: tvm.IRModule, cuda: bool) -> tvm.IRModule:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tvm
+from ...deferred import tvm
 
 
 @dataclass(frozen=True)

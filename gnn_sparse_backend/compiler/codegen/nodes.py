@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-import tvm
 import tvm_ffi
-from tvm import s_tir, tirx
+
+from ...deferred import s_tir, tirx, tvm
 
 Node = TypeVar("Node")
 

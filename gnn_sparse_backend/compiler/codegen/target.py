@@ -6,8 +6,7 @@ import functools
 import hashlib
 from dataclasses import dataclass
 
-import tvm
-
+from ...deferred import tvm
 from ..language.types import ACCUMULATOR, BYTES
 
 KINDS = ("llvm", "cuda")
@@ -81,6 +80,14 @@ class Target:
     def is_cuda(self) -> bool:
         return self.kind == "cuda"
 
+    @property
+    def host(self) -> dict[str, object]:
+        """What TVM is told of the CPU."""
+        told: dict[str, object] = {"kind": "llvm", "mcpu": self.cpu, "mtriple": self.triple}
+        if self.disabled or self.enabled:
+            told["mattr"] = [*(f"-{name}" for name in self.disabled), *(f"+{name}" for name in self.enabled)]
+        return told
+
     def to_tvm(self) -> tvm.target.Target:
         """TVM's description of the same target; a cuda target brings its host along."""
         return _tvm_target(self)
@@ -95,9 +102,6 @@ class Target:
 
 @functools.cache
 def _tvm_target(target: Target) -> tvm.target.Target:
-    host: dict[str, object] = {"kind": "llvm", "mcpu": target.cpu, "mtriple": target.triple}
-    if target.disabled or target.enabled:
-        host["mattr"] = [*(f"-{name}" for name in target.disabled), *(f"+{name}" for name in target.enabled)]
     if not target.is_cuda:
-        return tvm.target.Target(host)
-    return tvm.target.Target({"kind": "cuda", "arch": target.arch}, host=host)
+        return tvm.target.Target(target.host)
+    return tvm.target.Target({"kind": "cuda", "arch": target.arch}, host=target.host)

@@ -17,8 +17,7 @@ Where sub-kernels have no axis in common their grids lie side by side, as there:
 
 from __future__ import annotations
 
-from tvm import s_tir, tirx
-
+from ...deferred import s_tir, tirx
 from ..codegen.nodes import substitute, with_parts
 from ..language.axes import StageIError
 from ..language.expr import Load, Var

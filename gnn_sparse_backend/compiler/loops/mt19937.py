@@ -21,10 +21,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
-from tvm.tirx.script import builder as T
-
+from ...deferred import ir_builder, tirx
+from ...deferred import tir_builder as T
 from .writing import argument, array, finished, local, long, named
 
 PAIRS = 312
@@ -47,7 +45,7 @@ def bernoulli_function() -> tirx.PrimFunc:
     ceil(p * 2**53), below which a number of 53 bits is a 1; state, (632,) int64, PyTorch's state of a generator, which
     is advanced; drawn, (count,) uint8.
     """
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
+    with ir_builder.IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name("mt19937_bernoulli")
         T.func_attr({"tirx.noalias": True})
         count, high, low = (argument(name, "int64") for name in ("count", "high", "low"))

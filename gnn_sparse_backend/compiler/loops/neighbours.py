@@ -16,10 +16,8 @@ Stage I has neither loops that end at a condition nor bitwise operators: so this
 
 from __future__ import annotations
 
-from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
-from tvm.tirx.script import builder as T
-
+from ...deferred import ir_builder, tirx
+from ...deferred import tir_builder as T
 from .writing import argument, array, finished, local, long, named, unsigned
 
 MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
@@ -45,7 +43,7 @@ def bounds_function(index: str, times: str = "") -> tirx.PrimFunc:
     position, or of every source.
     """
     name = f"neighbour_bounds{times and '_' + times}"
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
+    with ir_builder.IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name(name)
         T.func_attr({"tirx.noalias": True})
         count, nodes, edges, fanout, replace, span = _sizes("count", "nodes", "edges", "fanout", "replace", "span")
@@ -96,7 +94,7 @@ def draw_function(index: str, way: str, weight: str = "float32") -> tirx.PrimFun
     above 0 where one must be. Written: positions, neighbours and rows, (drawn,), where row i is ``start + i``.
     """
     name = f"neighbours_{way}"
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
+    with ir_builder.IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name(name)
         T.func_attr({"tirx.noalias": True})
         count, drawn, edges, all_, start, stream = _sizes("count", "drawn", "edges", "all", "start", "stream")

@@ -6,10 +6,8 @@ those behind it (linear probing), and which key stands there is told by the keys
 
 from __future__ import annotations
 
-from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
-from tvm.tirx.script import builder as T
-
+from ...deferred import ir_builder, tirx
+from ...deferred import tir_builder as T
 from .writing import argument, array, finished, local, long, named, unsigned
 
 FACTOR = 0x9E3779B1
@@ -31,7 +29,7 @@ def numbering_function(what: str, hashed: bool) -> tirx.PrimFunc:
     written; numbers (drawn,), which are written.
     """
     name = f"{what}_numbers{'_hashed' if hashed else ''}"
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
+    with ir_builder.IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name(name)
         T.func_attr({"tirx.noalias": True})
         places, mask, shift, most = (argument(each, "int64") for each in ("places", "mask", "shift", "most"))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
-from tvm.tirx.script import builder as T
+
+from ...deferred import ir_builder, tirx
+from ...deferred import tir_builder as T
 
 
 def argument(name: str, dtype: str) -> tirx.Var:
@@ -21,13 +21,13 @@ def local(name: str, shape: tuple[int, ...], dtype: str) -> tirx.Buffer:
     """Memory of the function's own, or of one turn of a parallel loop. In TVM's scope "local" it would be asked of an
     allocator, in each turn."""
     buffer = T.sblock_alloc_buffer(shape, dtype, layout=None)
-    IRBuilder.name(name, buffer)
+    ir_builder.IRBuilder.name(name, buffer)
     return buffer
 
 
 def named(name: str, value: tirx.Expr) -> tirx.Var:
     variable = T.bind(value)
-    IRBuilder.name(name, variable)
+    ir_builder.IRBuilder.name(name, variable)
     return variable
 
 
@@ -40,5 +40,5 @@ def unsigned(value: int) -> tirx.Expr:
     return tirx.const(value, "uint64")
 
 
-def finished(builder: IRBuilder, name: str) -> tirx.PrimFunc:
+def finished(builder: ir_builder.IRBuilder, name: str) -> tirx.PrimFunc:
     return builder.get().with_attr("global_symbol", name)

@@ -6,10 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 
-from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
-from tvm.tirx.script import builder as T
-
+from ...deferred import ir_builder, tirx
+from ...deferred import tir_builder as T
 from ..codegen.nodes import item_bytes
 from ..language.axes import Axis, Size, given
 from ..language.layout import chains, elements, slots
@@ -28,7 +26,7 @@ def lower(program: Program) -> PositionFunction:
     """Stage II of a stage I program."""
     validate(program)
     program = merge_lattices(program)
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
+    with ir_builder.IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name(program.name)
         T.func_attr({"tirx.noalias": True})
         scope = _parameters(program)
@@ -81,7 +79,7 @@ def _shape(buffer: Buffer, scope: Scope) -> tuple[tirx.Expr, ...]:
 def _allocate(buffer: Buffer, scope: Scope) -> tirx.Buffer:
     small = buffer.scope == "local" and all(not isinstance(slots(a), Size) for a in buffer.axes)
     cell = T.sblock_alloc_buffer(_shape(buffer, scope), buffer.dtype, scope="local" if small else "global", layout=None)
-    IRBuilder.name(buffer.name, cell)
+    ir_builder.IRBuilder.name(buffer.name, cell)
     return cell
 
 
@@ -105,7 +103,7 @@ def _segment(iteration: Iteration, nest: Nest, number: int, scope: Scope) -> Non
             else:
                 first, count = visited(loop.axes[0], bounds, scope)
             var = frames.enter_context(T.serial(0, count))
-            IRBuilder.name(loop.axes[-1].name.lower(), var)
+            ir_builder.IRBuilder.name(loop.axes[-1].name.lower(), var)
             variables.append((var, first))
         frames.enter_context(T.sblock(block_name(iteration, number)))
         for loop, (var, first) in zip(loops, variables):
@@ -152,7 +150,7 @@ def _bind(iteration: Iteration, loop: Loop, var: tirx.Var, first: tirx.Expr, sco
     domain = elements(leaf, scope.size) if loop.fused else scope.size(slots(leaf))
     make = T.axis.reduce if loop.kind == "R" else T.axis.spatial
     position = make(domain, var)
-    IRBuilder.name(f"v{leaf.name.lower()}", position)
+    ir_builder.IRBuilder.name(f"v{leaf.name.lower()}", position)
     found = unfuse(loop.axes, position, scope) if loop.fused else {leaf: first + position}
     for axis in loop.axes:
         scope = scope.bind(axis, iteration.variable(axis), found[axis])

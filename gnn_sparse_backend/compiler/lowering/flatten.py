@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import tvm
 import tvm_ffi
-from tvm import s_tir, tirx
-from tvm.tirx.buffer import is_buffer_var
 
+from ...deferred import s_tir, tirx, tirx_buffer, tvm
 from ..codegen.nodes import blocks, with_parts
 from ..language.axes import Axis, Size, given
 from ..language.layout import chains, elements, offset
@@ -37,7 +35,7 @@ class _Flattener:
 
     def run(self) -> tirx.PrimFunc:
         allocated = [b for block in blocks(self.function.body) for b in block.alloc_buffers]
-        for var in (*filter(is_buffer_var, self.function.params), *allocated):
+        for var in (*filter(tirx_buffer.is_buffer_var, self.function.params), *allocated):
             axes = self.stage2.axes.get(var.name)
             if not axes:
                 continue

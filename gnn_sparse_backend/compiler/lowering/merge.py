@@ -24,10 +24,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import reduce
 
-from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
-from tvm.tirx.script import builder as T
-
+from ...deferred import ir_builder, tirx
+from ...deferred import tir_builder as T
 from ..language.axes import Axis, given
 from ..language.expr import Binary, Const, Expr, Load, Stored
 from ..language.operands import operands
@@ -36,9 +34,7 @@ from ..language.traversal import walk
 from .scope import INDEX, Scope, index
 from .translate import locate, parent_offset, scalar, value, visited
 
-ZERO = index(0)
-NOWHERE = index(-1)
-BEHIND = tirx.max_value(INDEX)
+NOWHERE, BEHIND = -1, (1 << 63) - 1
 """Coordinates at which no walk is, below and above all others."""
 Body = Callable[[tuple["Store | Iteration", ...], Scope], None]
 """What emits the statements of a case."""
@@ -57,16 +53,16 @@ class _Cursor:
 
     @property
     def more(self) -> tirx.Expr:
-        return self.at[ZERO] < self.end[ZERO]
+        return self.at[index(0)] < self.end[index(0)]
 
     @property
     def here(self) -> tirx.Expr:
-        return self.coordinate[ZERO]
+        return self.coordinate[index(0)]
 
     @property
     def element(self) -> tuple[tirx.Expr, tirx.Expr]:
         """(position under the element above, offset) of the element that it is at."""
-        return self.at[ZERO] - self.first, self.at[ZERO]
+        return self.at[index(0)] - self.first, self.at[index(0)]
 
 
 def emit_merged(it: Iteration, scope: Scope, body: Body) -> None:
@@ -103,9 +99,9 @@ class _Walk:
         self._remember(above, indices, positions)
         start, count = self.scope.slots(axis, parent_offset(axis, positions, self.scope))
         if found is not None:
-            start, count = tirx.if_then_else(found, start, ZERO), tirx.if_then_else(found, count, ZERO)
+            start, count = tirx.if_then_else(found, start, index(0)), tirx.if_then_else(found, count, index(0))
         if self.bounds is None:
-            return start, ZERO, count
+            return start, index(0), count
         # positions of the dense axis are the coordinates of the others
         bounds = Bounds(axis, self.bounds.low, self.bounds.high, "coordinate")
         return start, *visited(axis, bounds, self.scope, (start, count))
@@ -123,8 +119,8 @@ class _Walk:
     def begin(self) -> None:
         for axis, (at, end, _) in self.cells.items():
             start, passed, count = self.ranges[axis]
-            T.buffer_store(at, start + passed, [ZERO])
-            T.buffer_store(end, start + passed + count, [ZERO])
+            T.buffer_store(at, start + passed, [index(0)])
+            T.buffer_store(end, start + passed + count, [index(0)])
 
     def point(self, point: Point) -> None:
         cursors = [_Cursor(a, self.ranges[a][0], *self.cells[a]) for a in point.axes if a in self.cells]
@@ -141,16 +137,16 @@ class _Walk:
         first, passed, count = self.ranges[axis]
         if axis in self.cells:
             at, end, _ = self.cells[axis]
-            passed, count = at[ZERO] - first, end[ZERO] - at[ZERO]
+            passed, count = at[index(0)] - first, end[index(0)] - at[index(0)]
         with T.serial(0, count) as step:
-            IRBuilder.name(axis.name.lower(), step)
+            ir_builder.IRBuilder.name(axis.name.lower(), step)
             coordinate = self.scope.load(given(axis.indices), first + (passed + step))
             self._case(point.cases[0], coordinate, {axis: (passed + step, first + (passed + step))})
 
     def _together(self, point: Point, cursors: list[_Cursor]) -> None:
         with T.While(tirx.all(*(cursor.more for cursor in cursors))):
             for cursor in cursors:
-                T.buffer_store(cursor.coordinate, self._at(cursor), [ZERO])
+                T.buffer_store(cursor.coordinate, self._at(cursor), [index(0)])
             least = reduce(tirx.min, (cursor.here for cursor in cursors))
             if point.joint:
                 self._jointly(point, cursors, least)
@@ -159,17 +155,17 @@ class _Walk:
 
     def _every(self, point: Point, cursors: list[_Cursor]) -> None:
         dense = self.it.axes[0]
-        first, count = ZERO, self.scope.size(dense.length)
+        first, count = index(0), self.scope.size(dense.length)
         if self.bounds is not None:
             first, count = visited(dense, self.bounds, self.scope)
         with T.serial(0, count) as step:
-            IRBuilder.name(dense.name.lower(), step)
-            self._look(cursors, NOWHERE)
+            ir_builder.IRBuilder.name(dense.name.lower(), step)
+            self._look(cursors, index(NOWHERE))
             self._visit(point, cursors, first + step)
 
     def _any(self, point: Point, cursors: list[_Cursor]) -> None:
         self._next(cursors)
-        with T.While(tirx.all(self.coordinate[ZERO] < BEHIND, self.flags[0][ZERO] > 0)):
+        with T.While(tirx.all(self.coordinate[index(0)] < index(BEHIND), self.flags[0][index(0)] > 0)):
             self._run(point, cursors)
             self._next(cursors)
 
@@ -178,11 +174,11 @@ class _Walk:
 
         One after the other: an expression of them all takes TVM's passes a time that doubles with each.
         """
-        self._look(cursors, BEHIND)
-        T.buffer_store(self.coordinate, BEHIND, [ZERO])
+        self._look(cursors, index(BEHIND))
+        T.buffer_store(self.coordinate, index(BEHIND), [index(0)])
         for cursor in cursors:
-            T.buffer_store(self.coordinate, tirx.min(self.coordinate[ZERO], cursor.here), [ZERO])
-        ahead = {cursor.axis: cursor.here < BEHIND for cursor in cursors}
+            T.buffer_store(self.coordinate, tirx.min(self.coordinate[index(0)], cursor.here), [index(0)])
+        ahead = {cursor.axis: cursor.here < index(BEHIND) for cursor in cursors}
         true = tirx.const(True, "bool")
         self._flag(given(self.it.where), lambda e: ahead.get(e.axis, true) if isinstance(e, Stored) else true)
 
@@ -193,31 +189,31 @@ class _Walk:
                 second = self._flag(a, leaf, at + 1)
                 end = self._flag(b, leaf, second)
                 join = tirx.min if op == "and" else tirx.max
-                found = join(self.flags[at + 1][ZERO], self.flags[second][ZERO])
+                found = join(self.flags[at + 1][index(0)], self.flags[second][index(0)])
             case _:
                 end, found = at + 1, leaf(where).astype(INDEX)
-        T.buffer_store(self.flags[at], found, [ZERO])
+        T.buffer_store(self.flags[at], found, [index(0)])
         return end
 
     def _look(self, cursors: list[_Cursor], ended: tirx.Expr) -> None:
         """Read where the cursors are."""
         for cursor in cursors:
             here = tirx.if_then_else(cursor.more, self._at(cursor), ended)
-            T.buffer_store(cursor.coordinate, here, [ZERO])
+            T.buffer_store(cursor.coordinate, here, [index(0)])
 
     def _at(self, cursor: _Cursor) -> tirx.Expr:
-        return self.scope.load(given(cursor.axis.indices), cursor.at[ZERO])
+        return self.scope.load(given(cursor.axis.indices), cursor.at[index(0)])
 
     def _visit(self, point: Point, cursors: list[_Cursor], coordinate: tirx.Expr) -> None:
         """Run the case of a coordinate, and go past it."""
-        T.buffer_store(self.coordinate, coordinate, [ZERO])
+        T.buffer_store(self.coordinate, coordinate, [index(0)])
         self._run(point, cursors)
 
     def _run(self, point: Point, cursors: list[_Cursor]) -> None:
         if point.once:
             scope = self._asking(cursors)
             self._flag(given(self.it.where), lambda e: value(e, scope))
-            with T.If(self.flags[0][ZERO] > 0), T.Then():
+            with T.If(self.flags[0][index(0)] > 0), T.Then():
                 self.body(point.cases[0].body, scope)
         else:
             self._decide(point, cursors, ())
@@ -225,22 +221,22 @@ class _Walk:
 
     def _jointly(self, point: Point, cursors: list[_Cursor], coordinate: tirx.Expr) -> None:
         """Run what does for all cases, and go past the coordinate."""
-        T.buffer_store(self.coordinate, coordinate, [ZERO])
+        T.buffer_store(self.coordinate, coordinate, [index(0)])
         self.body(point.joint, self._asking(cursors, readable=True))
         self._pass(cursors)
 
     def _asking(self, cursors: list[_Cursor], readable: bool = False) -> Scope:
         """Where any of the cursors may be at the coordinate."""
-        scope = self.scope.bind(self.it.axes[0], self.it.variables[0], self.coordinate[ZERO])
+        scope = self.scope.bind(self.it.axes[0], self.it.variables[0], self.coordinate[index(0)])
         for c in cursors:
-            here = c.here.equal(self.coordinate[ZERO])
+            here = c.here.equal(self.coordinate[index(0)])
             scope = scope.walking(c.axis, self.operands[c.axis].indices, *c.element, here, readable)
         return scope
 
     def _pass(self, cursors: list[_Cursor]) -> None:
         for cursor in cursors:
-            passed = cursor.here.equal(self.coordinate[ZERO]).astype("int64")
-            T.buffer_store(cursor.at, cursor.at[ZERO] + passed, [ZERO])
+            passed = cursor.here.equal(self.coordinate[index(0)]).astype("int64")
+            T.buffer_store(cursor.at, cursor.at[index(0)] + passed, [index(0)])
 
     def _decide(self, point: Point, cursors: list[_Cursor], present: tuple[_Cursor, ...]) -> None:
         """Ask of one axis after the other whether it is at the coordinate, as far as a case depends on it."""
@@ -250,13 +246,13 @@ class _Walk:
         if not cases:
             return
         if not cursors:
-            self._case(cases[0], self.coordinate[ZERO], {c.axis: c.element for c in present})
+            self._case(cases[0], self.coordinate[index(0)], {c.axis: c.element for c in present})
             return
         asked, *others = cursors
         if not (others or present or point.every):  # the least coordinate is somebody's
             self._decide(point, others, (asked,))
             return
-        here = asked.here.equal(self.coordinate[ZERO])
+        here = asked.here.equal(self.coordinate[index(0)])
         if not any(asked.axis in case.present for case in cases):
             with T.If(tirx.Not(here)), T.Then():
                 self._decide(point, others, present)

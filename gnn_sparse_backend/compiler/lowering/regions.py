@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-import tvm
 import tvm_ffi
-from tvm import s_tir, tirx
 
+from ...deferred import s_tir, tirx, tvm
 from ..codegen.nodes import nodes, with_parts
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from tvm import tirx
-
+from ...deferred import tirx
 from ..language.axes import Axis, Size, given
 from ..language.expr import Expr, Var
 from ..language.layout import first, offset

@@ -13,11 +13,8 @@ from functools import partial
 from math import copysign, inf
 from typing import TypeAlias
 
-import tvm
-from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
-from tvm.tirx.script import builder as T
-
+from ...deferred import ir_builder, tirx, tvm
+from ...deferred import tir_builder as T
 from ..codegen import bfloat16_bits as bits
 from ..codegen.nodes import nodes
 from ..language.axes import Axis, StageIError, given
@@ -45,7 +42,7 @@ from ..language.types import FLOATS
 from .scope import INDEX, Scope, both, index
 from .within import within
 
-Cells: TypeAlias = tuple[tirx.Buffer, tirx.Buffer]
+Cells: TypeAlias = "tuple[tirx.Buffer, tirx.Buffer]"
 """The two of a bisection."""
 
 _BINARY = {
@@ -53,20 +50,20 @@ _BINARY = {
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,
     "/": lambda a, b: a / b,
-    "//": tirx.floordiv,
-    "%": tirx.floormod,
-    "min": tirx.min,
-    "max": tirx.max,
+    "//": lambda a, b: tirx.floordiv(a, b),
+    "%": lambda a, b: tirx.floormod(a, b),
+    "min": lambda a, b: tirx.min(a, b),
+    "max": lambda a, b: tirx.max(a, b),
     "<": lambda a, b: a < b,
     "<=": lambda a, b: a <= b,
     ">": lambda a, b: a > b,
     ">=": lambda a, b: a >= b,
     "==": lambda a, b: a.equal(b),
     "!=": lambda a, b: tirx.NE(a, b),
-    "&": tirx.bitwise_and,
-    "|": tirx.bitwise_or,
-    "and": tirx.all,
-    "or": tirx.any,
+    "&": lambda a, b: tirx.bitwise_and(a, b),
+    "|": lambda a, b: tirx.bitwise_or(a, b),
+    "and": lambda a, b: tirx.all(a, b),
+    "or": lambda a, b: tirx.any(a, b),
 }
 
 
@@ -78,21 +75,21 @@ def _divide(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
 
 
 # where the operators would work out 0 * x and 0 / x as if x were a real number
-_FLOATING = {"-": tirx.Sub, "*": tirx.Mul, "/": _divide}
-_CALLS = {
-    "exp": tirx.exp,
-    "log": tirx.log,
-    "sqrt": tirx.sqrt,
-    "tanh": tirx.tanh,
-    "sigmoid": tirx.sigmoid,
-    "abs": tirx.abs,
+_FLOATING = {"-": lambda a, b: tirx.Sub(a, b), "*": lambda a, b: tirx.Mul(a, b), "/": _divide}
+_CALLS: dict[str, Callable[..., tirx.Expr]] = {
+    "exp": lambda x: tirx.exp(x),
+    "log": lambda x: tirx.log(x),
+    "sqrt": lambda x: tirx.sqrt(x),
+    "tanh": lambda x: tirx.tanh(x),
+    "sigmoid": lambda x: tirx.sigmoid(x),
+    "abs": lambda x: tirx.abs(x),
     # TVM has no isnan of bfloat16
     "is_nan": lambda x: tirx.isnan(x.astype("float32") if str(x.ty.dtype) == "bfloat16" else x),
     "low_half": bits.low_half,
     "high_half": bits.high_half,
     "bfloat16_bits": lambda x: bits.bfloat16_bits(x).astype("int64"),
     "bit": lambda n: tirx.shift_left(index(1), n),
-    "bit_count": tirx.popcount,
+    "bit_count": lambda x: tirx.popcount(x),
     "trailing_zeros": lambda x: tirx.popcount(tirx.bitwise_and(x, -x) - 1),
 }
 
@@ -246,7 +243,7 @@ def _is_there(load: Load, scope: Scope) -> bool:
 
 def scalar(name: str) -> tirx.Buffer:
     cell = T.sblock_alloc_buffer((1,), INDEX, scope="local", layout=None)
-    IRBuilder.name(name, cell)
+    ir_builder.IRBuilder.name(name, cell)
     return cell
 
 
@@ -286,7 +283,7 @@ def _scan(
 ) -> None:
     """First match wins; scanning downwards leaves it in the cell."""
     with T.serial(0, count) as step:
-        IRBuilder.name("step", step)
+        ir_builder.IRBuilder.name("step", step)
         here = count - 1 - step
         with T.If(scope.load(given(axis.indices), start + here).equal(coordinate)), T.Then():
             T.buffer_store(cell, here, [index(0)])

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm_ffi
-from tvm import tirx
 
+from ...deferred import tirx
 from ..language.axes import Axis
 from ..language.program import Program
 

@@ -11,10 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tvm
-from tvm import s_tir, tirx
-from tvm.tirx.buffer import is_buffer_var
 
+from ...deferred import s_tir, tirx, tirx_buffer, tvm
 from ..codegen.cpu.atomics import ADD as ATOMIC_ADD
 from ..language.axes import Axis, Size, given
 from ..language.interpret import BINARY, FUNCTIONS
@@ -56,7 +54,7 @@ class _Machine:
         self.by_name: dict[str, tirx.Var] = {p.name: p for p in function.params}
         for param in function.params:
             given = arguments[param.name]
-            if is_buffer_var(param):
+            if tirx_buffer.is_buffer_var(param):
                 kind = float if str(param.ty.dtype) in FLOATS else np.int64
                 self.memory[param] = np.array(given, dtype=kind)
             else:
@@ -65,7 +63,7 @@ class _Machine:
     def run(self) -> dict[str, np.ndarray]:
         with np.errstate(all="ignore"):
             self._run(self.function.body)
-        return {p.name: self.memory[p] for p in self.function.params if is_buffer_var(p)}
+        return {p.name: self.memory[p] for p in self.function.params if tirx_buffer.is_buffer_var(p)}
 
     def _place(self, buffer: tirx.Buffer, indices: Sequence[tirx.Expr]) -> tuple[int, ...]:
         at = [int(self._value(i)) for i in indices]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import tvm
 import tvm_ffi
-from tvm import s_tir, tirx
-from tvm.tirx.buffer import is_buffer_var
 
+from ...deferred import s_tir, tirx, tirx_buffer, tvm
 from ..codegen.nodes import blocks
 from .function import PositionFunction
 
@@ -21,7 +19,7 @@ def validate_position(stage2: PositionFunction) -> None:
     """Raise StageError unless the function is well formed and agrees with its table of axes."""
     function = stage2.function
     validate_loops(function)
-    buffers = {p.name: p for p in function.params if is_buffer_var(p)}
+    buffers = {p.name: p for p in function.params if tirx_buffer.is_buffer_var(p)}
     buffers.update({b.name: b for block in blocks(function.body) for b in block.alloc_buffers})
     for name, axes in stage2.axes.items():
         if name not in buffers:
@@ -42,7 +40,7 @@ def validate_loops(function: tirx.PrimFunc) -> None:
             raise StageError(f"there are {names.count(name)} blocks of the name {name!r}")
     scope = set(function.params)
     for param in function.params:
-        if is_buffer_var(param):  # a stride may be a variable of its own, bound when the tensor is passed
+        if tirx_buffer.is_buffer_var(param):  # a stride may be a variable of its own, bound when the tensor is passed
             scope.update(s for s in param.ty.strides if isinstance(s, tvm.ir.Var))
     checker = _Checker(scope)
     checker.check(function.body)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from tvm import s_tir
-
+from ...deferred import s_tir
 from ..language.program import Program, walk_iterations
 from ..lowering.nest import block_name, plan_nest
 from ..position.function import PositionFunction
@@ -19,7 +18,7 @@ from .primitives.cpu.pairs import interleave, transpose_pairs, transpose_words
 from .primitives.cpu.prefetch import prefetch_gather
 from .primitives.cpu.unroll_and_jam import jam
 from .primitives.shared.local_memory import locals_on_stack
-from .primitives.shared.whole import KINDS, whole_or_part
+from .primitives.shared.whole import whole_or_part
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ class CpuSchedule:
         for name in self.brief:
             stage2 = brief_exponentials(stage2, stage2.program.iteration(name))
         for name in self.unrolled:
-            stage2 = whole_or_part(stage2, stage2.program.iteration(name), KINDS["unrolled"])
+            stage2 = whole_or_part(stage2, stage2.program.iteration(name), "unrolled")
         if self.tiles:
             stage2 = amx_tiles(stage2, self.tiles)
         stage2 = locals_on_stack(stage2)

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tvm import tirx
-
+from ...deferred import tirx
 from ..codegen.nodes import nodes
 from ..language.axes import StageIError
 from ..language.program import Iteration, Program, loads_in, walk_iterations

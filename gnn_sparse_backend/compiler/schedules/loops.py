@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tvm import tirx
-from tvm.tirx.script import builder as T
-
+from ...deferred import tir_builder as T
+from ...deferred import tirx
 from ..language.axes import StageIError
 from ..language.program import Program, walk_iterations
 from ..position.function import PositionFunction
@@ -20,7 +19,6 @@ from .primitives.shared.whole import KINDS, bind_part, most_of, whole_or_part
 
 TAGS = {"block": "blockIdx.x", "warp": "threadIdx.y", "thread": "threadIdx.x"}
 """What units of a GPU are called there."""
-SYNC = T.cuda.warp_sync()
 UNITS = ("threads", *KINDS, *TAGS)
 
 
@@ -87,10 +85,10 @@ class LoopSchedule:
         stage2 = decompose_reductions(stage2, keep=shuffled)
         for name, unit in self.units:
             if unit in KINDS:
-                stage2 = whole_or_part(stage2, stage2.program.iteration(name), KINDS[unit])
+                stage2 = whole_or_part(stage2, stage2.program.iteration(name), unit)
         if not self.on_gpu:
             stage2 = locals_on_stack(stage2)
         for name in sorted(shuffled) if self.instructions else ():  # conditions have led threads of a warp apart
-            stage2 = rewrite_loop(stage2, name, 0, lambda loop: tirx.SeqStmt([tirx.Evaluate(SYNC), loop]))
+            stage2 = rewrite_loop(stage2, name, 0, lambda loop: tirx.SeqStmt([tirx.Evaluate(T.cuda.warp_sync()), loop]))
         function = stage2.function.with_attr("global_symbol", stage2.name)
         return stage2.with_function(function.with_attr(LANE_REDUCTIONS, len(shuffled)) if shuffled else function)

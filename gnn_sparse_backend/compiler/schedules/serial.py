@@ -8,8 +8,8 @@ primitive states it.
 from __future__ import annotations
 
 import tvm_ffi
-from tvm import tirx
 
+from ...deferred import tirx
 from ..position.function import PositionFunction
 from .primitives.shared.local_memory import locals_on_stack
 

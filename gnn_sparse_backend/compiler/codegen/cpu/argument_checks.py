@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import tvm
 import tvm_ffi
-from tvm import ir, tirx
 
+from ....deferred import ir, tirx, tvm
 from ..nodes import importing
 
 _TABLE = "gsb.parameters"

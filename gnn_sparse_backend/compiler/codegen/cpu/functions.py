@@ -10,10 +10,9 @@ import functools
 from collections.abc import Callable
 from types import ModuleType
 
-import tvm
 import tvm_ffi
-from tvm import tirx
 
+from ....deferred import tirx, tvm
 from ..nodes import importing
 from . import llvm_amx, llvm_exp2, llvm_pairs
 from .formulas import FUNCTIONS, TYPES, llvm_function

@@ -9,8 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import tvm
-
+from ....deferred import global_function
 from ..target import Target
 
 # The kernel's names, in /proc/cpuinfo, of the vector features that LLVM spells on the right. A hypervisor may hide any
@@ -49,8 +48,8 @@ def host_target() -> Target:
     """
     named = Target(
         "llvm",
-        str(tvm.get_global_func("target.llvm_get_system_cpu")()),
-        str(tvm.get_global_func("target.llvm_get_system_triple")()),
+        str(global_function("target.llvm_get_system_cpu")()),
+        str(global_function("target.llvm_get_system_triple")()),
     )
     flags = _cpuinfo_flags()
     if "amx_tile" in flags and not may_use_tiles():
@@ -88,7 +87,8 @@ def feature_differences(assumed: tuple[str, ...], flags: frozenset[str]) -> tupl
 
 
 def _features(target: Target) -> tuple[str, ...]:
-    return tuple(sorted(map(str, tvm.get_global_func("target.llvm_get_cpu_features")(target.to_tvm()))))
+    known = global_function("target.Target")(target.host)
+    return tuple(sorted(map(str, global_function("target.llvm_get_cpu_features")(known))))
 
 
 def _cpuinfo_flags() -> frozenset[str]:

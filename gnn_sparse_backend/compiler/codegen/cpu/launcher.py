@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import json
 import tempfile
 from pathlib import Path
 
-import tvm
 import tvm_ffi
-from tvm import tirx
 
+from ....deferred import global_function, load_libraries, tirx, tvm
 from .host import host_target
 
 
@@ -268,18 +268,19 @@ def launcher_state() -> LauncherState:
     return state
 
 
-def load_text(text: str) -> tvm.runtime.Module:
+def load_text(text: str) -> tvm_ffi.Module:
     """Functions in LLVM's language, compiled for this machine into this process's memory."""
     with tempfile.TemporaryDirectory(prefix="gsb-") as scratch:
         path = Path(scratch, "functions.ll")
         path.write_text(f"{_llvm_header()}\n{text}")
-        return tvm.runtime.load_module(str(path))
+        load_libraries()
+        return tvm_ffi.load_module(str(path))
 
 
 def _llvm_header() -> str:
-    """The target lines of LLVM text for this machine and TVM's note of the target, taken from an empty function."""
-    nothing = tirx.PrimFunc([], tirx.Evaluate(0)).with_attr("global_symbol", "nothing")
-    lines = tvm.compile(nothing, target=host_target().to_tvm()).mod.inspect_source("ll").splitlines()
+    """The target lines of LLVM text for this machine and TVM's note of the target, taken from an empty module."""
+    nothing = global_function("codegen.LLVMModuleCreate")(json.dumps(host_target().host), "nothing")
+    lines = nothing.inspect_source("ll").splitlines()
     note = next(line.partition(" = ")[2] for line in lines if "tvm_target" in line)
     return "\n".join(
         [line for line in lines if line.startswith("target ")] + ["!llvm.module.flags = !{!0}", f"!0 = {note}"]

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TypeAlias
 
-import tvm
-from tvm import tirx
-from tvm.tirx import compilation_pipeline
-
+from ....deferred import compilation_pipeline, tirx, tvm
 from .argument_checks import check_by_table, describe_parameters
 from .functions import call_vector_functions
 
-Pipeline: TypeAlias = tuple[
-    tvm.ir.transform.Pass, Callable[[], tvm.ir.transform.Pass], Callable[[], tvm.ir.transform.Pass]
-]
+Pipeline: TypeAlias = (
+    "tuple[tvm.ir.transform.Pass, Callable[[], tvm.ir.transform.Pass], Callable[[], tvm.ir.transform.Pass]]"
+)
 """The passes over the whole module, and the makers of those that finish the host's part and the device's."""
 
-CPU_PIPELINE = "gnn_sparse_backend_cpu"
+
+@functools.cache
+def cpu_pipeline() -> str:
+    """TVM's name of the pipeline, which it knows from the first call on."""
+    name = "gnn_sparse_backend_cpu"
+    compilation_pipeline.register_tir_pipeline(name, _cpu_pipeline)
+    return name
 
 
 def _cpu_pipeline() -> Pipeline:
@@ -36,6 +40,3 @@ def _each(rewrite: Callable[[tirx.PrimFunc], tirx.PrimFunc]) -> tvm.ir.transform
     return tirx.transform.prim_func_pass(
         lambda function, module, context: rewrite(function), opt_level=0, name=f"gsb.{rewrite.__name__}"
     )
-
-
-compilation_pipeline.register_tir_pipeline(CPU_PIPELINE, _cpu_pipeline)

@@ -19,8 +19,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-import tvm
-
+from ....deferred import global_function, tvm
 from .launcher import LauncherState, launcher_state, redirect_launches
 
 _lock = threading.RLock()
@@ -95,7 +94,7 @@ def num_threads() -> int:
     if _state().serial:
         return 1
     if not attach() or _pool is None:
-        return int(tvm.get_global_func("runtime.NumThreads")())
+        return int(global_function("runtime.NumThreads")())
     return int(ctypes.CFUNCTYPE(ctypes.c_int)(_pool.max_threads)())
 
 

@@ -16,8 +16,9 @@ import base64
 import struct
 from pathlib import Path
 
-import tvm
 import tvm_ffi
+
+from ....deferred import tvm
 
 _MARK = "; gsb.import "
 _PACK, _LOAD = "runtime.ModulePackImportsToTensor", "ffi.Module.load_from_bytes."

@@ -7,10 +7,8 @@ import os
 import subprocess
 from pathlib import Path
 
-import tvm
-from tvm import tirx
-
 from ....config import CUDA_MADE_BY
+from ....deferred import tirx, tvm
 from ..build import as_module, compiled, function_names
 from ..errors import BuildError
 from ..linker import find_linker

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import tvm
 import tvm_ffi
 
 from ....config import CUDA_COMPILER, CUDA_COMPILERS
+from ....deferred import load_devices, tvm
 from ..cpu.host import host_target
 from ..errors import BuildError
 from ..loaded import LoadedModule
@@ -67,6 +67,7 @@ def cuda_target(arch: str) -> Target:
     need be there.
     """
     _check_arch(arch)
+    load_devices()
     return Target("cuda", HOST, host_target().triple, arch=arch)
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
-import tvm
 import tvm_ffi
 
 from ....config import CUDA_COMPILER
+from ....deferred import load_devices, tvm
 from ..errors import BuildError
 from .driver import DriverError, driver_version, split
 from .machine_code import default_compiler
@@ -131,6 +131,7 @@ def _missing_compiler() -> list[str]:
 
 
 def _loaded() -> bool:
+    load_devices()
     return tvm_ffi.get_global_func("device_api.cuda", allow_missing=True) is not None
 
 

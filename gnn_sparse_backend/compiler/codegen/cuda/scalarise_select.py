@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import tvm
 import tvm_ffi
-from tvm import s_tir, tirx
 
+from ....deferred import s_tir, tirx, tvm
 from ..nodes import nodes, own_block, sequence, substitute
 
 

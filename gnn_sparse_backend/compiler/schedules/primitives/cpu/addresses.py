@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import tvm
-from tvm import tirx
-from tvm.sym import Analyzer
-
+from .....deferred import sym, tirx, tvm
 from ....codegen.nodes import int64, substitute
 from ....language.axes import StageIError
 from ....language.program import Iteration
@@ -32,7 +29,7 @@ def address(load: tvm.ir.TensorLoad, at: Mapping[tirx.Var, int]) -> tirx.Expr:
 
 def check_rows(load: tvm.ir.TensorLoad, row: tirx.Var | None, column: tirx.Var, step: int) -> None:
     """Raise NotSo unless all rows are as far from each other, and elements of a row are ``step`` apart."""
-    analyzer, zero = Analyzer(), int64(0)
+    analyzer, zero = sym.Analyzer(), int64(0)
     for number, index in enumerate(load.indices):
         start = {column: zero} if row is None else {column: zero, row: zero}
         first = substitute(index, start)

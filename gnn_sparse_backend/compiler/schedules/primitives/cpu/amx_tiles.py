@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import gcd
 
-import tvm
 import tvm_ffi
-from tvm import s_tir, tirx
-from tvm.sym import Analyzer
 
+from .....deferred import s_tir, sym, tirx, tvm
 from ....codegen.cpu import llvm_amx as amx
 from ....codegen.nodes import blocks, int64, nodes, sequence, substitute, with_parts
 from ....language.axes import StageIError
@@ -203,7 +201,7 @@ class _Registers:
 def _check_pairs(load: tvm.ir.TensorLoad, term: tirx.Var, column: tirx.Var) -> None:
     """Raise NotSo unless pairs of terms are rows, with two numbers for each column side by side."""
     row, second = tirx.Var("row", "int64"), tirx.Var("second", "int64")
-    analyzer = Analyzer()
+    analyzer = sym.Analyzer()
     analyzer.bind(second, tvm.ir.Range.from_min_extent(int64(0), int64(2)))
     pairs = {term: row * int64(2) + second}
     indices = tuple(analyzer.simplify(substitute(index, pairs)) for index in load.indices)

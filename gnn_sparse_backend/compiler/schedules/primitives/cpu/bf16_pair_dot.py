@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import tvm
-from tvm import tirx
-from tvm.sym import Analyzer
-
+from .....deferred import sym, tirx, tvm
 from ....codegen.cpu.llvm_vdpbf16 import function_name
 from ....codegen.nodes import blocks, int64, nodes, sequence, substitute
 from ....language.axes import StageIError
@@ -118,7 +115,7 @@ def _stretch(load: tvm.ir.TensorLoad, zero: dict[tirx.Var, tirx.Expr], count: in
 
 def _advances(load: tvm.ir.TensorLoad, steps: dict[tirx.Var, int], zero: dict[tirx.Var, tirx.Expr]) -> None:
     """Raise _NotTwos unless the last index grows by so much with each of the variables, and no other index at all."""
-    analyzer = Analyzer()
+    analyzer = sym.Analyzer()
     wanted = [int64(0)] * (len(load.indices) - 1) + [sum((step * var for var, step in steps.items()), int64(0))]
     for index, grown in zip(load.indices, wanted):
         rest = analyzer.simplify(index - substitute(index, zero) - grown)

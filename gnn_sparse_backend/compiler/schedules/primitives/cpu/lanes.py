@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-import tvm
 import tvm_ffi
-from tvm import s_tir, tirx
 
+from .....deferred import s_tir, tirx, tvm
 from ....codegen.nodes import blocks, buffer_like, int64, nodes, own_block, sequence, substitute
 from ....language.axes import Axis, StageIError, refuse
 from ....language.folds import folds

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tvm import tirx
-
+from .....deferred import tirx
 from ....codegen.cpu import llvm_pairs as pairs
 from ....codegen.nodes import blocks, nodes, sequence, substitute
 from ....language.axes import StageIError

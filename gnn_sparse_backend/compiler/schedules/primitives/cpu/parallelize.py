@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tvm import tirx
-
+from .....deferred import tirx
 from ....language.axes import Axis, refuse
 from ....language.program import Iteration, Store, stores_in
 from ....lowering.nest import Nest, block_name, plan_nest

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import tvm
 import tvm_ffi
-from tvm import s_tir, tirx
 
+from .....deferred import s_tir, tirx, tvm
 from ....codegen.nodes import item_bytes, nodes, with_parts
 from ....language.axes import Axis, StageIError
 from ....language.layout import elements

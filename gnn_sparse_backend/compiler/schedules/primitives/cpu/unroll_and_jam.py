@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tvm_ffi
-from tvm import s_tir, tirx
 
+from .....deferred import s_tir, tirx
 from ....codegen.nodes import blocks, buffer_like, int64, on_buffers, own_block, sequence, substitute
 from ....language.axes import StageIError, refuse
 from ....language.program import Iteration, Program, walk_iterations

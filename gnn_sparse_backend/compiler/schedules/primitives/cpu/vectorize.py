@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tvm import tirx
-
+from .....deferred import tirx
 from ....codegen.nodes import int64, substitute
 from ....language.axes import refuse
 from ....language.expr import Load

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tvm import tirx
-
+from .....deferred import tirx
 from ....codegen.nodes import int64, substitute
 from ....language.axes import StageIError, refuse
 from ....language.program import Iteration

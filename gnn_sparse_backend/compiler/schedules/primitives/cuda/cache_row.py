@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import tvm
 import tvm_ffi
-from tvm import s_tir, tirx
-from tvm.sym import Analyzer
-from tvm.tirx.buffer import is_buffer_var
-from tvm.tirx.script import builder as T
 
+from .....deferred import s_tir, sym, tirx, tirx_buffer, tvm
+from .....deferred import tir_builder as T
 from ....codegen.nodes import blocks, int64, nodes, own_block, sequence, substitute, with_parts
 from ....language.axes import StageIError, refuse
 from ....language.program import Iteration, Program, walk_iterations
@@ -55,7 +52,7 @@ def cache_row(stage2: PositionFunction, iteration: Iteration, lanes: int, shuffl
     refuse(where, refuses(stage2.program, iteration))
     stored = [store.buffer for store in nodes(stage2.function.body, tirx.BufferStore)]
     mask = team_mask(stage2.function, iteration.name, lanes) if shuffle else None
-    readable = {p for p in stage2.function.params if is_buffer_var(p)}.difference(stored)
+    readable = {p for p in stage2.function.params if tirx_buffer.is_buffer_var(p)}.difference(stored)
 
     def change(loop: tirx.For) -> tirx.Stmt:
         row = _Row(loop, readable, lanes, mask)
@@ -189,7 +186,7 @@ class _Row:
     def _holds_for_some_lane(self, condition: tirx.Expr) -> bool:
         """Whether what stands under a condition is surely done by the first lane or of the first feature."""
         first = {var: int64(0) for var in _variables(condition) & self.inside}
-        return bool(first) and Analyzer().can_prove(substitute(condition, first))
+        return bool(first) and sym.Analyzer().can_prove(substitute(condition, first))
 
     def _condition(self, node: tirx.IfThenElse, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
         test = mutator.mutate(node.condition)
@@ -235,7 +232,7 @@ def team_mask(function: tirx.PrimFunc, block: str, lanes: int) -> tirx.Expr:
 
 
 def _variables(expr: tirx.Expr) -> set[tirx.Var]:
-    return {var for var in nodes(expr, tvm.ir.Var) if not is_buffer_var(var)}
+    return {var for var in nodes(expr, tvm.ir.Var) if not tirx_buffer.is_buffer_var(var)}
 
 
 def _buffers(expr: tirx.Expr) -> set[tirx.Buffer]:

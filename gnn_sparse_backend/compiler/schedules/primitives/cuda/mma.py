@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import tvm
-from tvm import tirx
-from tvm.backend.cuda.op import ptx_legacy_mma
-
+from .....deferred import cuda_op, tirx, tvm
 from ....codegen.nodes import blocks, int64, nodes, substitute
 from ....language.axes import StageIError
 from ....language.expr import Binary, Cast, Load
@@ -47,7 +44,7 @@ def multiply_fragments(stage2: PositionFunction, iteration: Iteration) -> Positi
             return tirx.address_of(load.source[(lane, *load.indices[1:])])
 
         fragments = (address(left), 0, address(right), 0, address(total), 0)
-        call = ptx_legacy_mma(shape, "row", "col", kind, kind, "fp32", *fragments, False)
+        call = cuda_op.ptx_legacy_mma(shape, "row", "col", kind, kind, "fp32", *fragments, False)
         return bound_loop(lane, int64(LANES), tirx.Evaluate(call), "threadIdx.x")
 
     return rewrite_loop(stage2, iteration.name, 2, change)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import tvm_ffi
-from tvm import s_tir, tirx
-from tvm.tirx.script import builder as T
 
+from .....deferred import s_tir, tirx
+from .....deferred import tir_builder as T
 from ....codegen.nodes import blocks, int64, nodes, own_block, sequence, substitute, with_parts
 from ....language.axes import StageIError, refuse
 from ....language.program import Iteration, Program, Store
@@ -87,7 +87,7 @@ def _loop_above(body: tirx.Stmt, block: str) -> tirx.For:
     return found[0]
 
 
-Sum: TypeAlias = tuple[tirx.Var, tirx.BufferStore, tirx.Buffer, tirx.Buffer, int]
+Sum: TypeAlias = "tuple[tirx.Var, tirx.BufferStore, tirx.Buffer, tirx.Buffer, int]"
 """The variable of its features, its store, buffers of scanned and of fetched sums, and its width."""
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from tvm import s_tir, tirx
-from tvm.tirx.script import builder as T
-
+from .....deferred import s_tir, tirx
+from .....deferred import tir_builder as T
 from ....codegen.nodes import blocks, buffer_like, int64, own_block, sequence, substitute
 from ....language.axes import StageIError, refuse
 from ....language.program import Iteration

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import tvm
 import tvm_ffi
-from tvm import tirx
-from tvm.tirx.script import builder as T
 
+from .....deferred import tir_builder as T
+from .....deferred import tirx, tvm
 from ....codegen.cpu.atomics import ADD, TYPES, addition
 from ....codegen.nodes import importing
 from ....language.axes import refuse

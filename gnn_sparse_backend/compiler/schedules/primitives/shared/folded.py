@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-import tvm
 import tvm_ffi
-from tvm import s_tir, tirx
 
+from .....deferred import s_tir, tirx, tvm
 from ....codegen.nodes import substitute
 from ....language.axes import StageIError
 from ....language.folds import folds
 from ....language.program import Iteration
 
-Put: TypeAlias = Callable[[tirx.Buffer], tirx.Expr]
+Put: TypeAlias = "Callable[[tirx.Buffer], tirx.Expr]"
 """What takes the place of a buffer's element."""
 
 

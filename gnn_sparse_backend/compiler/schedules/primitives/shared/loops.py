@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import tvm_ffi
-from tvm import s_tir, tirx
 
+from .....deferred import s_tir, tirx
 from ....language.axes import StageIError
 from ....position.function import PositionFunction
 

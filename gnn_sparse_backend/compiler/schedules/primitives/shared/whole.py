@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import tvm
 import tvm_ffi
-from tvm import s_tir, tirx
 
+from .....deferred import s_tir, tirx, tvm
 from ....codegen.nodes import buffer_like, int64, nodes, on_buffers, substitute, with_parts
 from ....language.axes import refuse
 from ....language.program import Iteration
 from ....position.function import PositionFunction
 from .loops import bound_loop, rewrite_loop
 
-KINDS = {"lanes": tirx.ForKind.VECTORIZED, "unrolled": tirx.ForKind.UNROLLED}
-"""Units for which the number of elements has to be known at compile time."""
+KINDS = {"lanes": "VECTORIZED", "unrolled": "UNROLLED"}
+"""Units for which the number of elements has to be known at compile time, and TVM's name of such a loop."""
 
 
 def most_of(iteration: Iteration) -> int | None:
@@ -27,15 +26,17 @@ def most_of(iteration: Iteration) -> int | None:
     return axis.length if axis.kind == "dense_fixed" and isinstance(axis.length, int) else None
 
 
-def whole_or_part(stage2: PositionFunction, iteration: Iteration, kind: tirx.ForKind) -> PositionFunction:
-    """Make the loop of an iteration over one axis one of `kind` where it has all of its elements, else a serial one.
+def whole_or_part(stage2: PositionFunction, iteration: Iteration, unit: str) -> PositionFunction:
+    """Make the loop of an iteration over one axis one of ``unit`` where it has all of its elements, else a serial one.
+
+    unit: one of `KINDS`.
 
     Precondition, refused with a StageIError: the most elements that it has are known at compile time.
 
         for j in range(count): ...  ->  if count == 8: for j in vectorized(8): ...
                                         else: for j in range(count): ...
     """
-    most = most_of(iteration)
+    most, kind = most_of(iteration), getattr(tirx.ForKind, KINDS[unit])
     refuse(f"iteration {iteration.name!r}", "has no number of elements that is known here" if most is None else None)
     assert most is not None
     if most == 0:  # LLVM makes no vector of nothing

@@ -1,0 +1,86 @@
+"""TVM, imported when something of it is first used.
+
+That takes seconds and hundreds of megabytes, and a process whose kernels are all in the cache needs none of its
+modules. So no module of this package imports TVM: they take its parts from here, and use them in functions alone. What
+a kernel needs to run is in TVM's libraries, which are loaded without its modules (`global_function`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import tvm_ffi
+from tvm_ffi.libinfo import load_lib_ctypes
+
+__all__ = [
+    "compilation_pipeline",
+    "cuda_op",
+    "global_function",
+    "ir",
+    "ir_builder",
+    "load_devices",
+    "load_libraries",
+    "s_tir",
+    "sym",
+    "tir_builder",
+    "tirx",
+    "tirx_buffer",
+    "tvm",
+]
+
+
+class _Later(ModuleType):
+    """A module that is imported when one of its names is asked for, which is kept."""
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(importlib.import_module(self.__name__), name)
+        setattr(self, name, value)
+        return value
+
+
+if TYPE_CHECKING:
+    import tvm
+    from tvm import ir, s_tir, sym, tirx
+    from tvm.backend.cuda import op as cuda_op
+    from tvm.script import ir_builder as ir_builder
+    from tvm.tirx import buffer as tirx_buffer
+    from tvm.tirx import compilation_pipeline
+    from tvm.tirx.script import builder as tir_builder
+else:
+    tvm, ir, s_tir, sym, tirx = map(_Later, ("tvm", "tvm.ir", "tvm.s_tir", "tvm.sym", "tvm.tirx"))
+    cuda_op, tirx_buffer = _Later("tvm.backend.cuda.op"), _Later("tvm.tirx.buffer")
+    ir_builder, tir_builder = _Later("tvm.script.ir_builder"), _Later("tvm.tirx.script.builder")
+    compilation_pipeline = _Later("tvm.tirx.compilation_pipeline")
+
+
+@functools.cache
+def load_libraries() -> tuple[ctypes.CDLL, ...]:
+    """Load the libraries of TVM's runtime and compiler, as TVM does when it is imported; in a twentieth of a second."""
+    package = importlib.util.find_spec("tvm")
+    assert package is not None and package.origin is not None
+    # a file that needs nothing of the package, and knows where its libraries are
+    spec = importlib.util.spec_from_file_location("_tvm_libinfo", Path(package.origin).with_name("libinfo.py"))
+    assert spec is not None and spec.loader is not None
+    libinfo = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(libinfo)
+    return tuple(
+        load_lib_ctypes("tvm", name, mode, extra_lib_paths=libinfo.package_lib_paths())
+        for name, mode in (("tvm_runtime", "RTLD_GLOBAL"), ("tvm_compiler", "RTLD_LOCAL"))
+    )
+
+
+def global_function(name: str) -> tvm_ffi.Function:
+    """A function of TVM's libraries by its name, without TVM's modules."""
+    load_libraries()
+    return tvm_ffi.get_global_func(name)
+
+
+def load_devices() -> None:
+    """Load the runtimes of TVM's devices, which it does when it is imported."""
+    importlib.import_module("tvm")
