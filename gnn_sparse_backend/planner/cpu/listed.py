@@ -36,9 +36,10 @@ ROWS_PER_EDGE = 4
 
 TINY, USUAL = 1 << 12, 1 << 21
 
-LEFT = {"sum": (1 << 14, 1 << 16), "mean": (0, 1 << 14), "max": (1 << 13, TINY), "min": (1 << 13, TINY)}
+LEFT = {"sum": (1 << 14, 1 << 14), "mean": (0, 1 << 13), "max": (1 << 13, TINY), "min": (1 << 13, TINY)}
 """Features of edges up to which PyTorch's own reduction takes no longer than a call of ours: where no gradient is
-asked for, and where one is. They are of edges with `WIDE` features or more; of others it is a quarter.
+asked for, and where one is. They are of edges with `WIDE` features or more; of others it is a quarter. Steps lie
+between two machines: a sum's takes as long as ours at 4,000 features on a Zen 3, and at 150,000 on a Xeon.
 """
 
 WIDE = 16
