@@ -1,4 +1,4 @@
-"""What a process pays before its first result: with its kernels in the cache it imports nothing of the compiler's."""
+"""What a process pays before its first result: with its kernels in the cache it imports nothing of TVM's Python."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ from torch_geometric.utils import scatter, softmax
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.integrations.few.listed import SEEN
 from gnn_sparse_backend.integrations.pyg.few import direct
-from gnn_sparse_backend.integrations.pyg.host import TINY
 from tests.integrations.pyg.pair import EDGES, NODES, calls, edges, features, step
 
 pytestmark = pytest.mark.few
@@ -376,32 +375,3 @@ def test_a_softmax_may_be_written_to():
         from torch_geometric.utils import softmax as ours
 
         torch.testing.assert_close(written(ours), expected)
-
-
-@pytest.mark.parametrize(
-    ("reduce", "edges", "width", "recorded", "left"),
-    [
-        ("sum", 512, 32, False, True),
-        ("sum", 513, 32, False, False),
-        ("add", 512, 32, True, True),
-        ("sum", 513, 32, True, False),
-        ("sum", 1024, 8, False, False),  # PyTorch reduces narrow features one by one
-        ("mean", 1, 32, False, False),
-        ("mean", 256, 32, True, True),
-        ("max", 256, 32, False, True),
-        ("max", 256, 32, True, False),
-    ],
-)
-def test_reductions_that_are_faster_in_pytorch_are_left_to_it(monkeypatch, reduce, edges, width, recorded, left):
-    from gnn_sparse_backend.planner.cpu.listed import FEW, USUAL
-
-    monkeypatch.setattr(FEW, "tiny", 1)
-    assert FEW.features == USUAL
-    x = torch.randn(edges, width, requires_grad=recorded)
-    index = torch.arange(edges) % 7
-    expected = scatter(x, index, 0, 7, reduce)
-    with gsb.enabled("pyg"):
-        found = scatter(x, index, 0, 7, reduce)
-        (counted,) = calls().values()
-    torch.testing.assert_close(found, expected)
-    assert counted == ({TINY.reason: 1} if left else 1)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import tvm_ffi
 
-from ....deferred import global_function, load_libraries, tirx, tvm
+from ....deferred import global_function, tirx, tvm
 from .host import host_target
 
 
@@ -273,7 +273,6 @@ def load_text(text: str) -> tvm_ffi.Module:
     with tempfile.TemporaryDirectory(prefix="gsb-") as scratch:
         path = Path(scratch, "functions.ll")
         path.write_text(f"{_llvm_header()}\n{text}")
-        load_libraries()
         return tvm_ffi.load_module(str(path))
 
 
