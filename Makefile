@@ -13,7 +13,7 @@
 # DEMO_FLAGS=--quick     options of models/demo.py
 # TEST_FLAGS="-k spmm"   options of pytest
 # JOBS=2                 processes that run tests
-# BENCH=attention_layers the benchmark: spmm (default), sddmm, graphsage, attention_layers, rgcn, sparse_conv, pruned, tensor_algebra, epochs, planner or overhead
+# BENCH=attention_layers the benchmark: spmm (default), sddmm, graphsage, attention_layers, rgcn, sparse_conv, pruned, tensor_algebra, epochs, planner, overhead or start
 # BENCH_FLAGS=--help     its options
 
 ifndef PYTHON

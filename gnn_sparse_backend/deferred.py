@@ -1,6 +1,6 @@
-"""TVM, imported when something of it is first used.
+"""TVM, and what prints tables or transposes matrices, imported when something of it is first used.
 
-That takes seconds and hundreds of megabytes, and a process whose kernels are all in the cache needs none of its
+TVM takes seconds and hundreds of megabytes, and a process whose kernels are all in the cache needs none of its
 modules. So no module of this package imports TVM: they take its parts from here, and use them in functions alone. What
 a kernel needs to run is in TVM's libraries, which are loaded without its modules (`global_function`).
 """
@@ -20,6 +20,7 @@ from tvm_ffi.libinfo import load_lib_ctypes
 
 __all__ = [
     "compilation_pipeline",
+    "console",
     "cuda_op",
     "global_function",
     "ir",
@@ -27,7 +28,9 @@ __all__ = [
     "load_devices",
     "load_libraries",
     "s_tir",
+    "scipy_sparse",
     "sym",
+    "table",
     "tir_builder",
     "tirx",
     "tirx_buffer",
@@ -46,6 +49,9 @@ class _Later(ModuleType):
 
 if TYPE_CHECKING:
     import tvm
+    from rich import console as console
+    from rich import table as table
+    from scipy import sparse as scipy_sparse
     from tvm import ir, s_tir, sym, tirx
     from tvm.backend.cuda import op as cuda_op
     from tvm.script import ir_builder as ir_builder
@@ -57,6 +63,7 @@ else:
     cuda_op, tirx_buffer = _Later("tvm.backend.cuda.op"), _Later("tvm.tirx.buffer")
     ir_builder, tir_builder = _Later("tvm.script.ir_builder"), _Later("tvm.tirx.script.builder")
     compilation_pipeline = _Later("tvm.tirx.compilation_pipeline")
+    console, table, scipy_sparse = _Later("rich.console"), _Later("rich.table"), _Later("scipy.sparse")
 
 
 @functools.cache

@@ -13,25 +13,26 @@ ROOT = Path(__file__).parents[1]
 HOUSE = Package(ROOT / "gnn_sparse_backend")
 
 _SETTINGS = {"config", "log"}
-_BELOW_STRUCTURES = {"compiler", "config", "formats", "planner", "runtime"}
+_BELOW_STRUCTURES = {"compiler", "config", "deferred", "formats", "planner", "runtime"}
 ROOMS = {
     # room: what it may import
     "config": set(),
     "log": {"config"},
     "deferred": set(),
+    "dynamo": set(),
     "": _SETTINGS,  # public names are imported when they are first used
     "compiler": {"config", "deferred"},
     "tensor": {"compiler", "planner", "runtime"},
-    "runtime": {"compiler", "config"},
+    "runtime": {"compiler", "config", "deferred"},
     "formats": {"compiler"},
     "planner": {"compiler"},
-    "structures": _BELOW_STRUCTURES,
+    "structures": _BELOW_STRUCTURES | {"dynamo"},
     "sampling": {"compiler", "runtime", "structures"},
     "ops": _BELOW_STRUCTURES | {"log", "structures"},
     "tuning": _BELOW_STRUCTURES | {"ops", "structures"},
     "distributed": {"ops", "runtime", "structures"},
-    "nn": {"compiler", "formats", "ops", "planner", "runtime", "structures"},
-    "integrations": _BELOW_STRUCTURES | _SETTINGS | {"nn", "ops", "sampling", "structures", "tuning"},
+    "nn": {"compiler", "dynamo", "formats", "ops", "planner", "runtime", "structures"},
+    "integrations": _BELOW_STRUCTURES | _SETTINGS | {"dynamo", "nn", "ops", "sampling", "structures", "tuning"},
     "cli": _BELOW_STRUCTURES | _SETTINGS | {"", "ops", "structures", "tuning"},
     "__main__": {"cli"},
 }
@@ -66,13 +67,14 @@ LATE = {
 }
 LIBRARIES = {
     # room: packages that it may import, beside Python's own
-    "deferred": {"tvm", "tvm_ffi"},
+    "deferred": {"rich", "scipy", "tvm", "tvm_ffi"},
+    "dynamo": {"torch"},
     "compiler": {"filelock", "numpy", "platformdirs", "tvm_ffi"},
     "planner": {"filelock", "matplotlib", "numpy", "scipy"},
     "tensor": {"numpy", "scipy", "torch", "typing_extensions"},
     "formats": {"numpy", "torch"},  # indices are inferred on the tensors' own device
-    "runtime": {"psutil", "rich", "torch"},
-    "structures": {"numpy", "rich", "scipy", "torch"},
+    "runtime": {"psutil", "torch"},
+    "structures": {"numpy", "scipy", "torch"},
     "sampling": {"torch"},
     "ops": {"numpy", "rich", "torch"},
     "tuning": {"numpy", "rich", "torch"},

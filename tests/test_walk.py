@@ -53,7 +53,7 @@ def tables(title: str) -> list[list[list[str]]]:
     return [[[cell.strip() for cell in row.strip("|").split("|")] for row in text.splitlines()[2:]] for text in found]
 
 
-GROUND = ["config.py", "log.py", "deferred.py"]
+GROUND = ["config.py", "log.py", "deferred.py", "dynamo.py"]
 """Files below all rooms."""
 
 

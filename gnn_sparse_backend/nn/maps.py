@@ -7,6 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import torch
 
+from ..dynamo import not_traced
 from ..structures.coordinates import Coordinates, Generated, Occupied, Reached, Window, kernel_map_between
 from ..structures.coordinates.sites import finer
 from ..structures.kernel_map import KernelMap
@@ -24,7 +25,7 @@ def kept(function: F) -> F:
     """What a function finds is kept for other calls: neither a part of the program that is compiled, nor in inference
     mode.
     """
-    return torch.compiler.disable(torch.inference_mode(False)(function))
+    return not_traced(torch.inference_mode(False)(function))
 
 
 @kept

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import io
 
-from rich.console import Console
+from ..deferred import console
 
 WIDTH = 140
 
 
 def render(*parts) -> str:
     """Rich tables and texts as plain text."""
-    console = Console(file=io.StringIO(), width=WIDTH, no_color=True)
+    file = io.StringIO()
+    written = console.Console(file=file, width=WIDTH, no_color=True)
     for part in parts:
-        console.print(part, highlight=False, markup=False)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
+        written.print(part, highlight=False, markup=False)
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"

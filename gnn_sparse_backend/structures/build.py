@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
 from torch import Tensor
 
+from ..deferred import scipy_sparse
 from ..formats.structure import row_of_position
 from ..runtime import devices
 from ..runtime.memory import check_memory
@@ -70,7 +70,7 @@ def _csr_to_csc(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, num_c
 
     SciPy counts the columns, in time linear in the entries: up to 40 times as fast as a sort of PyTorch.
     """
-    csc = csr_array((data, indices, indptr), shape=(indptr.size - 1, num_cols)).tocsc()
+    csc = scipy_sparse.csr_array((data, indices, indptr), shape=(indptr.size - 1, num_cols)).tocsc()
     # SciPy may choose another index type than that of the input
     return tuple(torch.from_numpy(a.astype(indices.dtype, copy=False)) for a in (csc.indptr, csc.indices, csc.data))
 

@@ -10,10 +10,9 @@ from types import FunctionType
 from typing import Any, TypeAlias
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
+from ..deferred import console, table
 from .derived import Derived, Keeper
 
 WIDTH = 100
@@ -58,14 +57,14 @@ class Memory:
         return sum(row.nbytes for row in self.rows if row.derived)
 
     def __str__(self) -> str:
-        table = Table("of", "what")
-        table.add_column("bytes", justify="right")
+        rows = table.Table("of", "what")
+        rows.add_column("bytes", justify="right")
         for row in self.rows:
-            table.add_row(row.of, row.what, f"{row.nbytes:,}")
-        table.add_section()
-        table.add_row("", f"{self.calls} calls and {self.plans} plans are known", f"{self.nbytes:,}")
+            rows.add_row(row.of, row.what, f"{row.nbytes:,}")
+        rows.add_section()
+        rows.add_row("", f"{self.calls} calls and {self.plans} plans are known", f"{self.nbytes:,}")
         text = io.StringIO()
-        Console(file=text, width=WIDTH, markup=False, emoji=False).print(table)
+        console.Console(file=text, width=WIDTH, markup=False, emoji=False).print(rows)
         return text.getvalue()
 
 

@@ -20,9 +20,10 @@ from inspect import Parameter, Signature
 from types import CodeType
 from typing import Any, final
 
-from torch.compiler import disable, is_dynamo_compiling
+from torch.compiler import is_dynamo_compiling
 
 from ...compiler.cache.bounded import kept
+from ...dynamo import not_traced
 from .counters import fallback, ours
 from .registry import IMMEDIATE
 from .remedies import remedy_of
@@ -114,7 +115,7 @@ class Boundary:
             compute="; ".join(_COMPUTED_OF.get(each.kind, _COMPUTED).format(each.name) for each in parameters),
         )
         # names of this module, where those who trace programs look for them
-        known = {"PASS": PASS, "Refusal": Refusal, "is_dynamo_compiling": is_dynamo_compiling, "disable": disable}
+        known = {"PASS": PASS, "Refusal": Refusal, "is_dynamo_compiling": is_dynamo_compiling, "not_traced": not_traced}
         names: dict[str, Any] = known | {"__name__": __name__}
         exec(_code(source), names)
         # a tuple, since PyTorch 2.8 cannot trace what asks a frozenset; they are few
@@ -155,7 +156,7 @@ _PASSES = """
 _PART = """
         if is_dynamo_compiling():
             return _eager_region({})"""
-_EAGER_REGION = "_eager_region = disable(asking)"
+_EAGER_REGION = "_eager_region = not_traced(asking)"
 _GIVEN = {Parameter.KEYWORD_ONLY: "{0}={0}", Parameter.VAR_POSITIONAL: "*{0}", Parameter.VAR_KEYWORD: "**{0}"}
 _ALONE = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _ENTERING = "{0} = _entering({0}) if type({0}) in _deferred else {0}"

@@ -22,6 +22,7 @@ from dgl import DGLGraph
 from torch import Tensor
 
 from ...compiler.cache.bounded import kept
+from ...ops.message.calls import broadcast_features
 from ...ops.message.message_op import MessageOp
 from ...ops.message.operators import edge_map
 from ...ops.message.programs.message import parse
@@ -269,7 +270,7 @@ def _term(message: str):
 @kept
 def _layout(op: str, features: tuple[tuple[int, ...], ...]) -> tuple:
     """(features of the message, which are summed over, features of the result)."""
-    inner = tuple(torch.broadcast_shapes(*features))
+    inner = broadcast_features(list(features))
     if op != "dot" or not inner:
         return inner, (), inner
     return inner, (False,) * (len(inner) - 1) + (True,), (*inner[:-1], 1)

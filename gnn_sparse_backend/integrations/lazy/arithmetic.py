@@ -11,6 +11,7 @@ import functools
 import torch
 from torch import Tensor
 
+from ...ops.message.calls import broadcast_features
 from ...ops.message.thin import MANY
 from . import learnt
 from .recipes import ALL, EDGE, PLAIN, SCALAR, Pointwise, Recipe, number
@@ -199,8 +200,8 @@ def _broadcast(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...] 
     if one == other:
         return one
     try:
-        return tuple(torch.broadcast_shapes(one, other))
-    except RuntimeError:
+        return broadcast_features([one, other])
+    except ValueError:
         return None
 
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ...ops.attention.flat import FlatSoftmax
+from ...ops.message.calls import broadcast_features
 from ...ops.message.flat import FLOATS, Flat, FlatAggregate, FlatMap
 from ...structures.csr import EdgeList
 from .ends import End
@@ -209,7 +210,7 @@ class _Learning:
             places = (*places, EDGE)
             operands.append(Operand(None, None, weights, features))
             likes.append(_like((1, *features), recipe.dtype))
-            inner = torch.broadcast_shapes(inner, features)
+            inner = broadcast_features([inner, features])
         op = term.message_op(places, reduce, ties)
         if not FlatAggregate.serves(op, likes):
             raise _Unknown

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ...ops.attention.attention import attend
 from ...ops.attention.operators import softmax_edges
+from ...ops.message.calls import broadcast_features
 from ...structures.graph import Graph
 from ..core.refusal import Refusal
 from ..scopes import scope as scopes
@@ -120,7 +121,7 @@ class Weighted(Recipe):
         operands = (*values.operands, weights)
         term = values.term.binary("mul", BARE, (len(values.operands),), self.weights_first)
         places, dims = (*values.places, EDGE), (*values.dims, weights.shape[1:])
-        inner = torch.broadcast_shapes(values.inner, weights.shape[1:])
+        inner = broadcast_features([values.inner, weights.shape[1:]])
         return Pointwise(self.host, self.shape, self.dtype, operands, term, places, dims, inner)
 
     def run(self):

@@ -14,6 +14,7 @@ from torch.nn.modules import module
 from torch_geometric.nn.conv import MessagePassing
 
 from ...compiler.cache.bounded import kept
+from ...dynamo import not_traced
 from ...planner.cpu.listed import FEW
 from ..core.counters import fallback
 from ..few.listed import comes_often
@@ -115,7 +116,7 @@ def _is_trusted(layer: type, aggregation: type) -> bool:
 
 
 _PYG = ("torch_geometric.", "builtins")
-_apart = torch.compiler.disable(_watched)
+_apart = not_traced(_watched)
 
 
 def _is_large(x) -> bool:

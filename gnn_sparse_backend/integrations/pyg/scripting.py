@@ -14,14 +14,13 @@ from types import FunctionType
 import torch
 import torch_geometric.utils as utils
 from torch import Tensor
-from torch._dynamo.variables import functions
 from torch.library import Library
 
 from ...config import TORCHSCRIPT
 from ..core.refusal import Refusal
 
 # PyTorch 2.4 unwraps such a mark for good: between two programs it calls ``original`` as well.
-_UNWRAPS = not hasattr(functions, "WrapperUserFunctionVariable")
+_UNWRAPS = torch.__version__ < "2.5"
 
 SCRIPTED = Refusal("TorchScript compiles the layer")
 

@@ -10,7 +10,8 @@ import functools
 from collections.abc import Callable
 
 import torch
-from torch._dynamo.eval_frame import skip_code
+
+from ...dynamo import not_traced, skip_code
 
 
 def between_programs(ours: Callable, original: Callable, breaks: Callable[..., bool]) -> Callable:
@@ -18,7 +19,7 @@ def between_programs(ours: Callable, original: Callable, breaks: Callable[..., b
 
     breaks: of the arguments, whether a traced program would end at ``original``.
     """
-    eager_region = torch.compiler.disable(ours)
+    eager_region = not_traced(ours)
 
     @functools.wraps(original)
     def asking(*args, **kwargs):

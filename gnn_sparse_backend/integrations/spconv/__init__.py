@@ -20,10 +20,10 @@ before the axes of the kernel and the input channels after them, whatever the ``
 
 from __future__ import annotations
 
-import torch
 from spconv.pytorch.conv import SparseConvolutionBase
 from spconv.pytorch.pool import SparseAvgPool, SparseGlobalMaxPool, SparseMaxPool
 
+from ...dynamo import not_traced
 from ..core.patch import Patches
 from . import convolution, maps, pooling
 
@@ -40,7 +40,7 @@ def activate() -> None:
     """Put our kernels under spconv; called by ``enable("spconv")``."""
     for layer, name, make in _REPLACED:
         # what a layer finds in its input's indices is nothing for a compiler: it breaks the graph, as spconv's own does
-        _patches.set(layer, name, torch.compiler.disable(make(getattr(layer, name))))
+        _patches.set(layer, name, not_traced(make(getattr(layer, name))))
 
 
 def deactivate() -> None:

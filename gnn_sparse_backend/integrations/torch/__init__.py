@@ -24,6 +24,7 @@ import torch.nn.functional
 from torch import _VF, Tensor
 from torch.jit import _builtins
 
+from ...dynamo import DYNAMO, when_imported
 from ..core.patch import Patches
 from ..traced import install, uninstall
 from ..traced.eager_region import look_up_again, run_alone
@@ -86,6 +87,7 @@ def activate() -> None:
     for owner, name, asking in replaced:
         _patches.set(owner, name, asking)
     looks.install(_patches)
+    looks.install_in_dynamo(_patches)
     install()
     run_alone(*_BETWEEN_LAYERS)
 
@@ -96,3 +98,11 @@ def deactivate() -> None:
     _patches.undo()
     look_up_again()
     uninstall()
+
+
+def _enter_dynamo() -> None:
+    if len(_patches):
+        looks.install_in_dynamo(_patches)
+
+
+when_imported(DYNAMO, _enter_dynamo)

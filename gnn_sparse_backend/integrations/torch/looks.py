@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
 
 import torch
 
+from ...dynamo import imported
 from ..core.patch import Patches
 from ..lazy import materialise
 from ..scopes import current
 
 
 def install(patches: Patches) -> None:
-    """Compute what is lazy before somebody asks for its gradient by ``backward``, or calls a compiled program."""
+    """Compute what is lazy before somebody asks for its gradient by ``backward``, or calls a program of TorchScript."""
     patches.set(torch.autograd, "backward", _of_inputs(torch.autograd.backward))
     patches.set(torch.Tensor, "set_", _writing(torch.Tensor.set_))
     for kind in (torch._C.ScriptFunction, torch._C.ScriptMethod):
         patches.set(kind, "__call__", _of_script(kind.__call__))
-    eval_frame = sys.modules.get("torch._dynamo.eval_frame")
+
+
+def install_in_dynamo(patches: Patches) -> None:
+    """Compute what is lazy before somebody calls a compiled program. Nothing without a Dynamo."""
+    eval_frame = imported("torch._dynamo.eval_frame")
     for name in ("_maybe_set_eval_frame", "set_eval_frame"):  # the latter before PyTorch 2.5
         if eval_frame is not None and hasattr(eval_frame, name):
             patches.set(eval_frame, name, _entering(getattr(eval_frame, name)))

@@ -37,10 +37,10 @@ def dropout_run(name: str):
     alpha, feature, inplace = "alpha" in name, "feature" in name, name.endswith("_")
 
     def run(input, p, train):
-        if (found := _refuse(input, FLOATING)) is not None:
-            return found
         if not train or not 0 < p < 1:
             return PASS
+        if (found := _refuse(input, FLOATING)) is not None:
+            return found
         if not (alpha or feature or inplace):
             return (dropout_of_unit if follows_unit(input) else dropout.dropout)(input, p), name
         if feature and (input.dim() < 2 or input.shape[0] * input.shape[1] < LEAST):
@@ -52,10 +52,10 @@ def dropout_run(name: str):
 
 def native_dropout(input, p, train):
     """In the place of ``torch.native_dropout``."""
-    if (found := _refuse(input, FLOATING)) is not None:
-        return found
     if train is not True or not 0 <= p < 1:
         return PASS
+    if (found := _refuse(input, FLOATING)) is not None:
+        return found
     return dropout.native_dropout(input, p), "native_dropout"
 
 

@@ -15,26 +15,32 @@ from typing import Any
 
 import torch
 from torch._C._dynamo import eval_frame
-from torch._dynamo import trace_rules
+
+from ...dynamo import DYNAMO, imported, not_traced, when_imported
+
+_left: set[str] = set()
+"""Folders of packages that Dynamo, once there is one, does not trace into."""
 
 
 def leave(package: ModuleType) -> None:
     """Have a package's functions not traced into."""
-    if (folder := _folder(package)) not in trace_rules.SKIP_DIRS:
-        trace_rules.SKIP_DIRS.append(folder)
-        trace_rules._recompile_re()
+    _left.add(_folder(package))
+    if imported(DYNAMO) is not None:
+        _leave_all()
 
 
 def enter(package: ModuleType) -> None:
     """Take back what ``leave`` did."""
-    if (folder := _folder(package)) in trace_rules.SKIP_DIRS:
-        trace_rules.SKIP_DIRS.remove(folder)
-        trace_rules._recompile_re()
+    _left.discard(folder := _folder(package))
+    rules = _trace_rules()
+    if rules is not None and folder in rules.SKIP_DIRS:
+        rules.SKIP_DIRS.remove(folder)
+        rules._recompile_re()
 
 
 def eager_region(ours: Callable) -> Callable:
     """A function of ours under such a package, with all that it calls not traced into."""
-    disabled = torch.compiler.disable(ours)
+    disabled = not_traced(ours)
 
     @functools.wraps(ours)
     def asking(*args, **kwargs):
@@ -60,8 +66,25 @@ def look_up_again() -> None:
     """Have PyTorch forget which functions its own names stood for: what it found while ours were there is ours, and it
     would end programs at its own.
     """
-    trace_rules.get_torch_obj_rule_map.cache_clear()
+    rules = _trace_rules()
+    if rules is not None:
+        rules.get_torch_obj_rule_map.cache_clear()
+
+
+def _leave_all() -> None:
+    rules = _trace_rules()
+    if new := _left.difference(rules.SKIP_DIRS):
+        rules.SKIP_DIRS.extend(new)
+        rules._recompile_re()
+
+
+def _trace_rules() -> Any:
+    """What Dynamo traces into, or None without a Dynamo."""
+    return None if imported(DYNAMO) is None else imported(f"{DYNAMO}.trace_rules")
 
 
 def _folder(package: ModuleType) -> str:
     return str(Path(package.__file__ or "").parent)
+
+
+when_imported(DYNAMO, _leave_all)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
@@ -183,6 +184,8 @@ class Library:
 
     def register(self) -> None:
         of = self.operator
+        # PyTorch notes where its register_fake is called; without this Python searches all modules for that file
+        inspect.modulesbyfile.setdefault(__file__, __name__)  # type: ignore[attr-defined]
         name = f"gsb::{self.name}"
         torch.library.define(name, self.schema, tags=torch.Tag.pt2_compliant_tag)
         torch.library.impl(name, "default", self.implementation)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from rich.table import Table
 from torch import Tensor
 
+from ...deferred import table
 from ...runtime.text import render
 from ...runtime.type_names import check_dtype, type_name
 from ...structures.graph import Graph
@@ -113,18 +113,18 @@ class LinearOrder:
     costs: dict[str, tuple[float, float]]
 
     def __str__(self) -> str:
-        table = Table(title="predicted, M (* is the order taken)", title_justify="left")
+        rows = table.Table(title="predicted, M (* is the order taken)", title_justify="left")
         for heading in ("gradients of", "(A X) W", "A (X W)"):
-            table.add_column(heading, justify="left" if heading == "gradients of" else "right")
+            rows.add_column(heading, justify="left" if heading == "gradients of" else "right")
         for gradients, costs in self.costs.items():
             taken = costs[1] < MARGIN * costs[0]
-            table.add_row(gradients, *(f"{'* ' * (taken is at)}{c / 1e6:,.2f}" for at, c in zip((False, True), costs)))
+            rows.add_row(gradients, *(f"{'* ' * (taken is at)}{c / 1e6:,.2f}" for at, c in zip((False, True), costs)))
         return render(
             f"{self.op}, {self.in_features} to {self.out_features} features ({self.dtype}) on {self.rows:,} x "
             f"{self.columns:,} with {self.edges:,} edges\n"
             f"order: {self.order}, with the gradients of {self.gradients}",
             "",
-            table,
+            rows,
             f"M: millions of multiply-adds, or of what takes as long, forward and backward; A (X W) is taken where it "
             f"costs under {MARGIN} of (A X) W. Layers that ask for A (X W) keep it unless (A X) W costs under {MARGIN} "
             "of it.",

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ...compiler.cache.bounded import KernelCache
+from ...dynamo import not_traced
 from ...planner.cpu.relational import RelationCounts
 from ...runtime.memory import check_memory
 from ..build import csr_to_coo, index_dtype
@@ -311,7 +312,7 @@ def find_live(
     return _LIVE.find((source, destination, relation), (num_destinations, num_sources), num_relations)
 
 
-@torch.compiler.disable
+@not_traced
 def _relations_of(rel: RelGraph, numbers: tuple[int, ...]) -> RelGraph:
     names = tuple(rel.relations[number] for number in numbers)
     sources, destinations = (

@@ -10,7 +10,7 @@ import torch._inductor.config as inductor
 from torch_geometric.nn import GraphSAGE
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.integrations.traced.entry_points import _PASSES, _Pass
+from gnn_sparse_backend.integrations.traced.entry_points import _SETTINGS, _Pass
 
 NODES, EDGES, WIDTH = 29, 170, 8
 
@@ -25,12 +25,12 @@ def ours() -> int:
 
 
 def test_the_pass_is_there_while_pyg_is_enabled():
-    before = [getattr(inductor, setting) for setting in _PASSES]
+    before = [getattr(inductor, setting) for setting in _SETTINGS]
     gsb.enable("pyg")
-    assert all(isinstance(getattr(inductor, setting), _Pass) for setting in _PASSES)
+    assert all(isinstance(getattr(inductor, setting), _Pass) for setting in _SETTINGS)
     gsb.enable("pyg")
     gsb.disable("pyg")
-    assert [getattr(inductor, setting) for setting in _PASSES] == before
+    assert [getattr(inductor, setting) for setting in _SETTINGS] == before
     gsb.disable("pyg")
 
 
@@ -59,7 +59,7 @@ def test_a_pass_that_was_put_there_since_stays():
 
 
 def test_caches_tell_programs_apart():
-    first, second, *_ = (partial(_Pass, setting) for setting in _PASSES)
+    first, second, *_ = (partial(_Pass, setting) for setting in _SETTINGS)
     assert first("pyg", None).uuid() == first("pyg", None).uuid() != first("other", None).uuid()
     assert first("pyg", first("other", None)).uuid() != first("pyg", None).uuid() != second("pyg", None).uuid()
 
