@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib.metadata
+import inspect
 import os
 from pathlib import Path
 
@@ -13,6 +14,13 @@ import pytest
 import tvm  # noqa: F401  (now, and not within a test that is timed)
 
 from tests.selection import mark_exhaustive
+
+# TVMScript asks for the module of every frame above a function. Those of imports and of the interpreter's own start
+# have no file, and `inspect` would look at all modules for each.
+inspect.modulesbyfile |= {
+    f"<frozen {name}>": name for name in ("importlib._bootstrap", "importlib._bootstrap_external", "runpy")
+}
+inspect.modulesbyfile["<string>"] = "__main__"
 
 
 def pytest_addoption(parser):

@@ -45,6 +45,11 @@ class Package:
         parts = path.relative_to(self.folder).with_suffix("").parts
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
+    def path_of(self, name: str) -> str:
+        """The file of a module, as a path within the package."""
+        path = name.replace(".", "/")
+        return f"{path}/__init__.py" if self.is_room(name) else f"{path}.py"
+
     @cached_property
     def trees(self) -> dict[str, ast.Module]:
         return {name: ast.parse(text) for name, text in self.sources.items()}
@@ -247,7 +252,12 @@ def _statements(node: ast.AST, late: bool = False) -> Iterator[tuple[ast.AST, bo
 
 
 def _is_for_types(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and ast.unparse(node.test).rpartition(".")[2] == "TYPE_CHECKING"
+    return isinstance(node, ast.If) and _last_name(node.test) == "TYPE_CHECKING"
+
+
+def _last_name(node: ast.AST) -> str | None:
+    """The name that an expression is, or that of its attribute; None for any other expression."""
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else None
 
 
 def _for_types(tree: ast.Module) -> Iterator[ast.Module]:
@@ -261,7 +271,7 @@ def _is_import_of_text(node: ast.AST) -> bool:
     """``importlib.import_module`` of a name that stands there."""
     return (
         isinstance(node, ast.Call)
-        and ast.unparse(node.func).rpartition(".")[2] == "import_module"
+        and _last_name(node.func) == "import_module"
         and bool(node.args)
         and isinstance(node.args[0], ast.Constant)
         and isinstance(node.args[0].value, str)

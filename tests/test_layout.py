@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -147,6 +148,13 @@ def test_rooms_and_files_are_small():
 def test_rooms_know_few_libraries():
     assert strangers(HOUSE, LIBRARIES, sys.stdlib_module_names) == []
     assert not {"torch"} & (LIBRARIES["compiler"] | LIBRARIES["planner"])
+
+
+def test_the_compiler_and_the_planner_name_no_framework_for_types():
+    lines = {name: re.findall(r"^ *(?:from|import) (\w+)", text, re.MULTILINE) for name, text in HOUSE.sources.items()}
+    frameworks = {"torch", "dgl", "torch_geometric"}
+    rooms = "compiler", "planner"
+    assert [name for name, found in lines.items() if room_of(name) in rooms and frameworks & set(found)] == []
 
 
 def test_operators_are_recorded_in_one_place():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import re
 import sys
@@ -18,6 +17,7 @@ from gnn_sparse_backend.compiler.cache import KernelStore, default
 from gnn_sparse_backend.compiler.cache.disk import DiskCache
 from gnn_sparse_backend.compiler.codegen import load
 from gnn_sparse_backend.ops.message import schedules_cpu
+from tests.layout import Package
 
 PACKAGE = Path(gsb.__file__).parent
 PAGE = (PACKAGE.parent / "docs" / "architecture.md").read_text()
@@ -33,7 +33,6 @@ GIVEN = {
     ("structures/derived.py", "kept"),
 }
 OF_VALUES = "__hash__", "__eq__"  # which a dictionary calls of its keys
-WITHOUT_TORCH = "compiler", "planner"
 
 
 class Entered(NamedTuple):
@@ -126,40 +125,16 @@ def assert_never_up(found: list[Entered]) -> None:
         assert order.index(above) <= order.index(below), f"{caller} calls up: {function}"
 
 
-def files_of(name: str) -> list[Path]:
-    """The files of a room; folders of rooms have docstrings alone."""
-    found = [path for path in sorted(PACKAGE.rglob("*/**/*.py")) if path.read_text().strip()]
-    found = [path for path in found if str(path.relative_to(PACKAGE)) != "ops/__init__.py"]
-    return [path for path in found if room(str(path.relative_to(PACKAGE))) == name]
-
-
-def imported(path: Path) -> Iterator[str]:
-    """The files of the package that a file imports, as paths within it, and the names of other packages."""
-    here = path.relative_to(PACKAGE).parts[:-1]
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            yield node.module or ""
-        elif isinstance(node, ast.ImportFrom):
-            module = here[: len(here) + 1 - node.level] + tuple((node.module or "").split("."))
-            folder = PACKAGE.joinpath(*filter(None, module))
-            for alias in node.names:
-                for file in (folder / f"{alias.name}.py", folder.with_suffix(".py"), folder / "__init__.py"):
-                    if file.is_file():
-                        yield str(file.relative_to(PACKAGE))
-                        break
-
-
-@pytest.mark.parametrize("name", [name for name in rooms() if not name.endswith(".py")])
-def test_imports_of_a_room_run_down(name):
-    order, files = rooms(), files_of(name)
-    assert files, f"there is no room {name}"
-    for path, other in ((file, other) for file in files for other in imported(file)):
-        if name.startswith(WITHOUT_TORCH):
-            assert other.partition(".")[0] not in ("torch", "dgl", "torch_geometric"), f"{path} imports {other}"
-        if other.endswith(".py") and other != "__init__.py":
-            assert order.index(name) <= order.index(room(other)), f"{path} imports up: {other}"
+def test_imports_run_down_the_table_of_rooms():
+    house = Package(PACKAGE)
+    # a folder of rooms has a docstring at most
+    modules = [name for name, text in house.sources.items() if name not in ("", "__main__", "ops") and text.strip()]
+    place = {name: room(house.path_of(name)) for name in modules}
+    order = rooms()
+    assert set(place.values()) == set(order)
+    imports = [each for each in (*house.imports, *house.for_types) if {each.importer, each.imported} <= place.keys()]
+    height = {name: len(order) if found in GROUND else order.index(found) for name, found in place.items()}
+    assert [str(each) for each in imports if height[each.importer] > height[each.imported]] == []
 
 
 def a_graph() -> gsb.Graph:

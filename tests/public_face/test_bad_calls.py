@@ -24,7 +24,7 @@ from tests.public_face.spoiled import HUGE, random_call
 
 HOME = str(Path(gsb.__file__).parent)
 REFUSALS = (TypeError, ValueError, IndexError, MemoryError)
-SHORT, LONG = 12, 600  # calls of each function
+SHORT, LONG = 6, 600  # calls of each function
 STANDS_FOR_HUGE = 11  # an extent that no other one is
 
 
@@ -159,7 +159,7 @@ def judge(call: Call, changed: dict[str, Any], fine: bool) -> str:
 def test_right_calls_are_right(name):
     """The calls that are spoilt below, unspoilt."""
     rng = random.Random(f"right {name}")
-    for _ in range(4):
+    for _ in range(2):
         assert judge(right_call(rng, name), {}, True) == "right"
 
 

@@ -37,7 +37,10 @@ from .tracing import always, between_programs
 
 _patches: Patches | None = None
 _replaced: dict[Callable, Callable] = {}  # PyG's by ours
-_WITHOUT = {"mpmath", "numpy", "pandas", "scipy", "sympy", "torch", "tvm", __name__.partition(".")[0]}
+_WITHOUT = {
+    *("_pytest", "dgl", "hypothesis", "matplotlib", "mpmath", "networkx", "numpy", "pandas", "requests", "rich"),
+    *("scipy", "sklearn", "sympy", "torch", "tvm", "tvm_ffi", "urllib3", __name__.partition(".")[0]),
+}
 """Packages none of whose modules holds a function of PyG by name, and which have most of a process's globals. Python's
 own are not among them: a user's module may have the name of one.
 """
@@ -136,13 +139,15 @@ def _globals_among(functions: Collection[Callable]) -> list[tuple]:
     """``(module, name, function)`` of every module global that is one of them: layers, PyG's and users', import helpers
     by name.
 
-    In one pass over what may be a hundred thousand globals, of which only those of the same types are looked up.
+    In one pass over what may be a hundred thousand globals: modules that hold none of the functions are passed over
+    without a look at the names.
     """
-    types = {type(function) for function in functions}
+    identities = {id(function) for function in functions}
     return [
         (module, name, held)
         for module_name, module in list(sys.modules.items())
         if module_name.partition(".")[0] not in _WITHOUT
-        for name, held in list(getattr(module, "__dict__", {}).items())
-        if type(held) in types and held in functions
+        and not identities.isdisjoint(map(id, list(getattr(module, "__dict__", {}).values())))
+        for name, held in list(vars(module).items())
+        if id(held) in identities
     ]

@@ -7,8 +7,7 @@ pytest.importorskip("torch_geometric")
 
 from tests.integrations.equality import pair
 
-MODES = [True, pytest.param(pair.FEW_EDGES, marks=pytest.mark.exhaustive)]
-MODES += [pytest.param(False, marks=pytest.mark.exhaustive)] * pair.HAS_SWITCH
+MODES = [True, *(pytest.param(mode, marks=pytest.mark.exhaustive) for mode in (pair.FEW_EDGES, False))]
 _NAMES = {True: "deferred", False: "immediate", pair.FEW_EDGES: "few"}
 
 

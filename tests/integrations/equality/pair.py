@@ -7,7 +7,6 @@ where the framework raises may the backend give a result in the place of the err
 
 from __future__ import annotations
 
-import inspect
 import random
 import warnings
 from collections.abc import Callable, Iterator
@@ -28,8 +27,6 @@ TOLERANCE = {
     torch.float16: 1e-2,
     torch.bfloat16: 5e-2,  # the framework rounds each partial sum to 8 bits
 }
-HAS_SWITCH = "deferred" in inspect.signature(gsb.enable).parameters
-"""Whether ``gsb.enable`` knows ``deferred=False``."""
 
 
 class Seen(NamedTuple):

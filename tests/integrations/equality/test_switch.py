@@ -13,7 +13,6 @@ from tests.integrations.equality import found_pyg, pair
 from tests.integrations.equality.every_look import cases, program, why_not
 from tests.integrations.equality.looks import LOOKS
 
-pytestmark = pytest.mark.skipif(not pair.HAS_SWITCH, reason="gsb.enable does not know deferred=False")
 SAMPLE = [name for name, look in LOOKS.items() if not look.compiled][::4]
 
 
