@@ -11,7 +11,7 @@ from torch import Tensor
 from ...runtime.type_names import accumulator_of
 from ...structures.relational.graph import RelGraph
 from ..core.operands import autocasts, check_dense, is_plain, ready
-from ..core.partitioned import Partitioned
+from ..core.partitioned import Partitioned, placed
 from ..core.signatures import signature_of
 from ..core.traced import Traced, traced_rel_graph
 from ..message.checks import check_choice
@@ -43,6 +43,7 @@ def rgms(
 ) -> dict[str, Tensor]: ...
 
 
+@placed(u="x", e="edge_weight", sums=("sum",))
 def rgms(
     rel_graph: RelGraph | Partitioned,
     x: Tensor | Mapping[str, Tensor],
@@ -85,7 +86,7 @@ def rgms(
         ValueError: a shape or device does not fit, or ``reduce`` is unknown.
     """
     if isinstance(rel_graph, Partitioned):
-        return rel_graph.call(rgms, x=x, weight=weight, edge_weight=edge_weight, reduce=reduce)
+        return rel_graph.call(rgms, locals())
     if not isinstance(rel_graph, RelGraph):
         raise TypeError(
             f"rgms: rel_graph must be a gsb.RelGraph, got {type(rel_graph).__name__}; make one with "

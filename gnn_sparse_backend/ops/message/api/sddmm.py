@@ -15,11 +15,12 @@ from ...core.operands import (
     common_type,
     is_plain,
 )
-from ...core.partitioned import Partitioned
+from ...core.partitioned import Partitioned, placed
 from ...core.traced import traced_graph
 from ..products import SDDMM, sddmm_of
 
 
+@placed(u="v", v="u", of_edges=True)
 def sddmm(graph: Graph | Partitioned, u: Tensor, v: Tensor) -> Tensor:
     """``out[e] = dot(u[dst(e)], v[src(e)])`` for every edge, in the user's edge order.
 
@@ -37,7 +38,7 @@ def sddmm(graph: Graph | Partitioned, u: Tensor, v: Tensor) -> Tensor:
         ValueError: a shape or device does not fit the graph or the other operand.
     """
     if isinstance(graph, Partitioned):
-        return graph.call(sddmm, u=u, v=v)
+        return graph.call(sddmm, locals())
     check_graph("sddmm", graph)
     check_features("sddmm", "u", u)
     check_features("sddmm", "v", v)
