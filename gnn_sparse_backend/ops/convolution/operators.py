@@ -15,10 +15,10 @@ from typing import Any
 
 from torch import Tensor
 
-from ...runtime import devices
+from ...runtime.devices import on_either
 from ...structures.checks import plain_tensor
 from ...structures.kernel_map import KernelMap, find_live
-from ..core.library import register
+from ..core.library import TRANSPOSED, register
 from ..core.operands import is_plain
 from ..core.operator import Operator
 from ..core.traced import StructureKind, Traced
@@ -50,15 +50,11 @@ KERNEL_MAP = StructureKind(
 
 
 def _run(kernel_map: KernelMap, operands, attributes) -> Tensor:
-    x, w = operands
-    arch = devices.arch_of(x.device)
-    return conv_on_gpu(kernel_map, x, w, arch) if arch else conv(kernel_map, x, w)
+    return on_either(operands[0], conv, conv_on_gpu, kernel_map, *operands)
 
 
 def _run_weight(kernel_map: KernelMap, operands, attributes) -> Tensor:
-    (x, g), (groups,) = operands, attributes
-    arch = devices.arch_of(x.device)
-    return conv_sum_on_gpu(kernel_map, x, g, groups, arch) if arch else conv_sum(kernel_map, x, g, groups)
+    return on_either(operands[0], conv_sum, conv_sum_on_gpu, kernel_map, *operands, *attributes)
 
 
 def _gradients(kernel_map, attributes, saved, memo, needed, grad: Tensor) -> list[Tensor | None]:
@@ -114,8 +110,7 @@ CONV = register(
         structure=KERNEL_MAP,
         operands="Tensor x, Tensor w",
         attributes="bool transposed",
-        encode=lambda attributes, transposed: (transposed,),
-        decode=lambda transposed: ((), transposed),
+        **TRANSPOSED,
         like=_like,
         check=_check_conv,
     )
@@ -129,8 +124,7 @@ CONV_WEIGHT = register(
         structure=KERNEL_MAP,
         operands="Tensor x, Tensor g",
         attributes="SymInt groups, bool transposed",
-        encode=lambda attributes, transposed: (*attributes, transposed),
-        decode=lambda groups, transposed: ((groups,), transposed),
+        **TRANSPOSED,
         like=_like_weight,
         check=_check_weight,
     )

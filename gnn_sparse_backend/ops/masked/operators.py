@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...runtime import devices
+from ...runtime.devices import on_either
 from ...runtime.type_names import accumulator_of
 from ...structures.derived import untransformed
 from ...structures.masks import Mask
@@ -41,9 +41,7 @@ def _run(mask: Mask, operands, attributes) -> Tensor:
 def _both(mask: Mask, operands, attributes) -> tuple[Tensor, Tensor]:
     q, k, v, seed = operands
     scale, probability = attributes
-    given = mask, q, k, v, scale, _dropout(seed, probability)
-    arch = devices.arch_of(q.device)
-    return on_gpu.attend(*given, arch) if arch else attend(*given)
+    return on_either(q, attend, on_gpu.attend, mask, q, k, v, scale, _dropout(seed, probability))
 
 
 def _record(mask: Mask, operands, attributes, needed):
@@ -73,18 +71,15 @@ def _run_backward(mask: Mask, operands, attributes) -> tuple[Tensor, ...]:
     q, k, v, seed, out, lse, grad = operands
     scale, probability = attributes
     given = mask, (q, k, v), out, lse, grad, scale, _dropout(seed, probability)
-    arch = devices.arch_of(q.device)
-    return on_gpu.attend_backward(*given, arch) if arch else attend_backward(*given)
+    return on_either(q, attend_backward, on_gpu.attend_backward, *given)
 
 
 def _run_dots(mask: Mask, operands, attributes) -> Tensor:
-    arch = devices.arch_of(operands[0].device)
-    return on_gpu.dots(mask, *operands, arch) if arch else dots(mask, *operands)
+    return on_either(operands[0], dots, on_gpu.dots, mask, *operands)
 
 
 def _run_sums(mask: Mask, operands, attributes) -> Tensor:
-    arch = devices.arch_of(operands[1].device)
-    return on_gpu.sums(mask, *operands, *attributes, arch) if arch else sums(mask, *operands, *attributes)
+    return on_either(operands[1], sums, on_gpu.sums, mask, *operands, *attributes)
 
 
 def _gradients_of_dots(structure, attributes, saved, memo, needed, grad: Tensor) -> list[Tensor | None]:

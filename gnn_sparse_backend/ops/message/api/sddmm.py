@@ -5,18 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from ....structures.graph import Graph
-from ...core.operands import (
-    check_features,
-    check_graph,
-    check_kernels_for,
-    check_rows,
-    check_traced,
-    check_written_out,
-    common_type,
-    is_plain,
-)
+from ...core.operands import check_features, check_graph, check_traced, common_type, is_plain
 from ...core.partitioned import Partitioned, placed
 from ...core.traced import traced_graph
+from ..checks import check_message_rows
 from ..products import SDDMM, sddmm_of
 
 
@@ -50,9 +42,5 @@ def sddmm(graph: Graph | Partitioned, u: Tensor, v: Tensor) -> Tensor:
     if not is_plain(u, v):
         check_traced("sddmm", ("u", "v"), (u, v), graph.device)
         return SDDMM(traced_graph(graph), (u, v), (False,))
-    check_rows("sddmm", "u", u, graph.shape[0], "destination", graph)
-    check_rows("sddmm", "v", v, graph.shape[1], "source", graph)
-    check_written_out("sddmm", "u", u)
-    check_written_out("sddmm", "v", v)
-    check_kernels_for("sddmm", graph)
+    check_message_rows("sddmm", graph, ("u", "v"), ("row", "column"), (u, v))
     return sddmm_of(graph, u, v)
