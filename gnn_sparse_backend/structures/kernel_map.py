@@ -15,7 +15,7 @@ from .build import index_dtype
 from .checks import IndexArray, as_index_vector, check_ranges, check_same_device, check_shape, read
 from .derived import Derived, Keeper, Keeps
 from .graph import Graph
-from .immutable import Immutable, Live
+from .immutable import Movable
 from .relational.graph import RelGraph
 
 _set = object.__setattr__
@@ -23,7 +23,7 @@ MOST_CALLS = 256
 """Signatures of calls that a map remembers."""
 
 
-class KernelMap(Immutable, Keeps):
+class KernelMap(Movable):
     """The pairs of a sparse convolution: ``out[outputs[p]] += x[inputs[p]] @ weight[k]`` for the pairs p of offset k.
 
     At one offset of the kernel an output meets at most one input, and an input at most one output. Maps are made from
@@ -42,7 +42,6 @@ class KernelMap(Immutable, Keeps):
     """
 
     __slots__ = (
-        "__weakref__",
         "_reverse",
         "calls",
         "facts",
@@ -113,28 +112,18 @@ class KernelMap(Immutable, Keeps):
         cls, inputs: Tensor, outputs: Tensor, indptr: Tensor, shape: tuple[int, int], symmetric: bool = False
     ) -> KernelMap:
         """Make a kernel map of arrays that are known to be right, in one index type and in order."""
-        self = object.__new__(cls)
-        for name, value in (
-            ("shape", tuple(shape)),
-            ("num_offsets", indptr.numel() - 1),
-            ("num_pairs", inputs.numel()),
-            ("inputs", inputs),
-            ("outputs", outputs),
-            ("indptr", indptr),
-            ("symmetric", symmetric),
-            ("facts", {}),
-            ("calls", KernelCache("calls of a kernel map", MOST_CALLS)),
-            ("_reverse", None),
-        ):
-            _set(self, name, value)
-        _LIVE.add(self, (inputs, outputs, indptr), self.shape)
-        return self
-
-    @classmethod
-    def _of_arrays(cls, inputs: Tensor, outputs: Tensor, indptr: Tensor, shape: tuple[int, int]) -> KernelMap:
-        """The live map that owns these arrays, or a new one of them, checked."""
-        found = find_live(inputs, outputs, indptr, *shape)
-        return cls.from_pairs(inputs, outputs, indptr, shape) if found is None else found
+        return cls._new(
+            shape=tuple(shape),
+            num_offsets=indptr.numel() - 1,
+            num_pairs=inputs.numel(),
+            inputs=inputs,
+            outputs=outputs,
+            indptr=indptr,
+            symmetric=symmetric,
+            facts={},
+            calls=KernelCache("calls of a kernel map", MOST_CALLS),
+            _reverse=None,
+        )._found_by(inputs, outputs, indptr, *shape)
 
     @property
     def device(self) -> torch.device:
@@ -145,13 +134,8 @@ class KernelMap(Immutable, Keeps):
         original = None if self._reverse is None else self._reverse()
         return self.derived(Transposed()) if original is None else original
 
-    def to(self, device: torch.device | str | int) -> KernelMap:
-        """This map on ``device``: itself if it is there already."""
-        device = torch.empty(0, device=device).device
-        if device == self.device:
-            return self
-        arrays = [a.to(device) for a in (self.inputs, self.outputs, self.indptr)]
-        return KernelMap._make(*arrays, self.shape, self.symmetric)
+    def _parts(self) -> tuple[Any, ...]:
+        return self.inputs, self.outputs, self.indptr, self.shape, self.symmetric
 
     def keepers(self) -> Iterator[Keeper]:
         """The map, its transpose, and the graphs that were made of it."""
@@ -160,9 +144,6 @@ class KernelMap(Immutable, Keeps):
             if isinstance(value, Keeps):
                 for keeper in value.keepers():
                     yield keeper._replace(of=f"{keeper.of} of {type(fact).__name__}", derived=True)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return KernelMap._make, (self.inputs, self.outputs, self.indptr, self.shape, self.symmetric)
 
     def __repr__(self) -> str:
         return (
@@ -225,14 +206,6 @@ class NeighbourTable(Derived[Tensor]):
         at = kernel_map.outputs.long() * kernel_map.num_offsets + kernel_map.derived(Offsets())
         table.view(-1)[at] = kernel_map.inputs
         return table
-
-
-_LIVE: Live[KernelMap] = Live()
-
-
-def find_live(inputs: Tensor, outputs: Tensor, indptr: Tensor, num_outputs: int, num_inputs: int) -> KernelMap | None:
-    """The live map that owns these arrays."""
-    return _LIVE.find((inputs, outputs, indptr), (num_outputs, num_inputs))
 
 
 def _check_once(name: str, offset: Tensor, rows: Tensor, count: int) -> Tensor:

@@ -11,17 +11,13 @@ W has the blocks on the diagonals of the matrices: (K, groups, F_in / groups, F_
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from ...runtime.devices import on_either
-from ...structures.checks import plain_tensor
-from ...structures.kernel_map import KernelMap, find_live
+from ...structures.kernel_map import KernelMap
 from ..core.library import TRANSPOSED, register
-from ..core.operands import is_plain
 from ..core.operator import Operator
-from ..core.traced import StructureKind, Traced
+from ..core.traced import Traced, owned
 from .executables_cpu import conv, conv_sum
 from .executables_cuda import conv_on_gpu, conv_sum_on_gpu
 
@@ -31,21 +27,11 @@ def traced_kernel_map(kernel_map: KernelMap) -> Traced:
     return Traced((kernel_map.inputs, kernel_map.outputs, kernel_map.indptr, *kernel_map.shape))
 
 
-def _kernel_map(arguments: tuple, operands: Any) -> KernelMap:
-    inputs, outputs, indptr, *shape = arguments
-    return KernelMap._of_arrays(*(plain_tensor(a) for a in (inputs, outputs, indptr)), tuple(shape))
-
-
-def _live_kernel_map(arguments: tuple) -> KernelMap | None:
-    """In eager mode the map lives until the backward pass, with what it has derived."""
-    return find_live(*arguments) if is_plain(*arguments[:3]) else None
-
-
-KERNEL_MAP = StructureKind(
+KERNEL_MAP = owned(
     ("Tensor inputs", "Tensor outputs", "Tensor indptr", "SymInt num_outputs", "SymInt num_inputs"),
     traced_kernel_map,
-    _kernel_map,
-    hold=_live_kernel_map,
+    KernelMap,
+    lambda inputs, outputs, indptr, *shape: KernelMap.from_pairs(inputs, outputs, indptr, shape),
 )
 
 
