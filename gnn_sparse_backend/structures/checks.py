@@ -12,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..formats.counts import read
+from ..formats.structure import check_offsets
 from ..runtime import devices
 from ..runtime.layout import compact
 from ..runtime.memory import check_written_out
@@ -91,15 +93,6 @@ def as_kernels_read(x: Tensor) -> Tensor:
     return compact(plain_tensor(x))
 
 
-def read(*values: Tensor) -> list[int]:
-    """The values of 0-d tensors of integers or truth values. This is where construction waits for a GPU: once, for all
-    of them.
-    """
-    if devices.on_cpu(values[0].device):
-        return [int(v) for v in values]
-    return torch.stack([v.to(torch.int64) for v in values]).tolist()
-
-
 def check_range(name: str, values: Tensor, bound: int, of_what: str) -> None:
     """Every entry of ``values`` is in ``[0, bound)``."""
     check_ranges((name, values, bound, of_what))
@@ -154,17 +147,7 @@ def check_csr(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape: t
     num_edges = indices.numel()
     if indptr.numel() != shape[0] + 1:
         raise ValueError(f"indptr must have destinations + 1 = {shape[0] + 1} entries, got {indptr.numel()}")
-    first, last, rising = read(indptr[0], indptr[-1], (indptr[1:] >= indptr[:-1]).all())
-    if first != 0:
-        raise ValueError(f"indptr[0] must be 0, got {first}")
-    if not rising:
-        row = int((indptr[1:] < indptr[:-1]).nonzero()[0])
-        raise ValueError(
-            f"indptr must not decrease: indptr[{row}] = {int(indptr[row])} but "
-            f"indptr[{row + 1}] = {int(indptr[row + 1])}"
-        )
-    if last != num_edges:
-        raise ValueError(f"indptr[-1] must be the number of edges {num_edges}, got {last}")
+    check_offsets("indptr", indptr, num_edges, "edges")
     ranges = [("indices", indices, shape[1], "sources")]
     if edge_ids is not None:
         check_one_per_edge(edge_ids, num_edges)

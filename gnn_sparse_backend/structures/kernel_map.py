@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ..compiler.cache.bounded import KernelCache
-from ..formats.structure import row_of_position
+from ..formats.structure import check_offsets, row_of_position
 from .build import index_dtype
-from .checks import IndexArray, as_index_vector, check_ranges, check_same_device, check_shape, read
+from .checks import IndexArray, as_index_vector, check_ranges, check_same_device, check_shape
 from .derived import Derived, Keeper, Keeps
 from .graph import Graph
 from .immutable import Movable
@@ -93,11 +93,7 @@ class KernelMap(Movable):
             )
         if not indptr.numel():
             raise ValueError("indptr must have one entry more than there are offsets, got none")
-        first, last, rising = read(indptr[0], indptr[-1], (indptr[1:] >= indptr[:-1]).all())
-        if first != 0 or last != inputs.numel() or not rising:
-            raise ValueError(
-                f"indptr must not decrease, from 0 to the number of pairs {inputs.numel()}, got {_shown(indptr)}"
-            )
+        check_offsets("indptr", indptr, inputs.numel(), "pairs")
         check_ranges(("inputs", inputs, shape[1], "inputs"), ("outputs", outputs, shape[0], "outputs"))
         dtype = index_dtype(shape, inputs.numel())
         with torch.inference_mode(False):  # made now, kept for a backward pass later
@@ -219,7 +215,3 @@ def _check_once(name: str, offset: Tensor, rows: Tensor, count: int) -> Tensor:
             "kernel a row meets at most one other"
         )
     return order
-
-
-def _shown(values: Tensor) -> str:
-    return str(values.tolist() if values.numel() <= 12 else [*values[:6].tolist(), "...", *values[-3:].tolist()])

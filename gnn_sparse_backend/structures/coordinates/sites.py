@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import as_index_vector, check_count, read
+from ...formats.counts import read
+from ..checks import as_index_vector, check_count
 from ..derived import Derived, Keeper, Keeps
 from ..immutable import Movable
 from ..segments import Segments
