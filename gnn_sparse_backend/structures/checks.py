@@ -35,19 +35,14 @@ def check_shape(shape: object) -> tuple[int, int]:
     except (TypeError, ValueError):
         raise TypeError(f"shape must be a pair (destinations, sources), got {shape!r}") from None
     for name, size in (("destinations", rows), ("sources", cols)):
-        if isinstance(size, (bool, np.bool_)) or not isinstance(size, (int, np.integer)):
-            raise TypeError(f"number of {name} must be an int, got {size!r} of type {type(size).__name__}")
-        if size < 0:
-            raise ValueError(f"number of {name} must not be negative, got {size}")
-        if size >= 2**63:
-            raise ValueError(f"number of {name} must be less than 2**63, got {size}")
+        check_count(f"number of {name}", size)
     return int(rows), int(cols)
 
 
 def check_count(name: str, value: object) -> None:
     """``value`` is a number of things of which indices tell which."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} must be an int, got {value!r}")
+        raise TypeError(f"{name} must be an int, got {value!r} of type {type(value).__name__}")
     if value < 0:
         raise ValueError(f"{name} must not be negative, got {value}")
     if value >= 2**63:

@@ -16,6 +16,7 @@ from torch import Tensor
 from ...runtime.devices import on_either
 from ...structures.kernel_map import KernelMap
 from ..core.library import TRANSPOSED, register
+from ..core.operands import check_fit
 from ..core.operator import Operator
 from ..core.traced import Traced, owned
 from .executables_cpu import conv, conv_sum
@@ -57,25 +58,20 @@ def _gradients_of_weight(kernel_map, attributes, saved, memo, needed, grad: Tens
     return [to_x, to_g]
 
 
-def _check(operator: str, kernel_map: KernelMap, fits: bool, *operands: Tensor) -> tuple[Tensor, ...]:
-    if not fits or any(y.dtype is not operands[0].dtype for y in operands):
-        found = ", ".join(f"{tuple(y.shape)} of {y.dtype}" for y in operands)
-        raise ValueError(f"{operator}: operands {found} do not go with {kernel_map!r} and each other")
-    return operands
-
-
 def _check_conv(kernel_map: KernelMap, operands, attributes):
     x, w = operands
     fits = w.dim() == 4 and w.shape[0] == kernel_map.num_offsets
     fits = fits and x.shape == (kernel_map.shape[1], w.shape[1] * w.shape[2])
-    return _check("sparse_conv", kernel_map, fits, x, w)
+    check_fit("sparse_conv", kernel_map, fits and w.dtype is x.dtype, x, w)
+    return operands
 
 
 def _check_weight(kernel_map: KernelMap, operands, attributes):
     (x, g), (groups,) = operands, attributes
     fits = x.dim() == g.dim() == 2 and (g.shape[0], x.shape[0]) == kernel_map.shape
     fits = fits and groups > 0 and not x.shape[1] % groups and not g.shape[1] % groups
-    return _check("sparse_conv_weight", kernel_map, fits, x, g)
+    check_fit("sparse_conv_weight", kernel_map, fits and g.dtype is x.dtype, x, g)
+    return operands
 
 
 def _like(arguments, operands, attributes, transposed: bool) -> Tensor:

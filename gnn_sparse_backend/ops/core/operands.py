@@ -112,6 +112,13 @@ def check_device(operator: str, name: str, x: Tensor, graph: Graph) -> None:
         )
 
 
+def check_fit(operator: str, structure: object, fits: bool, *operands: Tensor | None) -> None:
+    """Raise ValueError, which has the operands that there are, unless they fit the structure and each other."""
+    if not fits:
+        found = ", ".join(f"{tuple(x.shape)} of {x.dtype}" for x in operands if x is not None)
+        raise ValueError(f"{operator}: operands {found} do not go with {structure!r} and each other")
+
+
 def check_written_out(operator: str, name: str, x: Tensor) -> None:
     """``x`` fits into memory (`memory.check_written_out`), in the words of an operator."""
     if x.nbytes > MEMORY:

@@ -21,6 +21,7 @@ from ...runtime.type_names import accumulator_of
 from ...structures.derived import untransformed
 from ...structures.masks import Mask
 from ..core.library import register
+from ..core.operands import check_fit
 from ..core.operator import Operator
 from ..core.traced import Traced
 from ..core.transforms import pulled_back
@@ -94,12 +95,6 @@ def _gradients_of_sums(structure, attributes, saved, memo, needed, grad: Tensor)
     return [to_values, SUMS(structure, (values, grad), (not transposed,)) if needed[1] else None]
 
 
-def _fits(name: str, mask: Mask, fits: bool, *operands: Tensor | None) -> None:
-    if not fits:
-        found = ", ".join(str(tuple(x.shape)) for x in operands if x is not None)
-        raise ValueError(f"{name}: operands of shapes {found} do not go with {mask!r} and each other")
-
-
 def fits_mask(mask: Mask, q: Tensor, k: Tensor, *v: Tensor) -> bool:
     """Whether lengths, heads and sequences are those of the mask and each other's."""
     if any(x.dim() != 4 for x in (q, k, *v)):
@@ -119,13 +114,13 @@ def _check(mask: Mask, operands, attributes):
         fits = out.shape == grad.shape == (*q.shape[:3], v.shape[3]) and lse.shape == q.shape[:3]
         fits = fits and out.dtype is grad.dtype is q.dtype and lse.dtype is accumulator_of(q.dtype)
     fits = fits and (seed is None or (seed.shape == (2,) and seed.dtype is torch.int64))
-    _fits("masked_attention", mask, fits, *operands)
+    check_fit("masked_attention", mask, fits, *operands)
     return operands
 
 
 def _check_dots(mask: Mask, operands, attributes):
     a, b = operands
-    _fits("masked_sddmm", mask, fits_mask(mask, a, b) and a.shape[3] == b.shape[3], a, b)
+    check_fit("masked_sddmm", mask, fits_mask(mask, a, b) and a.shape[3] == b.shape[3], a, b)
     return operands
 
 
@@ -134,7 +129,7 @@ def _check_sums(mask: Mask, operands, attributes):
     fits = b.dim() == 4 and b.shape[2] == mask.shape[0 if transposed else 1] and b.shape[1] in (mask.heads, b.shape[1])
     fits = fits and values.dtype is b.dtype and mask.heads in (1, b.shape[1])
     fits = fits and values.shape == value_shape(mask, b)
-    _fits("masked_spmm", mask, fits, values, b)
+    check_fit("masked_spmm", mask, fits, values, b)
     return operands
 
 
