@@ -9,8 +9,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..runtime import devices
-
 
 def added_at(numbers: Tensor, values: Tensor, bound: int) -> Tensor:
     """(bound,) the sum of the int64 values at each number."""
@@ -29,7 +27,7 @@ def prefix_sums(counts: Tensor) -> Tensor:
 
 def read(*values: Tensor) -> list[int]:
     """The values of 0-d tensors of integers or truth values. A GPU is waited for, once for all of them."""
-    if devices.on_cpu(values[0].device):
+    if values[0].is_cpu:
         return [int(value) for value in values]
     return torch.stack([value.long() for value in values]).tolist()
 
