@@ -6,11 +6,21 @@ from torch import Tensor
 
 from ....compiler.language.reduction import REDUCTIONS
 from ....structures.graph import Graph
-from ...core.operands import check_dense, check_features, check_graph, check_traced, common_type, is_plain
+from ...core.operands import (
+    check_dense,
+    check_features,
+    check_graph,
+    check_kernels_for,
+    check_rows,
+    check_traced,
+    check_written_out,
+    common_type,
+    is_plain,
+)
 from ...core.partitioned import Partitioned, placed
 from ...core.signatures import prepared_call
 from ...core.traced import traced_graph
-from ..checks import check_choice, check_message_rows
+from ..checks import check_choice
 from ..message_op import message_op
 from ..operators import AGGREGATE, aggregate_like
 from ..products import SPMM
@@ -58,7 +68,12 @@ def spmm(graph: Graph | Partitioned, x: Tensor, weight: Tensor | None = None, re
         x, weight = common_type("spmm", ("x", "weight"), x, weight)
     if signature is None and not is_plain(x, weight):
         return _traced(graph, x, weight, reduce)
-    check_message_rows("spmm", graph, ("x", "weight"), ("column", "edge"), (x,) if weight is None else (x, weight))
+    check_rows("spmm", "x", x, graph.shape[1], "source", graph)
+    if weight is not None:
+        check_rows("spmm", "weight", weight, graph.num_edges, "edge", graph)
+        check_written_out("spmm", "weight", weight)
+    check_written_out("spmm", "x", x)
+    check_kernels_for("spmm", graph)
     ties = "even" if REDUCTIONS[reduce].chooses else None
     if weight is None:
         return aggregate_like(message_op(*_COPY, reduce, ties), graph, (x,), signature)
