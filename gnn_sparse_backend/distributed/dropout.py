@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ..structures.checks import INTEGERS
+
 _GOLDEN = 0x9E3779B97F4A7C15
 _WORD = 1 << 64
-_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 class Dropout(nn.Module):
@@ -33,7 +34,7 @@ class Dropout(nn.Module):
             raise TypeError(f"Dropout: seed must be a number, got {seed!r:.80}")
         if not isinstance(rows, Tensor):
             raise TypeError(f"Dropout: rows must be a tensor of integers, got {type(rows).__name__}")
-        if rows.dim() != 1 or rows.dtype not in _INTEGERS or rows.layout is not torch.strided:
+        if rows.dim() != 1 or rows.dtype not in INTEGERS or rows.layout is not torch.strided:
             raise ValueError(f"Dropout: rows must be (n,) integers, got {rows.dtype} of shape {tuple(rows.shape)}")
         self.rows, self.p, self.seed = rows.long(), p, seed  # rows are no buffer: processes have others
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cached_property
@@ -209,7 +209,7 @@ class DistGraph(Immutable, Partitioned):
         finally:
             self._exchange.delayed = None
 
-    def call(self, operator: Any, **arguments: Any) -> Any:
+    def call(self, operator: Any, arguments: Mapping[str, Any]) -> Any:
         return operators.call(self, operator, arguments)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -6,36 +6,14 @@ Others run on the rows that need no halo first, and then on the rest, whose colu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-_SOURCES = {
-    # operator: its operands that have a row for each source
-    "spmm": ("x",),
-    "sddmm": ("v",),
-    "attention": ("key", "value"),
-    "gat_attention": ("src_scores", "value"),
-    "gatv2_attention": ("x_src", "value"),
-    "rgms": ("x",),
-    "edge_softmax": (),
-    "aggregate": (),  # by their places
-}
-_DESTINATIONS = {"sddmm": "u", "attention": "query", "gat_attention": "dst_scores", "gatv2_attention": "x_dst"}
-_EDGES = {
-    "spmm": ("weight",),
-    "attention": ("edge_weight",),
-    "gat_attention": ("edge_scores", "edge_weight"),
-    "gatv2_attention": ("edge_weight",),
-    "rgms": ("edge_weight",),
-}
-_OF_EDGES = ("sddmm", "edge_softmax")
-"""Operators whose results have a row for each edge."""
-_ADDED = {"spmm": ("sum", "mean"), "aggregate": ("sum", "mean"), "rgms": ("sum",)}
-
+from ..ops.core.partitioned import PLACED
 
 _AN_EDGE = "edge of part {} (graph.edge_ids)"
 
@@ -49,35 +27,35 @@ class Half:
     edges: Tensor
 
 
-def call(graph, operator: Callable, given: dict[str, Any]) -> Any:
+def call(graph, operator: Callable, given: Mapping[str, Any]) -> Any:
     """The operator on the rows of this process."""
-    name = operator.__name__
-    if name == "edge_softmax" and given["norm_by"] == "src":
+    name, places = operator.__name__, PLACED[operator]
+    given = {key: x for key, x in given.items() if x is not graph}
+    if given.get("norm_by") == "src":
         raise ValueError(
-            'edge_softmax: norm_by="src" of a DistGraph would need edges of other processes; partition the transpose, '
+            f'{name}: norm_by="src" of a DistGraph would need edges of other processes; partition the transpose, '
             'and take norm_by="dst"'
         )
-    if name == "rgms" and not isinstance(given["x"], Tensor):
-        raise TypeError(f"rgms: x on a DistGraph must be a tensor of all sources, got {type(given['x']).__name__}")
-    if given.get("reduce") in _ADDED.get(name, ()):
+    if given.get("reduce") in places.sums:
         return _added(graph, operator, given)
-    if graph.halves is None or not _columns(name, given):
+    if graph.halves is None or not places.operands("u", given):
         return after_halo(graph, operator, given)
     return _by_rows(graph, operator, given)
 
 
 def after_halo(graph, operator: Callable, given: dict[str, Any]) -> Any:
     """The operator on all rows, when the halo has arrived."""
-    columns = _columns(operator.__name__, given)
+    places = PLACED[operator]
+    columns = places.operands("u", given)
     started = {key: graph.start(x, operator.__name__) for key, x in columns.items()}
     whole = {key: torch.cat([x, started[key].wait()]) for key, x in columns.items()}
-    return operator(graph.local, **_put(given, whole))
+    return operator(graph.local, **places.put(given, whole))
 
 
 def _by_rows(graph, operator: Callable, given: dict[str, Any]) -> Tensor:
     """The operator on rows whose edges all come from own sources while the halo travels, then on the others."""
-    name, columns = operator.__name__, _columns(operator.__name__, given)
-    rows, edges = _destinations(name, given), _edges(name, given)
+    name, places = operator.__name__, PLACED[operator]
+    columns, rows, edges = (places.operands(place, given) for place in "uve")
     for key, x in rows.items():
         _check(graph, name, key, x, graph.shape[0], "destination of part {} (graph.row_ids)")
     for key, e in edges.items():
@@ -88,17 +66,18 @@ def _by_rows(graph, operator: Callable, given: dict[str, Any]) -> Tensor:
     def half(of: Half, columns: dict[Any, Tensor]) -> Tensor:
         its = {key: x.index_select(0, of.rows) for key, x in rows.items()}
         its |= {key: e.index_select(0, of.edges) for key, e in edges.items()}
-        return operator(of.graph, **_put(given, columns | its))
+        return operator(of.graph, **places.put(given, columns | its))
 
     near = half(inner, {key: travelling.own for key, travelling in started.items()})
     far = half(outer, {key: torch.cat([x, started[key].wait()]) for key, x in columns.items()})
-    places = [of.edges if name in _OF_EDGES else of.rows for of in (inner, outer)]
-    return torch.cat([near, far]).index_select(0, torch.cat(places).argsort())
+    numbers = [of.edges if places.of_edges else of.rows for of in (inner, outer)]
+    return torch.cat([near, far]).index_select(0, torch.cat(numbers).argsort())
 
 
 def _added(graph, operator: Callable, given: dict[str, Any]) -> Tensor:
     """Sums: those over own sources are computed while the halo travels."""
-    name, columns, edges = operator.__name__, _columns(operator.__name__, given), _edges(operator.__name__, given)
+    name, places = operator.__name__, PLACED[operator]
+    columns, edges = places.operands("u", given), places.operands("e", given)
     for key, e in edges.items():
         _check(graph, name, key, e, graph.num_edges, _AN_EDGE)
     divides, given = given["reduce"] == "mean", given | {"reduce": "sum"}
@@ -106,32 +85,13 @@ def _added(graph, operator: Callable, given: dict[str, Any]) -> Tensor:
     inner_edges = {key: e.index_select(0, graph.inner_edges) for key, e in edges.items()}
     outer_edges = {key: e.index_select(0, graph.outer_edges) for key, e in edges.items()}
     own = {key: travelling.own for key, travelling in started.items()}
-    out = operator(graph.inner, **_put(given, own | inner_edges))
+    out = operator(graph.inner, **places.put(given, own | inner_edges))
     halo = {key: travelling.wait() for key, travelling in started.items()}
-    out += operator(graph.outer, **_put(given, halo | outer_edges))
+    out += operator(graph.outer, **places.put(given, halo | outer_edges))
     if divides:
         degrees = graph.local.in_degrees.clamp(min=1).to(out.dtype)
         out /= degrees.view(-1, *(1,) * (out.dim() - 1))
     return out
-
-
-def _columns(name: str, given: dict[str, Any]) -> dict[Any, Tensor]:
-    """Operands of sources, by their names, or by their numbers among the operands of a message."""
-    if name == "aggregate":
-        return {at: x for at, (place, x) in enumerate(given["operands"]) if place == "u"}
-    return {key: given[key] for key in _SOURCES[name] if given[key] is not None}
-
-
-def _destinations(name: str, given: dict[str, Any]) -> dict[Any, Tensor]:
-    if name == "aggregate":
-        return {at: x for at, (place, x) in enumerate(given["operands"]) if place == "v"}
-    return {_DESTINATIONS[name]: given[_DESTINATIONS[name]]} if name in _DESTINATIONS else {}
-
-
-def _edges(name: str, given: dict[str, Any]) -> dict[Any, Tensor]:
-    if name == "aggregate":
-        return {at: x for at, (place, x) in enumerate(given["operands"]) if place == "e"}
-    return {key: given[key] for key in _EDGES.get(name, ()) if given[key] is not None}
 
 
 def _check(graph, name: str, key: Any, x: Any, count: int, of: str) -> None:
@@ -141,11 +101,3 @@ def _check(graph, name: str, key: Any, x: Any, count: int, of: str) -> None:
         raise ValueError(
             f"{name}: operand {key} must have {count} rows, one per {of.format(graph.part)}, got {tuple(x.shape)}"
         )
-
-
-def _put(given: dict[str, Any], changed: dict[Any, Tensor]) -> dict[str, Any]:
-    """The arguments with some operands in the place of others."""
-    if "operands" not in given:
-        return given | changed
-    operands = [(place, changed.get(at, x)) for at, (place, x) in enumerate(given["operands"])]
-    return given | {"operands": operands}

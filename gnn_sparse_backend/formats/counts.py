@@ -26,7 +26,9 @@ def prefix_sums(counts: Tensor) -> Tensor:
 
 
 def read(*values: Tensor) -> list[int]:
-    """The values of 0-d tensors of integers. A GPU is waited for, once for all of them."""
+    """The values of 0-d tensors of integers or truth values. A GPU is waited for, once for all of them."""
+    if values[0].is_cpu:
+        return [int(value) for value in values]
     return torch.stack([value.long() for value in values]).tolist()
 
 

@@ -6,6 +6,8 @@ import operator
 
 import torch
 
+from .counts import read
+
 INT32_MAX = 2**31 - 1
 """Largest value that an int32 index array may hold or address. The tests lower it."""
 
@@ -60,25 +62,30 @@ def check_csr(indptr, indices, shape, *, check=True):
 
 def _check_values(indptr, indices, n_cols):
     nnz = indices.numel()
-    decreasing = indptr[1:] < indptr[:-1]
-    # One stacked tensor, so that a CUDA structure costs one synchronisation.
-    facts = [indptr[0], indptr[-1], decreasing.any().to(indptr.dtype)]
-    if nnz:
-        facts += torch.aminmax(indices)
-    first, last, decreases, *bounds = torch.stack(facts).tolist()
-    if first != 0:
-        raise ValueError(f"indptr must start with 0, got indptr[0] = {first}")
-    if last != nnz:
-        raise ValueError(f"indptr must end with the number of indices {nnz}, got indptr[-1] = {last}")
-    if decreases:
-        row = int(decreasing.nonzero()[0])
-        raise ValueError(
-            f"indptr must not decrease, got indptr[{row}] = {int(indptr[row])} "
-            f"and indptr[{row + 1}] = {int(indptr[row + 1])}"
-        )
+    bounds = check_offsets("indptr", indptr, nnz, "indices", *(torch.aminmax(indices) if nnz else ()))
     if nnz and (bounds[0] < 0 or bounds[1] >= n_cols):
         position = int(((indices < 0) | (indices >= n_cols)).nonzero()[0])
         raise ValueError(f"indices must lie in [0, {n_cols}), got indices[{position}] = {int(indices[position])}")
+
+
+def check_offsets(name, offsets, count, of_what, *beside):
+    """Offsets, one at least, go from 0 to ``count``, the number ``of_what``, without decreasing. ``count`` of None: to
+    any number.
+
+    Returns the numbers ``beside``, 0-d tensors of integers: a GPU is waited for once, for all of them.
+    """
+    decreases = offsets[1:] < offsets[:-1]
+    first, last, falls, *read_beside = read(offsets[0], offsets[-1], decreases.any(), *beside)
+    if first != 0:
+        raise ValueError(f"{name}[0] must be 0, got {first}")
+    if falls:
+        at = int(decreases.nonzero()[0])
+        raise ValueError(
+            f"{name} must not decrease: {name}[{at}] = {int(offsets[at])} but {name}[{at + 1}] = {int(offsets[at + 1])}"
+        )
+    if count is not None and last != count:
+        raise ValueError(f"{name} must end with the number of {of_what} {count}, got {last}")
+    return read_beside
 
 
 def index_type(given, *extents):

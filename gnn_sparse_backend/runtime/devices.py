@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 
 from ..compiler.codegen import BuildError
 from ..compiler.codegen.cuda.runtime import require_arch, require_cuda
 from ..config import CUDA_ARCH
+
+T = TypeVar("T")
 
 
 def on_cpu(device: torch.device) -> bool:
@@ -22,6 +25,12 @@ def on_cpu(device: torch.device) -> bool:
 def arch_of(device: torch.device) -> str:
     """The compute architecture of a GPU, "sm_90"; "" for a CPU."""
     return "" if device.type == "cpu" else _cuda_arch(device)
+
+
+def on_either(x: torch.Tensor, cpu: Callable[..., T], gpu: Callable[..., T], *arguments: Any) -> T:
+    """Call ``cpu``, or where ``x`` is on a GPU ``gpu``, which is told its architecture last."""
+    arch = arch_of(x.device)
+    return gpu(*arguments, arch) if arch else cpu(*arguments)
 
 
 def check_kernels(operator: str, device: torch.device) -> None:

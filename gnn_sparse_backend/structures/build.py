@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from ..deferred import scipy_sparse
+from ..formats.counts import read
 from ..formats.structure import row_of_position
 from ..runtime import devices
 from ..runtime.memory import check_memory
-from .checks import read
 
 INT32_LIMIT = 2**31 - 1
 """Largest number of rows, columns or edges for which indices are stored as int32."""

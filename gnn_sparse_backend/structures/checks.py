@@ -12,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..formats.counts import read
+from ..formats.structure import check_offsets
 from ..runtime import devices
 from ..runtime.layout import compact
 from ..runtime.memory import check_written_out
@@ -33,19 +35,14 @@ def check_shape(shape: object) -> tuple[int, int]:
     except (TypeError, ValueError):
         raise TypeError(f"shape must be a pair (destinations, sources), got {shape!r}") from None
     for name, size in (("destinations", rows), ("sources", cols)):
-        if isinstance(size, (bool, np.bool_)) or not isinstance(size, (int, np.integer)):
-            raise TypeError(f"number of {name} must be an int, got {size!r} of type {type(size).__name__}")
-        if size < 0:
-            raise ValueError(f"number of {name} must not be negative, got {size}")
-        if size >= 2**63:
-            raise ValueError(f"number of {name} must be less than 2**63, got {size}")
+        check_count(f"number of {name}", size)
     return int(rows), int(cols)
 
 
 def check_count(name: str, value: object) -> None:
     """``value`` is a number of things of which indices tell which."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} must be an int, got {value!r}")
+        raise TypeError(f"{name} must be an int, got {value!r} of type {type(value).__name__}")
     if value < 0:
         raise ValueError(f"{name} must not be negative, got {value}")
     if value >= 2**63:
@@ -89,15 +86,6 @@ def plain_tensor(x: Tensor) -> Tensor:
 def as_kernels_read(x: Tensor) -> Tensor:
     """``x`` itself if it is an ordinary tensor without gaps at an address for vectors, else its values in one."""
     return compact(plain_tensor(x))
-
-
-def read(*values: Tensor) -> list[int]:
-    """The values of 0-d tensors of integers or truth values. This is where construction waits for a GPU: once, for all
-    of them.
-    """
-    if devices.on_cpu(values[0].device):
-        return [int(v) for v in values]
-    return torch.stack([v.to(torch.int64) for v in values]).tolist()
 
 
 def check_range(name: str, values: Tensor, bound: int, of_what: str) -> None:
@@ -154,17 +142,7 @@ def check_csr(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape: t
     num_edges = indices.numel()
     if indptr.numel() != shape[0] + 1:
         raise ValueError(f"indptr must have destinations + 1 = {shape[0] + 1} entries, got {indptr.numel()}")
-    first, last, rising = read(indptr[0], indptr[-1], (indptr[1:] >= indptr[:-1]).all())
-    if first != 0:
-        raise ValueError(f"indptr[0] must be 0, got {first}")
-    if not rising:
-        row = int((indptr[1:] < indptr[:-1]).nonzero()[0])
-        raise ValueError(
-            f"indptr must not decrease: indptr[{row}] = {int(indptr[row])} but "
-            f"indptr[{row + 1}] = {int(indptr[row + 1])}"
-        )
-    if last != num_edges:
-        raise ValueError(f"indptr[-1] must be the number of edges {num_edges}, got {last}")
+    check_offsets("indptr", indptr, num_edges, "edges")
     ranges = [("indices", indices, shape[1], "sources")]
     if edge_ids is not None:
         check_one_per_edge(edge_ids, num_edges)

@@ -1,17 +1,22 @@
-"""What structures have in common: nothing can be set on them, and live ones are found by the arrays that they own."""
+"""What structures have in common: nothing can be set on them, live ones are found by the arrays that they own, and they
+move between devices and processes.
+"""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
+
+from .derived import Keeps
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-S = TypeVar("S")
 
 
 class Immutable:
@@ -34,23 +39,64 @@ class Immutable:
         return self
 
 
-class Live(Generic[S]):
-    """Structures of a kind, as long as somebody else holds them.
+_set = object.__setattr__
 
-    An array is told by its address, which identifies it only while its owner is alive, and every structure in the table
-    holds its arrays. ``rest``: what else two structures may differ in.
+
+class Structure(Immutable, Keeps):
+    """A structure that class methods make, and that is found again by the arrays that it owns.
+
+    An array is told by its address, which identifies it only while its owner is alive, and a structure that can be
+    found holds its arrays.
     """
 
-    def __init__(self) -> None:
-        self._found: weakref.WeakValueDictionary[tuple, S] = weakref.WeakValueDictionary()
+    __slots__ = ("__weakref__",)
 
-    def add(self, structure: S, arrays: Sequence[Tensor | None], *rest: Hashable) -> None:
-        self._found[_key(arrays, rest)] = structure
+    _live: ClassVar[weakref.WeakValueDictionary[tuple, Structure]]
 
-    def find(self, arrays: Sequence[Tensor | None], *rest: Hashable) -> S | None:
-        """The structure that owns these arrays."""
-        return self._found.get(_key(arrays, rest))
+    def __init_subclass__(cls) -> None:
+        cls._live = weakref.WeakValueDictionary()
+
+    @classmethod
+    def _new(cls, **attributes: Any) -> Self:
+        """Make one with these attributes, which are known to be right."""
+        self = object.__new__(cls)
+        for name, value in attributes.items():
+            _set(self, name, value)
+        return self
+
+    def _found_by(self, *arguments: Tensor | int | None) -> Self:
+        """Let it be found by its arrays and whatever else two such structures may differ in. Returns it."""
+        self._live[_key(arguments)] = self
+        return self
+
+    @classmethod
+    def _find_live(cls, *arguments: Tensor | int | None) -> Self | None:
+        """The live structure that is found by these (`_found_by`)."""
+        return cls._live.get(_key(arguments))  # type: ignore[return-value]
 
 
-def _key(arrays: Sequence[Tensor | None], rest: tuple[Hashable, ...]) -> tuple:
-    return (*(None if array is None else (array.data_ptr(), array.shape, array.dtype) for array in arrays), *rest)
+class Movable(Structure):
+    """A structure that ``_make`` makes of its parts, tensors among them: on any device, and in another process."""
+
+    __slots__ = ()
+
+    device: torch.device
+
+    @abstractmethod
+    def _parts(self) -> tuple[Any, ...]:
+        """The arguments of ``_make``."""
+
+    def to(self, device: torch.device | str | int) -> Self:
+        """The structure on ``device``: itself if it is there already."""
+        device = torch.empty(0, device=device).device
+        if device == self.device:
+            return self
+        with torch.inference_mode(False):  # made now, kept for a backward pass later
+            return self._make(*tree_map_only(Tensor, lambda array: array.to(device), self._parts()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._make, self._parts()
+
+
+def _key(arguments: Iterable[Tensor | int | None]) -> tuple:
+    return tuple((x.data_ptr(), x.shape, x.dtype) if isinstance(x, Tensor) else x for x in arguments)

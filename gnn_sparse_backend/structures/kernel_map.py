@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from ..compiler.cache.bounded import KernelCache
-from ..formats.structure import row_of_position
+from ..formats.structure import check_offsets, row_of_position
 from .build import index_dtype
-from .checks import IndexArray, as_index_vector, check_ranges, check_same_device, check_shape, read
+from .checks import IndexArray, as_index_vector, check_ranges, check_same_device, check_shape
 from .derived import Derived, Keeper, Keeps
 from .graph import Graph
-from .immutable import Immutable, Live
+from .immutable import Movable
 from .relational.graph import RelGraph
 
 _set = object.__setattr__
@@ -23,7 +23,7 @@ MOST_CALLS = 256
 """Signatures of calls that a map remembers."""
 
 
-class KernelMap(Immutable, Keeps):
+class KernelMap(Movable):
     """The pairs of a sparse convolution: ``out[outputs[p]] += x[inputs[p]] @ weight[k]`` for the pairs p of offset k.
 
     At one offset of the kernel an output meets at most one input, and an input at most one output. Maps are made from
@@ -42,7 +42,6 @@ class KernelMap(Immutable, Keeps):
     """
 
     __slots__ = (
-        "__weakref__",
         "_reverse",
         "calls",
         "facts",
@@ -94,11 +93,7 @@ class KernelMap(Immutable, Keeps):
             )
         if not indptr.numel():
             raise ValueError("indptr must have one entry more than there are offsets, got none")
-        first, last, rising = read(indptr[0], indptr[-1], (indptr[1:] >= indptr[:-1]).all())
-        if first != 0 or last != inputs.numel() or not rising:
-            raise ValueError(
-                f"indptr must not decrease, from 0 to the number of pairs {inputs.numel()}, got {_shown(indptr)}"
-            )
+        check_offsets("indptr", indptr, inputs.numel(), "pairs")
         check_ranges(("inputs", inputs, shape[1], "inputs"), ("outputs", outputs, shape[0], "outputs"))
         dtype = index_dtype(shape, inputs.numel())
         with torch.inference_mode(False):  # made now, kept for a backward pass later
@@ -113,28 +108,18 @@ class KernelMap(Immutable, Keeps):
         cls, inputs: Tensor, outputs: Tensor, indptr: Tensor, shape: tuple[int, int], symmetric: bool = False
     ) -> KernelMap:
         """Make a kernel map of arrays that are known to be right, in one index type and in order."""
-        self = object.__new__(cls)
-        for name, value in (
-            ("shape", tuple(shape)),
-            ("num_offsets", indptr.numel() - 1),
-            ("num_pairs", inputs.numel()),
-            ("inputs", inputs),
-            ("outputs", outputs),
-            ("indptr", indptr),
-            ("symmetric", symmetric),
-            ("facts", {}),
-            ("calls", KernelCache("calls of a kernel map", MOST_CALLS)),
-            ("_reverse", None),
-        ):
-            _set(self, name, value)
-        _LIVE.add(self, (inputs, outputs, indptr), self.shape)
-        return self
-
-    @classmethod
-    def _of_arrays(cls, inputs: Tensor, outputs: Tensor, indptr: Tensor, shape: tuple[int, int]) -> KernelMap:
-        """The live map that owns these arrays, or a new one of them, checked."""
-        found = find_live(inputs, outputs, indptr, *shape)
-        return cls.from_pairs(inputs, outputs, indptr, shape) if found is None else found
+        return cls._new(
+            shape=tuple(shape),
+            num_offsets=indptr.numel() - 1,
+            num_pairs=inputs.numel(),
+            inputs=inputs,
+            outputs=outputs,
+            indptr=indptr,
+            symmetric=symmetric,
+            facts={},
+            calls=KernelCache("calls of a kernel map", MOST_CALLS),
+            _reverse=None,
+        )._found_by(inputs, outputs, indptr, *shape)
 
     @property
     def device(self) -> torch.device:
@@ -145,13 +130,8 @@ class KernelMap(Immutable, Keeps):
         original = None if self._reverse is None else self._reverse()
         return self.derived(Transposed()) if original is None else original
 
-    def to(self, device: torch.device | str | int) -> KernelMap:
-        """This map on ``device``: itself if it is there already."""
-        device = torch.empty(0, device=device).device
-        if device == self.device:
-            return self
-        arrays = [a.to(device) for a in (self.inputs, self.outputs, self.indptr)]
-        return KernelMap._make(*arrays, self.shape, self.symmetric)
+    def _parts(self) -> tuple[Any, ...]:
+        return self.inputs, self.outputs, self.indptr, self.shape, self.symmetric
 
     def keepers(self) -> Iterator[Keeper]:
         """The map, its transpose, and the graphs that were made of it."""
@@ -160,9 +140,6 @@ class KernelMap(Immutable, Keeps):
             if isinstance(value, Keeps):
                 for keeper in value.keepers():
                     yield keeper._replace(of=f"{keeper.of} of {type(fact).__name__}", derived=True)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return KernelMap._make, (self.inputs, self.outputs, self.indptr, self.shape, self.symmetric)
 
     def __repr__(self) -> str:
         return (
@@ -227,14 +204,6 @@ class NeighbourTable(Derived[Tensor]):
         return table
 
 
-_LIVE: Live[KernelMap] = Live()
-
-
-def find_live(inputs: Tensor, outputs: Tensor, indptr: Tensor, num_outputs: int, num_inputs: int) -> KernelMap | None:
-    """The live map that owns these arrays."""
-    return _LIVE.find((inputs, outputs, indptr), (num_outputs, num_inputs))
-
-
 def _check_once(name: str, offset: Tensor, rows: Tensor, count: int) -> Tensor:
     """No row occurs twice at one offset. Returns the order of pairs by offset, then by row."""
     keys, order = torch.sort(offset * max(count, 1) + rows)
@@ -246,7 +215,3 @@ def _check_once(name: str, offset: Tensor, rows: Tensor, count: int) -> Tensor:
             "kernel a row meets at most one other"
         )
     return order
-
-
-def _shown(values: Tensor) -> str:
-    return str(values.tolist() if values.numel() <= 12 else [*values[:6].tolist(), "...", *values[-3:].tolist()])

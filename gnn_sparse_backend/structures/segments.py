@@ -13,6 +13,7 @@ from ..formats.counts import prefix_sums
 from ..formats.partitions.outer_tasks import OuterTasks, outer_tasks
 from ..formats.partitions.row_groups import balanced_row_groups
 from ..formats.partitions.row_parts import ceil_div, most_parts, runs, split_rows
+from ..formats.structure import check_offsets
 from ..planner.cpu.grouped import SUM_BLOCK, chunk_rows, panel_heights, panel_rows, parts
 from ..runtime.memory import check_memory
 from .build import compress, index_dtype
@@ -84,7 +85,7 @@ class Segments(Keeps):
         offsets = as_index_vector("offsets", offsets)
         if num_rows is not None:
             check_count("num_rows", num_rows)
-        check_offsets(offsets, num_rows)
+        check_segments(offsets, num_rows)
         total = int(offsets[-1])
         return cls(offsets.to(index_dtype((offsets.numel(), 0), total)).contiguous(), None, total)
 
@@ -225,20 +226,11 @@ def blocks_apart(segments: Segments, blocks: int) -> list[Any]:
     return [count, count, work, *(x.to(dtype) for x in (number, work_ptr, start, block * SUM_BLOCK, segment))]
 
 
-def check_offsets(offsets: Tensor, num_rows: int | None) -> None:
+def check_segments(offsets: Tensor, num_rows: int | None) -> None:
     """``offsets`` goes from 0 to ``num_rows`` and does not decrease."""
     if not offsets.numel():
         raise ValueError("offsets must have segments + 1 entries, got none")
-    if int(offsets[0]) != 0:
-        raise ValueError(f"offsets[0] must be 0, got {int(offsets[0])}")
-    if not bool((offsets[1:] >= offsets[:-1]).all()):
-        at = int((offsets[1:] < offsets[:-1]).nonzero()[0])
-        raise ValueError(
-            f"offsets must not decrease: offsets[{at}] = {int(offsets[at])} but offsets[{at + 1}] = "
-            f"{int(offsets[at + 1])}"
-        )
-    if num_rows is not None and int(offsets[-1]) != num_rows:
-        raise ValueError(f"offsets must end with the number of rows {num_rows}, got {int(offsets[-1])}")
+    check_offsets("offsets", offsets, num_rows, "rows")
 
 
 def order_by_segment(index: Tensor, num_segments: int) -> tuple[Tensor, Tensor | None]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from ...runtime.type_names import accumulator_of
 from ...structures.graph import Graph
 from ..core.operands import check_dense, check_graph, check_traced, common_type, is_plain
-from ..core.partitioned import Partitioned
+from ..core.partitioned import Partitioned, placed
 from ..core.signatures import prepared_call
 from ..core.traced import traced_graph
 from ..message.checks import check_message_rows
@@ -26,6 +26,7 @@ _VALUE = "x0", ("column",)
 _WEIGHTED_VALUE = "mul(x0, x1)", ("column", "edge")
 
 
+@placed(u="key value", v="query", e="edge_weight")
 def attention(
     graph: Graph | Partitioned,
     query: Tensor,
@@ -62,7 +63,7 @@ def attention(
         ValueError: a shape or device does not fit the graph or another operand, or ``scale`` is not a number.
     """
     if isinstance(graph, Partitioned):
-        return graph.call(attention, query=query, key=key, value=value, scale=scale, edge_weight=edge_weight)
+        return graph.call(attention, locals())
     name = "attention"
     check_graph(name, graph)
     signature = None
@@ -82,6 +83,7 @@ def attention(
     return _attend(graph, signature, _DOT, (query, key, score), value, edge_weight, True)
 
 
+@placed(u="src_scores value", v="dst_scores", e="edge_scores edge_weight")
 def gat_attention(
     graph: Graph | Partitioned,
     dst_scores: Tensor,
@@ -112,15 +114,7 @@ def gat_attention(
         TypeError, ValueError: as ``attention``.
     """
     if isinstance(graph, Partitioned):
-        return graph.call(
-            gat_attention,
-            dst_scores=dst_scores,
-            src_scores=src_scores,
-            value=value,
-            negative_slope=negative_slope,
-            edge_scores=edge_scores,
-            edge_weight=edge_weight,
-        )
+        return graph.call(gat_attention, locals())
     name = "gat_attention"
     check_graph(name, graph)
     slope = _slope(name, negative_slope)
@@ -141,6 +135,7 @@ def gat_attention(
     return _attend(graph, signature, score, operands, value, edge_weight, False, tuple(range(len(operands))))
 
 
+@placed(u="x_src value", v="x_dst", e="edge_weight")
 def gatv2_attention(
     graph: Graph | Partitioned,
     x_dst: Tensor,
@@ -171,15 +166,7 @@ def gatv2_attention(
         TypeError, ValueError: as ``attention``.
     """
     if isinstance(graph, Partitioned):
-        return graph.call(
-            gatv2_attention,
-            x_dst=x_dst,
-            x_src=x_src,
-            att=att,
-            negative_slope=negative_slope,
-            value=value,
-            edge_weight=edge_weight,
-        )
+        return graph.call(gatv2_attention, locals())
     name = "gatv2_attention"
     check_graph(name, graph)
     slope = _slope(name, negative_slope)

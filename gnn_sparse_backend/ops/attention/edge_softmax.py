@@ -6,12 +6,13 @@ from torch import Tensor
 
 from ...structures.graph import Graph
 from ..core.operands import check_graph, check_kernels_for, check_traced, check_written_out, is_plain
-from ..core.partitioned import Partitioned
+from ..core.partitioned import Partitioned, placed
 from ..core.traced import traced_graph
 from ..message.checks import check_choice
 from .operators import check_edges, softmax_edges
 
 
+@placed(e="scores", of_edges=True)
 def edge_softmax(graph: Graph | Partitioned, scores: Tensor, norm_by: str = "dst") -> Tensor:
     """``out[e] = exp(scores[e]) / sum of exp(scores) over the edges with the same end``, for each feature apart.
 
@@ -30,7 +31,7 @@ def edge_softmax(graph: Graph | Partitioned, scores: Tensor, norm_by: str = "dst
         ValueError: a shape or device does not fit the graph, or ``norm_by`` is unknown.
     """
     if isinstance(graph, Partitioned):
-        return graph.call(edge_softmax, scores=scores, norm_by=norm_by)
+        return graph.call(edge_softmax, locals())
     check_graph("edge_softmax", graph)
     check_choice("edge_softmax", "norm_by", norm_by, ("dst", "src"))
     check_edges(graph, "scores", scores)

@@ -22,7 +22,7 @@ from torch import Tensor
 from ...runtime.type_names import accumulator_of
 from ...structures.checks import plain_tensor
 from ...structures.graph import Graph
-from ..core.library import register
+from ..core.library import TRANSPOSED, register
 from ..core.operands import check_dense, check_kernels_for, check_rows
 from ..core.operator import Operator
 from ..core.traced import GRAPH, Traced
@@ -121,8 +121,7 @@ def check_edges(graph: Graph, name: str, x) -> None:
 _SOFTMAX = {
     "structure": GRAPH,
     "attributes": "bool transposed",
-    "encode": lambda attributes, transposed: (transposed,),
-    "decode": lambda transposed: ((), transposed),
+    **TRANSPOSED,
     "like": lambda arguments, operands, attributes, transposed: operands[0].new_empty(operands[0].shape),
     "check": _check_softmax,
 }

@@ -22,7 +22,7 @@ from ...formats.composed.decomposition import Decomposition
 from ...formats.composed.spec import parse_formats
 from ...runtime import devices
 from ...structures.graph import Graph
-from ..core.library import register
+from ..core.library import TRANSPOSED, register
 from ..core.operands import check_dense
 from ..core.operator import Operator
 from ..core.traced import StructureKind, Traced
@@ -83,10 +83,7 @@ def _run_spmm(composed: Composed, operands: Any, attributes: Any) -> Tensor:
 
 
 def _run_sddmm(composed: Composed, operands: Any, attributes: Any) -> Tensor:
-    arch = devices.arch_of(operands[0].device)
-    if arch:
-        return on_gpu.run_sddmm(composed.parts, *operands, *attributes, arch)
-    return run_sddmm(composed.parts, *operands, *attributes)
+    return devices.on_either(operands[0], run_sddmm, on_gpu.run_sddmm, composed.parts, *operands, *attributes)
 
 
 def _run_repack(composed: Composed, operands: Any, attributes: Any) -> Tensor:
@@ -147,14 +144,6 @@ def _check(what: str):
     return check
 
 
-def _encode(attributes, is_transposed):
-    return (*attributes, is_transposed)
-
-
-def _decode(*values):
-    return values[:-1], values[-1]
-
-
 SPMM = register(
     Operator(
         "composed_spmm",
@@ -163,8 +152,7 @@ SPMM = register(
         structure=PARTS,
         operands="Tensor packed, Tensor x, Tensor? bias",
         attributes="bool tokens, bool transposed",
-        encode=_encode,
-        decode=_decode,
+        **TRANSPOSED,
         like=_rows_like,
         check=_check("composed_spmm"),
     )
@@ -177,8 +165,7 @@ SDDMM = register(
         structure=PARTS,
         operands="Tensor u, Tensor v",
         attributes="bool tokens, bool transposed",
-        encode=_encode,
-        decode=_decode,
+        **TRANSPOSED,
         like=_slots_like,
         check=_check("composed_sddmm"),
     )
@@ -191,8 +178,7 @@ REPACK = register(
         structure=PARTS,
         operands="Tensor packed",
         attributes="bool transposed",
-        encode=_encode,
-        decode=_decode,
+        **TRANSPOSED,
         like=_repacked_like,
         check=_check("composed_repack"),
     )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from ...runtime.devices import check_kernels
 from ...structures.checks import check_count
 from ...structures.kernel_map import KernelMap
-from ..core.operands import autocasts, check_dense, check_traced, check_written_out, is_plain
+from ..core.operands import autocasts, is_plain, ready
 from ..core.signatures import signature_of
 from .operators import CONV, traced_kernel_map
 
@@ -51,7 +49,9 @@ def sparse_conv(
     signature = signature_of(("sparse_conv", groups), (features, weight, bias))
     if signature is not None and signature in kernel_map.calls and not autocasts(features):
         return _with_bias(CONV(kernel_map, (features, _blocks(weight, groups))), bias)
-    features, weight, bias = _one_type(features, weight, bias, kernel_map)
+    given = {"features": features, "weight": weight, **({} if bias is None else {"bias": bias})}
+    features, weight, *of_bias = ready("sparse_conv", "kernel map", kernel_map.device, given)
+    bias = of_bias[0] if of_bias else None
     _check_sizes(features, weight, bias, kernel_map, groups)
     if signature is not None:
         kernel_map.calls.keep(signature, True)
@@ -66,39 +66,6 @@ def _blocks(weight: Tensor, groups: int) -> Tensor:
 
 def _with_bias(out: Tensor, bias: Tensor | None) -> Tensor:
     return out if bias is None else out + bias
-
-
-def _one_type(
-    features: Tensor, weight: Tensor, bias: Tensor | None, kernel_map: KernelMap
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The operands, checked, all of one type: that of autocast where it is on."""
-    operands = {"features": features, "weight": weight}
-    if bias is not None:
-        operands["bias"] = bias
-    for name, y in operands.items():
-        check_dense("sparse_conv", name, y)
-        if y.device != kernel_map.device and not y.is_meta:
-            raise ValueError(
-                f"sparse_conv: {name} is on {y.device} but the kernel map is on {kernel_map.device}; move one of them"
-            )
-    if kernel_map.device.type != "cpu":
-        check_kernels("sparse_conv", kernel_map.device)
-    if is_plain(*operands.values()):
-        for name, y in operands.items():
-            check_written_out("sparse_conv", name, y)
-    else:
-        check_traced("sparse_conv", list(operands), list(operands.values()), kernel_map.device)
-    dtypes = {y.dtype for y in operands.values()}
-    if autocasts(features) and torch.float64 not in dtypes:
-        dtype = torch.get_autocast_dtype(features.device.type)
-        return features.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
-    if len(dtypes) > 1:
-        raise TypeError(
-            "sparse_conv: operands must be of one type, got "
-            + ", ".join(f"{name} of {y.dtype}" for name, y in operands.items())
-            + "; convert them, for example weight.to(features.dtype)"
-        )
-    return features, weight, bias
 
 
 def _check_sizes(features: Tensor, weight: Tensor, bias: Tensor | None, kernel_map: KernelMap, groups: int) -> None:

@@ -11,17 +11,14 @@ W has the blocks on the diagonals of the matrices: (K, groups, F_in / groups, F_
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
-from ...runtime import devices
-from ...structures.checks import plain_tensor
-from ...structures.kernel_map import KernelMap, find_live
-from ..core.library import register
-from ..core.operands import is_plain
+from ...runtime.devices import on_either
+from ...structures.kernel_map import KernelMap
+from ..core.library import TRANSPOSED, register
+from ..core.operands import check_fit
 from ..core.operator import Operator
-from ..core.traced import StructureKind, Traced
+from ..core.traced import Traced, owned
 from .executables_cpu import conv, conv_sum
 from .executables_cuda import conv_on_gpu, conv_sum_on_gpu
 
@@ -31,34 +28,20 @@ def traced_kernel_map(kernel_map: KernelMap) -> Traced:
     return Traced((kernel_map.inputs, kernel_map.outputs, kernel_map.indptr, *kernel_map.shape))
 
 
-def _kernel_map(arguments: tuple, operands: Any) -> KernelMap:
-    inputs, outputs, indptr, *shape = arguments
-    return KernelMap._of_arrays(*(plain_tensor(a) for a in (inputs, outputs, indptr)), tuple(shape))
-
-
-def _live_kernel_map(arguments: tuple) -> KernelMap | None:
-    """In eager mode the map lives until the backward pass, with what it has derived."""
-    return find_live(*arguments) if is_plain(*arguments[:3]) else None
-
-
-KERNEL_MAP = StructureKind(
+KERNEL_MAP = owned(
     ("Tensor inputs", "Tensor outputs", "Tensor indptr", "SymInt num_outputs", "SymInt num_inputs"),
     traced_kernel_map,
-    _kernel_map,
-    hold=_live_kernel_map,
+    KernelMap,
+    lambda inputs, outputs, indptr, *shape: KernelMap.from_pairs(inputs, outputs, indptr, shape),
 )
 
 
 def _run(kernel_map: KernelMap, operands, attributes) -> Tensor:
-    x, w = operands
-    arch = devices.arch_of(x.device)
-    return conv_on_gpu(kernel_map, x, w, arch) if arch else conv(kernel_map, x, w)
+    return on_either(operands[0], conv, conv_on_gpu, kernel_map, *operands)
 
 
 def _run_weight(kernel_map: KernelMap, operands, attributes) -> Tensor:
-    (x, g), (groups,) = operands, attributes
-    arch = devices.arch_of(x.device)
-    return conv_sum_on_gpu(kernel_map, x, g, groups, arch) if arch else conv_sum(kernel_map, x, g, groups)
+    return on_either(operands[0], conv_sum, conv_sum_on_gpu, kernel_map, *operands, *attributes)
 
 
 def _gradients(kernel_map, attributes, saved, memo, needed, grad: Tensor) -> list[Tensor | None]:
@@ -75,25 +58,20 @@ def _gradients_of_weight(kernel_map, attributes, saved, memo, needed, grad: Tens
     return [to_x, to_g]
 
 
-def _check(operator: str, kernel_map: KernelMap, fits: bool, *operands: Tensor) -> tuple[Tensor, ...]:
-    if not fits or any(y.dtype is not operands[0].dtype for y in operands):
-        found = ", ".join(f"{tuple(y.shape)} of {y.dtype}" for y in operands)
-        raise ValueError(f"{operator}: operands {found} do not go with {kernel_map!r} and each other")
-    return operands
-
-
 def _check_conv(kernel_map: KernelMap, operands, attributes):
     x, w = operands
     fits = w.dim() == 4 and w.shape[0] == kernel_map.num_offsets
     fits = fits and x.shape == (kernel_map.shape[1], w.shape[1] * w.shape[2])
-    return _check("sparse_conv", kernel_map, fits, x, w)
+    check_fit("sparse_conv", kernel_map, fits and w.dtype is x.dtype, x, w)
+    return operands
 
 
 def _check_weight(kernel_map: KernelMap, operands, attributes):
     (x, g), (groups,) = operands, attributes
     fits = x.dim() == g.dim() == 2 and (g.shape[0], x.shape[0]) == kernel_map.shape
     fits = fits and groups > 0 and not x.shape[1] % groups and not g.shape[1] % groups
-    return _check("sparse_conv_weight", kernel_map, fits, x, g)
+    check_fit("sparse_conv_weight", kernel_map, fits and g.dtype is x.dtype, x, g)
+    return operands
 
 
 def _like(arguments, operands, attributes, transposed: bool) -> Tensor:
@@ -114,8 +92,7 @@ CONV = register(
         structure=KERNEL_MAP,
         operands="Tensor x, Tensor w",
         attributes="bool transposed",
-        encode=lambda attributes, transposed: (transposed,),
-        decode=lambda transposed: ((), transposed),
+        **TRANSPOSED,
         like=_like,
         check=_check_conv,
     )
@@ -129,8 +106,7 @@ CONV_WEIGHT = register(
         structure=KERNEL_MAP,
         operands="Tensor x, Tensor g",
         attributes="SymInt groups, bool transposed",
-        encode=lambda attributes, transposed: (*attributes, transposed),
-        decode=lambda groups, transposed: ((groups,), transposed),
+        **TRANSPOSED,
         like=_like_weight,
         check=_check_weight,
     )

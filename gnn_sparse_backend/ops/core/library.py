@@ -34,6 +34,13 @@ def _as_they_came(*values: Any) -> tuple[Attributes, bool]:
     return values, False
 
 
+TRANSPOSED: dict[str, Any] = {
+    "encode": lambda attributes, transposed: (*attributes, transposed),
+    "decode": lambda *values: (values[:-1], values[-1]),
+}
+"""How a schema says with its last value whether the structure is the transpose."""
+
+
 def _unchecked(structure: Any, operands: Operands, attributes: Attributes) -> Operands:
     return operands
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -112,6 +112,13 @@ def check_device(operator: str, name: str, x: Tensor, graph: Graph) -> None:
         )
 
 
+def check_fit(operator: str, structure: object, fits: bool, *operands: Tensor | None) -> None:
+    """Raise ValueError, which has the operands that there are, unless they fit the structure and each other."""
+    if not fits:
+        found = ", ".join(f"{tuple(x.shape)} of {x.dtype}" for x in operands if x is not None)
+        raise ValueError(f"{operator}: operands {found} do not go with {structure!r} and each other")
+
+
 def check_written_out(operator: str, name: str, x: Tensor) -> None:
     """``x`` fits into memory (`memory.check_written_out`), in the words of an operator."""
     if x.nbytes > MEMORY:
@@ -142,3 +149,41 @@ def common_type(operator: str, names: tuple[str, ...], *operands: Tensor) -> tup
                 f"for example {name}.to({first})"
             )
     return operands
+
+
+def ready(operator: str, structure: str, device: torch.device, operands: Mapping[str, Tensor]) -> list[Tensor]:
+    """Operands of a product, by their names, in one type (`one_type`): dense, where the structure is, and either in
+    memory or, where a program is traced, all on the meta device or none.
+
+    structure: what it is, in words. device: where it is.
+    """
+    for name, x in operands.items():
+        check_dense(operator, name, x)
+        if x.device != device and not x.is_meta:
+            raise ValueError(
+                f"{operator}: {name} is on {x.device} but the {structure} is on {device}; move one of them"
+            )
+    if device.type != "cpu":
+        check_kernels(operator, device)
+    if is_plain(*operands.values()):
+        for name, x in operands.items():
+            check_written_out(operator, name, x)
+    else:
+        check_traced(operator, list(operands), list(operands.values()), device)
+    return one_type(operator, operands)
+
+
+def one_type(operator: str, operands: Mapping[str, Tensor]) -> list[Tensor]:
+    """Operands of a product in one type, that of autocast where it is on, as PyTorch casts those of its products."""
+    found = list(operands.values())
+    dtypes = {x.dtype for x in found}
+    if autocasts(found[0]) and torch.float64 not in dtypes:
+        dtype = torch.get_autocast_dtype(found[0].device.type)
+        return [x.to(dtype) for x in found]
+    if len(dtypes) > 1:
+        raise TypeError(
+            f"{operator}: operands must be of one type, got "
+            + ", ".join(f"{name} of {x.dtype}" for name, x in operands.items())
+            + f"; convert them, for example with .to({found[0].dtype})"
+        )
+    return found

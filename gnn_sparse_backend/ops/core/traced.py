@@ -17,7 +17,8 @@ from torch import Tensor
 
 from ...structures.checks import plain_tensor
 from ...structures.graph import Graph
-from ...structures.relational.graph import RelGraph, find_live
+from ...structures.immutable import Structure
+from ...structures.relational.graph import RelGraph
 from .operands import is_plain
 
 
@@ -80,15 +81,27 @@ def _graph(arguments: tuple, operands) -> Graph:
     return Graph._of_arrays(*arguments)
 
 
-def _rel_graph(arguments: tuple, operands) -> RelGraph:
-    source, destination, relation, num_sources, num_destinations, num_relations = arguments
-    arrays = [plain_tensor(a) for a in (source, destination, relation)]
-    return RelGraph._of_arrays(*arrays, (num_destinations, num_sources), num_relations)
+def owned(
+    schema: tuple[str, ...], traced: Callable[[Any], Traced], of: type[Structure], make: Callable[..., Structure]
+) -> StructureKind:
+    """How structures enter that are found again by these arguments, or made of them, which is checked. In eager mode
+    one lives until the backward pass, with what it has derived.
+    """
+
+    def live(arguments: tuple, operands: Any) -> Structure:
+        plain = [plain_tensor(a) if isinstance(a, Tensor) else a for a in arguments]
+        found = of._find_live(*plain)
+        return make(*plain) if found is None else found
+
+    def hold(arguments: tuple) -> Structure | None:
+        arrays = [a for a in arguments if isinstance(a, Tensor)]
+        return of._find_live(*arguments) if is_plain(*arrays) else None
+
+    return StructureKind(schema, traced, live, hold=hold)
 
 
-def _live_rel_graph(arguments: tuple) -> RelGraph | None:
-    """In eager mode the graph lives until the backward pass, with what it has derived."""
-    return find_live(*arguments) if is_plain(*arguments[:3]) else None
+def _rel_graph(source: Tensor, destination: Tensor, relation: Tensor, sources: int, destinations: int, relations: int):
+    return RelGraph.from_triples(source, destination, relation, (destinations, sources), relations)
 
 
 _CSR = ("Tensor indptr", "Tensor indices", "Tensor? edge_ids")
@@ -103,7 +116,7 @@ GRAPH_OF_BOTH_ENDS = StructureKind(
 """A graph whose number of sources is that of the rows of the second operand."""
 _TRIPLES = ("Tensor source", "Tensor destination", "Tensor relation")
 _SIZES = ("SymInt num_sources", "SymInt num_destinations", "SymInt num_relations")
-REL_GRAPH = StructureKind((*_TRIPLES, *_SIZES), traced_rel_graph, _rel_graph, hold=_live_rel_graph)
+REL_GRAPH = owned((*_TRIPLES, *_SIZES), traced_rel_graph, RelGraph, _rel_graph)
 
 
 def inverse_lengths(structure: Traced, dtype: torch.dtype) -> Tensor:

@@ -12,7 +12,7 @@ from ...structures.build import index_dtype
 from ...structures.checks import check_integers
 from ...structures.segments import Segments
 from ...structures.unsynchronised import index_in_range, segments_of_index, segments_of_lengths
-from ..core.operands import autocasts, check_dense, check_traced, check_written_out, is_plain
+from ..core.operands import check_dense, check_traced, check_written_out, is_plain, one_type
 from ..core.traced import Traced
 from .operators import ORDER_BY_SEGMENT, grouped_mm, traced_segments
 
@@ -101,13 +101,7 @@ def _checked(operator: str, a, b) -> tuple[Tensor, Tensor]:
         raise ValueError(f"{operator}: a is on {a.device} but b is on {b.device}; move one of them")
     if a.device.type not in ("cpu", "meta"):
         check_kernels(operator, a.device)
-    if autocasts(a) and torch.float64 not in (a.dtype, b.dtype):
-        dtype = torch.get_autocast_dtype(a.device.type)
-        return a.to(dtype), b.to(dtype)
-    if a.dtype != b.dtype:
-        raise TypeError(
-            f"{operator}: a is {a.dtype} but b is {b.dtype}; convert one of them, for example b.to({a.dtype})"
-        )
+    a, b = one_type(operator, {"a": a, "b": b})
     return a, b
 
 

@@ -21,7 +21,7 @@ from ...structures.build import index_dtype
 from ...structures.checks import check_range, plain_tensor
 from ...structures.graph import Graph
 from ...structures.segment_rows import rows_graph
-from ...structures.segments import Segments, check_offsets
+from ...structures.segments import Segments, check_segments
 from ...structures.unsynchronised import order_in_range, segments_of_index, segments_of_offsets
 from ..core.library import register
 from ..core.operands import check_dense
@@ -64,7 +64,7 @@ def _segments(arguments: tuple, operands) -> Segments:
         return Segments(found.offsets, order_in_range(order).to(found.offsets.dtype), rows, unsynchronised=True)
     if order is None:
         return Segments.from_offsets(offsets, rows)
-    check_offsets(offsets, rows)
+    check_segments(offsets, rows)
     check_range("order", order, rows, "rows")
     if bool((torch.bincount(order, minlength=rows) != 1).any()):
         raise ValueError("order must name every row once")

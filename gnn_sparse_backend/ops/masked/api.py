@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor
 
-from ...runtime.devices import check_kernels
 from ...structures.masks import Mask
-from ..core.operands import autocasts, check_dense, check_traced, check_written_out, is_plain
+from ..core.operands import is_plain, ready
 from .dropout import new_seed
 from .operators import ATTENTION, DOTS, SUMS, value_shape
 from .traced import traced_mask
@@ -128,29 +126,7 @@ def _operands(name: str, mask: Mask, operands: dict[str, Tensor]) -> tuple[Tenso
             f"{name}: mask must be a gsb.masks.Mask, got {type(mask).__name__}; gsb.masks.from_dense makes one of a "
             "bool matrix, and gsb.masks.from_graph of a gsb.Graph"
         )
-    for label, x in operands.items():
-        check_dense(name, label, x)
-        if x.device != mask.device and not x.is_meta:
-            raise ValueError(f"{name}: {label} is on {x.device} but the mask is on {mask.device}; move one of them")
-    if mask.device.type != "cpu":
-        check_kernels(name, mask.device)
-    if is_plain(*operands.values()):
-        for label, x in operands.items():
-            check_written_out(name, label, x)
-    else:
-        check_traced(name, list(operands), list(operands.values()), mask.device)
-    tensors = tuple(operands.values())
-    dtypes = {x.dtype for x in tensors}
-    if autocasts(tensors[0]) and torch.float64 not in dtypes:
-        dtype = torch.get_autocast_dtype(tensors[0].device.type)
-        return tuple(x.to(dtype) for x in tensors)
-    if len(dtypes) > 1:
-        raise TypeError(
-            f"{name}: operands must be of one type, got "
-            + ", ".join(f"{label} of {x.dtype}" for label, x in operands.items())
-            + f"; convert them, for example with .to({tensors[0].dtype})"
-        )
-    return tensors
+    return tuple(ready(name, "mask", mask.device, operands))
 
 
 def _check_heads(name: str, mask: Mask, label: str, x: Tensor, length: int, of_what: str) -> None:

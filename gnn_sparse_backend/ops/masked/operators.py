@@ -16,11 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...runtime import devices
+from ...runtime.devices import on_either
 from ...runtime.type_names import accumulator_of
 from ...structures.derived import untransformed
 from ...structures.masks import Mask
 from ..core.library import register
+from ..core.operands import check_fit
 from ..core.operator import Operator
 from ..core.traced import Traced
 from ..core.transforms import pulled_back
@@ -41,9 +42,7 @@ def _run(mask: Mask, operands, attributes) -> Tensor:
 def _both(mask: Mask, operands, attributes) -> tuple[Tensor, Tensor]:
     q, k, v, seed = operands
     scale, probability = attributes
-    given = mask, q, k, v, scale, _dropout(seed, probability)
-    arch = devices.arch_of(q.device)
-    return on_gpu.attend(*given, arch) if arch else attend(*given)
+    return on_either(q, attend, on_gpu.attend, mask, q, k, v, scale, _dropout(seed, probability))
 
 
 def _record(mask: Mask, operands, attributes, needed):
@@ -73,18 +72,15 @@ def _run_backward(mask: Mask, operands, attributes) -> tuple[Tensor, ...]:
     q, k, v, seed, out, lse, grad = operands
     scale, probability = attributes
     given = mask, (q, k, v), out, lse, grad, scale, _dropout(seed, probability)
-    arch = devices.arch_of(q.device)
-    return on_gpu.attend_backward(*given, arch) if arch else attend_backward(*given)
+    return on_either(q, attend_backward, on_gpu.attend_backward, *given)
 
 
 def _run_dots(mask: Mask, operands, attributes) -> Tensor:
-    arch = devices.arch_of(operands[0].device)
-    return on_gpu.dots(mask, *operands, arch) if arch else dots(mask, *operands)
+    return on_either(operands[0], dots, on_gpu.dots, mask, *operands)
 
 
 def _run_sums(mask: Mask, operands, attributes) -> Tensor:
-    arch = devices.arch_of(operands[1].device)
-    return on_gpu.sums(mask, *operands, *attributes, arch) if arch else sums(mask, *operands, *attributes)
+    return on_either(operands[1], sums, on_gpu.sums, mask, *operands, *attributes)
 
 
 def _gradients_of_dots(structure, attributes, saved, memo, needed, grad: Tensor) -> list[Tensor | None]:
@@ -97,12 +93,6 @@ def _gradients_of_sums(structure, attributes, saved, memo, needed, grad: Tensor)
     (values, b), (transposed,) = saved, attributes
     to_values = DOTS(structure, (b, grad) if transposed else (grad, b)) if needed[0] else None
     return [to_values, SUMS(structure, (values, grad), (not transposed,)) if needed[1] else None]
-
-
-def _fits(name: str, mask: Mask, fits: bool, *operands: Tensor | None) -> None:
-    if not fits:
-        found = ", ".join(str(tuple(x.shape)) for x in operands if x is not None)
-        raise ValueError(f"{name}: operands of shapes {found} do not go with {mask!r} and each other")
 
 
 def fits_mask(mask: Mask, q: Tensor, k: Tensor, *v: Tensor) -> bool:
@@ -124,13 +114,13 @@ def _check(mask: Mask, operands, attributes):
         fits = out.shape == grad.shape == (*q.shape[:3], v.shape[3]) and lse.shape == q.shape[:3]
         fits = fits and out.dtype is grad.dtype is q.dtype and lse.dtype is accumulator_of(q.dtype)
     fits = fits and (seed is None or (seed.shape == (2,) and seed.dtype is torch.int64))
-    _fits("masked_attention", mask, fits, *operands)
+    check_fit("masked_attention", mask, fits, *operands)
     return operands
 
 
 def _check_dots(mask: Mask, operands, attributes):
     a, b = operands
-    _fits("masked_sddmm", mask, fits_mask(mask, a, b) and a.shape[3] == b.shape[3], a, b)
+    check_fit("masked_sddmm", mask, fits_mask(mask, a, b) and a.shape[3] == b.shape[3], a, b)
     return operands
 
 
@@ -139,7 +129,7 @@ def _check_sums(mask: Mask, operands, attributes):
     fits = b.dim() == 4 and b.shape[2] == mask.shape[0 if transposed else 1] and b.shape[1] in (mask.heads, b.shape[1])
     fits = fits and values.dtype is b.dtype and mask.heads in (1, b.shape[1])
     fits = fits and values.shape == value_shape(mask, b)
-    _fits("masked_spmm", mask, fits, values, b)
+    check_fit("masked_spmm", mask, fits, values, b)
     return operands
 
 

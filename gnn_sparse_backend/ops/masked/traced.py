@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from ...structures.checks import check_ranges, plain_tensor
+from ...structures.checks import check_ranges
 from ...structures.masks import Mask
-from ...structures.masks.mask import find_live
-from ..core.operands import is_plain
-from ..core.traced import StructureKind, Traced
+from ..core.traced import Traced, owned
 
 
 def traced_mask(mask: Mask) -> Traced:
     """What stands for a mask."""
     arrays = mask.indptr, mask.indices, mask.tile, mask.tiles, mask.padding  # PyTorch 2.4 traces no property here
     return Traced((*arrays, *mask.shape, mask.heads))
-
-
-def _find(arguments: tuple) -> Mask | None:
-    return find_live(arguments[:5], arguments[5:7], arguments[7])
-
-
-def _mask(arguments: tuple, operands: Any) -> Mask:
-    arguments = tuple(plain_tensor(a) if isinstance(a, Tensor) else a for a in arguments)
-    found = _find(arguments)
-    return _checked(*arguments) if found is None else found
 
 
 def _checked(
@@ -59,17 +45,12 @@ def _checked(
     return Mask._make((queries, keys), heads, block, (indptr, indices, tile, tiles), padding)
 
 
-def _hold(arguments: tuple) -> Mask | None:
-    """In eager mode the mask lives until the backward pass, with what it has derived."""
-    return _find(arguments) if is_plain(*arguments[:5]) else None
-
-
-MASK = StructureKind(
+MASK = owned(
     (
         *("Tensor indptr", "Tensor indices", "Tensor tile", "Tensor tiles", "Tensor? padding"),
         *("SymInt queries", "SymInt keys", "SymInt mask_heads"),
     ),
     traced_mask,
-    _mask,
-    hold=_hold,
+    Mask,
+    _checked,
 )

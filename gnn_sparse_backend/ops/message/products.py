@@ -18,6 +18,7 @@ from ..core.operands import check_dense, check_features, check_kernels_for, chec
 from ..core.operator import Operator
 from ..core.traced import GRAPH, GRAPH_OF_BOTH_ENDS
 from .calls import run_aggregate, run_edge_map
+from .checks import check_message_rows
 from .message_op import MessageOp, message_op
 from .operators import AGGREGATE, EDGE_MAP
 from .reductions.means import divided_first, inverse_degrees
@@ -116,11 +117,9 @@ def _check_sddmm(graph, operands, attributes):
     u, v = operands
     check_features("sddmm", "u", u)
     check_features("sddmm", "v", v)
-    check_rows("sddmm", "u", u, graph.shape[0], "destination", graph)
-    check_rows("sddmm", "v", v, graph.shape[1], "source", graph)
+    check_message_rows("sddmm", graph, ("u", "v"), ("row", "column"), operands)
     if u.shape[1:] != v.shape[1:] or u.dtype != v.dtype:
         raise ValueError(f"sddmm: u {tuple(u.shape)} of {u.dtype} does not go with v {tuple(v.shape)} of {v.dtype}")
-    check_kernels_for("sddmm", graph)
     return operands
 
 

@@ -8,11 +8,10 @@ from typing import Any, TypeAlias, overload
 import torch
 from torch import Tensor
 
-from ...runtime.devices import check_kernels
 from ...runtime.type_names import accumulator_of
 from ...structures.relational.graph import RelGraph
-from ..core.operands import autocasts, check_dense, check_traced, check_written_out, is_plain
-from ..core.partitioned import Partitioned
+from ..core.operands import autocasts, check_dense, is_plain, ready
+from ..core.partitioned import Partitioned, placed
 from ..core.signatures import signature_of
 from ..core.traced import Traced, traced_rel_graph
 from ..message.checks import check_choice
@@ -44,6 +43,7 @@ def rgms(
 ) -> dict[str, Tensor]: ...
 
 
+@placed(u="x", e="edge_weight", sums=("sum",))
 def rgms(
     rel_graph: RelGraph | Partitioned,
     x: Tensor | Mapping[str, Tensor],
@@ -86,7 +86,7 @@ def rgms(
         ValueError: a shape or device does not fit, or ``reduce`` is unknown.
     """
     if isinstance(rel_graph, Partitioned):
-        return rel_graph.call(rgms, x=x, weight=weight, edge_weight=edge_weight, reduce=reduce)
+        return rel_graph.call(rgms, locals())
     if not isinstance(rel_graph, RelGraph):
         raise TypeError(
             f"rgms: rel_graph must be a gsb.RelGraph, got {type(rel_graph).__name__}; make one with "
@@ -122,7 +122,7 @@ def rgms(
     }
     if edge_weight is not None:
         operands["edge_weight"] = edge_weight
-    x, *weights = _one_type(operands, rel_graph)
+    x, *weights = ready("rgms", "graph", rel_graph.device, operands)
     a = weights.pop() if edge_weight is not None else None
     _check_rows(x, a, rel_graph)
     a = _of_sums(a, x)
@@ -204,33 +204,6 @@ def _check_edges(a: Tensor, rel: RelGraph) -> None:
             f"rgms: edge_weight must have shape ({rel.num_edges},) or ({rel.num_edges}, 1), one per edge of the "
             f"graph, got {tuple(a.shape)}"
         )
-
-
-def _one_type(operands: dict, rel: RelGraph) -> list[Tensor]:
-    """The operands, checked, in the order given, all of one type: that of autocast where it is on."""
-    for name, y in operands.items():
-        check_dense("rgms", name, y)
-        if y.device != rel.device and not y.is_meta:
-            raise ValueError(f"rgms: {name} is on {y.device} but the graph is on {rel.device}; move one of them")
-    if rel.device.type != "cpu":
-        check_kernels("rgms", rel.device)
-    found = list(operands.values())
-    if is_plain(*found):
-        for name, y in operands.items():
-            check_written_out("rgms", name, y)
-    else:
-        check_traced("rgms", list(operands), found, rel.device)
-    dtypes = {y.dtype for y in found}
-    if autocasts(found[0]) and torch.float64 not in dtypes:
-        dtype = torch.get_autocast_dtype(found[0].device.type)
-        return [y.to(dtype) for y in found]
-    if len(dtypes) > 1:
-        raise TypeError(
-            "rgms: operands must be of one type, got "
-            + ", ".join(f"{name} of {y.dtype}" for name, y in operands.items())
-            + "; convert them, for example weight.to(x.dtype)"
-        )
-    return found
 
 
 def _check_entries(name: str, given: Mapping, counts: dict | None, what: str) -> None:

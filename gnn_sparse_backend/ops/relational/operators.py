@@ -30,6 +30,7 @@ from torch import Tensor
 from ...runtime.type_names import accumulator_of
 from ...structures.relational.graph import RelGraph
 from ..core.library import register
+from ..core.operands import check_fit
 from ..core.operator import Operator
 from ..core.traced import REL_GRAPH
 from .basis import run_basis_dot, run_basis_product, run_basis_sums
@@ -116,9 +117,7 @@ def _check(
         fits = fits and (y is None or y.shape == (count, width))
     given = [y for y in (x, *weights, g) if y is not None]
     fits = fits and (a is None or (a.shape == (rel.num_edges,) and a.dtype is accumulator_of(x.dtype)))
-    if not fits or any(y.dtype is not x.dtype for y in given):
-        found = ", ".join(f"{tuple(y.shape)} of {y.dtype}" for y in (*given, a) if y is not None)
-        raise ValueError(f"{operator}: operands {found} do not go with {rel!r} and each other")
+    check_fit(operator, rel, fits and all(y.dtype is x.dtype for y in given), *given, a)
 
 
 def _matrices(operator: str, names: tuple[str, ...]):

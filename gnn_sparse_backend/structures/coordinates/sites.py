@@ -9,18 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import as_index_vector, check_count, read
+from ...formats.counts import read
+from ..checks import as_index_vector, check_count
 from ..derived import Derived, Keeper, Keeps
-from ..immutable import Immutable
+from ..immutable import Movable
 from ..segments import Segments
 from .packing import Bounds, Packing, distinct, joined
 from .window import Window, per_axis
 
-_set = object.__setattr__
 MOST_AXES = 4
 
 
-class Coordinates(Immutable, Keeps):
+class Coordinates(Movable):
     """Distinct sites of a grid, in the user's order, for all tensors on them.
 
     Attributes:
@@ -33,7 +33,7 @@ class Coordinates(Immutable, Keeps):
         facts: what was derived of them (`derived`): orders, coarser and finer sites, kernel maps.
     """
 
-    __slots__ = ("__weakref__", "batch_size", "bounds", "facts", "in_order", "rows", "sizes", "stride")
+    __slots__ = ("batch_size", "bounds", "facts", "in_order", "rows", "sizes", "stride")
 
     rows: Tensor
     batch_size: int
@@ -83,18 +83,15 @@ class Coordinates(Immutable, Keeps):
         in_order: bool = False,
     ) -> Coordinates:
         """Make coordinates of rows that are known to be right. in_order: they ascend."""
-        self = object.__new__(cls)
-        for name, value in (
-            ("rows", rows),
-            ("stride", stride),
-            ("batch_size", batch_size),
-            ("sizes", sizes),
-            ("bounds", bounds),
-            ("in_order", in_order),
-            ("facts", {}),
-        ):
-            _set(self, name, value)
-        return self
+        return cls._new(
+            rows=rows,
+            stride=stride,
+            batch_size=batch_size,
+            sizes=sizes,
+            bounds=bounds,
+            in_order=in_order,
+            facts={},
+        )
 
     @property
     def dim(self) -> int:
@@ -132,13 +129,8 @@ class Coordinates(Immutable, Keeps):
             and bool((self.rows == other.rows).all())
         )
 
-    def to(self, device: torch.device | str | int) -> Coordinates:
-        """These sites on ``device``: themselves if they are there already."""
-        device = torch.empty(0, device=device).device
-        if device == self.device:
-            return self
-        rows = self.rows.to(device)
-        return Coordinates._make(rows, self.stride, self.batch_size, self.sizes, self.bounds, self.in_order)
+    def _parts(self) -> tuple[Any, ...]:
+        return self.rows, self.stride, self.batch_size, self.sizes, self.bounds, self.in_order
 
     def keepers(self) -> Iterator[Keeper]:
         """The sites, and the sites and kernel maps that were made of them."""
@@ -149,9 +141,6 @@ class Coordinates(Immutable, Keeps):
                 for keeper in value.keepers():
                     name = keeper.of if isinstance(value, Coordinates) else f"{keeper.of}, {own}"
                     yield keeper._replace(of=name, derived=True)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Coordinates._make, (self.rows, self.stride, self.batch_size, self.sizes, self.bounds, self.in_order)
 
     def __repr__(self) -> str:
         return (

@@ -10,17 +10,15 @@ import torch
 from torch import Tensor
 
 from ...formats.counts import prefix_sums
-from ..derived import Keeper, Keeps, fact
+from ..derived import Keeper, fact
 from ..graph import Graph
-from ..immutable import Immutable, Live
+from ..immutable import Movable
 from . import algebra
 from .blocks import Blocks
 from .padding import Padding
 
-_set = object.__setattr__
 
-
-class Mask(Immutable, Keeps):
+class Mask(Movable):
     """Which query may attend which key: made once, by a function of ``gsb.masks``, and shared by many calls.
 
     Pairs are in square blocks, and a block without any pair is not there. ``|`` and ``&`` of two masks allow the pairs
@@ -44,7 +42,6 @@ class Mask(Immutable, Keeps):
     """
 
     __slots__ = (
-        "__weakref__",
         "assumed",
         "block",
         "facts",
@@ -83,19 +80,19 @@ class Mask(Immutable, Keeps):
         assumed: bool = False,
     ) -> Mask:
         """Make a mask of (indptr, indices, tile, tiles) that are known to be right."""
-        self = object.__new__(cls)
-        for name, value in (
-            *zip(("indptr", "indices", "tile", "tiles"), arrays),
-            ("shape", tuple(shape)),
-            ("heads", heads),
-            ("block", block),
-            ("padding", padding),
-            ("facts", {} if facts is None else facts),
-            ("assumed", assumed),
-        ):
-            _set(self, name, value)
-        _LIVE.add(self, (*arrays, padding), self.shape, heads)
-        return self
+        indptr, indices, tile, tiles = arrays
+        return cls._new(
+            indptr=indptr,
+            indices=indices,
+            tile=tile,
+            tiles=tiles,
+            shape=tuple(shape),
+            heads=heads,
+            block=block,
+            padding=padding,
+            facts={} if facts is None else facts,
+            assumed=assumed,
+        )._found_by(*arrays, padding, *shape, heads)
 
     @classmethod
     def _of_blocks(cls, blocks: Blocks, padding: Tensor | None = None, assumed: bool = False) -> Mask:
@@ -178,14 +175,8 @@ class Mask(Immutable, Keeps):
             return self
         return Mask._of_blocks(algebra.with_side(self._blocks(), block), self.padding, self.assumed).to(self.device)
 
-    def to(self, device: torch.device | str | int) -> Mask:
-        """This mask on ``device``: itself if it is there already."""
-        device = torch.empty(0, device=device).device
-        if device == self.device:
-            return self
-        with torch.inference_mode(False):
-            *arrays, padding = (None if array is None else array.to(device) for array in self._arrays)
-        return Mask._make(self.shape, self.heads, self.block, tuple(arrays), padding, assumed=self.assumed)
+    def _parts(self) -> tuple[Any, ...]:
+        return self.shape, self.heads, self.block, self._arrays[:4], self.padding, None, self.assumed
 
     def keepers(self) -> Iterator[Keeper]:
         yield Keeper("mask", self, self._arrays)
@@ -250,9 +241,6 @@ class Mask(Immutable, Keeps):
         columns, tile = self.indices.long().cpu(), self.tile.long().cpu()
         return Blocks(self.shape, self.heads, self.block, lines, columns, tile, self.tiles.cpu())
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Mask._make, (self.shape, self.heads, self.block, self._arrays[:4], self.padding)
-
     def __repr__(self) -> str:
         padding = "" if self.padding is None else f", padding of {self.padding.shape[0]} sequences"
         return (
@@ -290,14 +278,6 @@ def fingerprint(mask: Mask) -> str:
     for array in mask._arrays[:4]:
         digest.update(array.cpu().contiguous().numpy().data)
     return digest.hexdigest()
-
-
-_LIVE: Live[Mask] = Live()
-
-
-def find_live(arrays: tuple[Tensor | None, ...], shape: tuple[int, int], heads: int) -> Mask | None:
-    """The live mask that owns these arrays, its padding the last of them."""
-    return _LIVE.find(arrays, tuple(shape), heads)
 
 
 def shared_padding(what: str, masks: list[Mask]) -> Tensor | None:

@@ -15,15 +15,15 @@ from ...planner.cpu.relational import RelationCounts
 from ...runtime.memory import check_memory
 from ..build import csr_to_coo, index_dtype
 from ..checks import IndexArray, as_index_vector, check_count, check_ranges, check_same_device, check_shape
-from ..derived import Derived, Keeper, Keeps, fact
+from ..derived import Derived, Keeper, fact
 from ..graph import Graph
-from ..immutable import Immutable, Live
+from ..immutable import Structure
 from ..sources import edge_index_arrays
 from . import sources as rel_sources
 from .sides import Chooser, Ends, RelationSplit, Side
 
 
-class RelGraph(Immutable, Keeps):
+class RelGraph(Structure):
     """Edges ``source[e] -> destination[e]`` of relation ``relation[e]``, between n_src sources and n_dst destinations.
 
     Made by ``from_triples``, ``from_graph``, ``from_edge_index``, ``from_dgl`` or ``from_pyg``. Edges keep the order in
@@ -42,7 +42,6 @@ class RelGraph(Immutable, Keeps):
     """
 
     __slots__ = (
-        "__weakref__",
         "_sides",
         "calls",
         "destination",
@@ -195,32 +194,22 @@ class RelGraph(Immutable, Keeps):
 
     @classmethod
     def _make(cls, source: Tensor, destination: Tensor, relation: Tensor, shape, num_relations: int) -> RelGraph:
-        self = object.__new__(cls)
-        for name, value in (
-            ("shape", shape),
-            ("num_edges", source.numel()),
-            ("num_relations", num_relations),
-            ("source", source),
-            ("destination", destination),
-            ("relation", relation),
-            ("relations", None),
-            ("source_types", None),
-            ("destination_types", None),
-            ("edge_counts", None),
-            ("facts", {}),
-            ("calls", KernelCache("calls of a relational graph", MOST_CALLS)),
-        ):
-            _set(self, name, value)
         ends = Ends(destination, source, relation, *shape, num_relations)
-        _set(self, "_sides", (Side(ends, False), Side(ends, True)))
-        _LIVE.add(self, (source, destination, relation), tuple(shape), num_relations)
-        return self
-
-    @classmethod
-    def _of_arrays(cls, source: Tensor, destination: Tensor, relation: Tensor, shape, num_relations: int) -> RelGraph:
-        """The live graph that owns these arrays, or a new one of them, checked."""
-        found = find_live(source, destination, relation, *reversed(shape), num_relations)
-        return cls.from_triples(source, destination, relation, shape, num_relations) if found is None else found
+        return cls._new(
+            shape=shape,
+            num_edges=source.numel(),
+            num_relations=num_relations,
+            source=source,
+            destination=destination,
+            relation=relation,
+            relations=None,
+            source_types=None,
+            destination_types=None,
+            edge_counts=None,
+            facts={},
+            calls=KernelCache("calls of a relational graph", MOST_CALLS),
+            _sides=(Side(ends, False), Side(ends, True)),
+        )._found_by(source, destination, relation, shape[1], shape[0], num_relations)
 
     @property
     def device(self) -> torch.device:
@@ -302,14 +291,6 @@ class OfRelations(Derived[RelGraph]):
 MOST_CALLS = 256
 """Signatures of calls that a graph remembers."""
 _set = object.__setattr__
-_LIVE: Live[RelGraph] = Live()
-
-
-def find_live(
-    source, destination, relation, num_sources: int, num_destinations: int, num_relations: int
-) -> RelGraph | None:
-    """The live graph that owns these arrays."""
-    return _LIVE.find((source, destination, relation), (num_destinations, num_sources), num_relations)
 
 
 @not_traced

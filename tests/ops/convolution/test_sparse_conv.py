@@ -150,7 +150,7 @@ def test_transposes_tables_and_graphs():
 BAD_MAPS = {
     "int": ((torch.zeros(2), torch.zeros(2).long(), torch.tensor([0, 2])), TypeError, "inputs must hold integers"),
     "length": (([0, 1], [0], [0, 1]), ValueError, "one entry per pair, got 2 and 1"),
-    "ptr": (([0], [0], [0, 2]), ValueError, r"from 0 to the number of pairs 1, got \[0, 2\]"),
+    "ptr": (([0], [0], [0, 2]), ValueError, "indptr must end with the number of pairs 1, got 2"),
     "range": (([7], [0], [0, 1]), ValueError, r"inputs\[0\] = 7 is out of range"),
     "output twice": (([0, 1], [1, 1], [0, 2]), ValueError, r"outputs\[1\] = 1 is there twice at offset 0"),
     "input twice": (([1, 1], [0, 1], [0, 0, 2]), ValueError, r"inputs\[1\] = 1 is there twice at offset 1"),

@@ -11,6 +11,7 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.cache import statistics
+from gnn_sparse_backend.formats import structure
 from gnn_sparse_backend.formats.hyb import HybFormat
 from gnn_sparse_backend.ops.core.plans import planned
 from gnn_sparse_backend.ops.message.calls import run_aggregate
@@ -291,7 +292,7 @@ def test_construction_waits_for_a_gpu_as_often_as_it_must(serial_gpu, monkeypatc
         waits.clear()
         return without_waiting(make, monkeypatch, sizes), tuple(waits)
 
-    for module in (checks, build):
+    for module in (checks, build, structure):
         monkeypatch.setattr(module, "read", counted)
     row, col, relation = torch.tensor([[3, 0, 3, 1, 1], [1, 2, 0, 2, 2], [0, 0, 2, 2, 0]])
     graph, found = made(lambda: gsb.Graph.from_coo(row, col, (4, 3)))

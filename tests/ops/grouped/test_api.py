@@ -244,7 +244,7 @@ REFUSED = {
     "2-d b": ("segment_mm", (A, B[0], LEN), ValueError, r"b must have shape \(relations, F_in, F_out\), got \(3, 4\)"),
     "3-d a": ("segment_mm", (A[None], B, LEN), ValueError, r"a must have shape \(N, F_in\), got \(1, 5, 3\)"),
     "features": ("segment_mm", (A[:, :2], B, LEN), ValueError, "do not fit: 2 against 3"),
-    "types": ("segment_mm", (A, B.double(), LEN), TypeError, "a is torch.float32 but b is torch.float64"),
+    "types": ("segment_mm", (A, B.double(), LEN), TypeError, "of one type, got a of torch.float32, b of torch.float64"),
     "integers": ("segment_mm", (A.long(), B.long(), LEN), TypeError, "a must be float32"),
     "range": ("gather_mm", (A, B, IDX + 1), ValueError, r"index\[1\] = 2 is out of range: there are 2 segments"),
     "rows": ("gather_mm", (A, B, IDX[:4]), ValueError, "4 rows belong to segments, but the operand has 5"),

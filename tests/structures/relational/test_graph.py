@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.structures.relational.graph import find_live
 
 SOURCE, DESTINATION, RELATION = torch.tensor([0, 2, 1, 2]), torch.tensor([1, 0, 1, 1]), torch.tensor([2, 0, 2, 0])
 
@@ -37,11 +36,11 @@ def test_all_sources_give_the_same_graph():
 def test_the_arrays_of_a_live_graph_stand_for_it():
     rel = gsb.RelGraph.from_triples(SOURCE, DESTINATION, RELATION, (2, 3))
     arrays = rel.source, rel.destination, rel.relation
-    assert find_live(*arrays, 3, 2, 3) is rel
-    assert all(find_live(*arrays, *sizes) is None for sizes in ((4, 2, 3), (3, 4, 3), (3, 2, 4)))
+    assert gsb.RelGraph._find_live(*arrays, 3, 2, 3) is rel
+    assert all(gsb.RelGraph._find_live(*arrays, *sizes) is None for sizes in ((4, 2, 3), (3, 4, 3), (3, 2, 4)))
     del rel
     gc.collect()
-    assert find_live(*arrays, 3, 2, 3) is None
+    assert gsb.RelGraph._find_live(*arrays, 3, 2, 3) is None
 
 
 def test_the_arrays_are_its_own():

@@ -12,7 +12,7 @@ from torch import Tensor
 from ....compiler.language.reduction import REDUCTIONS
 from ....structures.graph import Graph
 from ...core.operands import check_graph, check_traced, is_plain
-from ...core.partitioned import Partitioned
+from ...core.partitioned import Partitioned, placed
 from ...core.signatures import prepared_call
 from ...core.traced import traced_graph
 from ..checks import check_choice, check_message_operands, check_message_rows, checked_message
@@ -26,6 +26,7 @@ PLACES = {"u": "column", "e": "edge", "v": "row", "all": "all"}
 _TIES = ("even", "last", "first")
 
 
+@placed(sums=("sum", "mean"))
 def aggregate(
     graph: Graph | Partitioned,
     message: str | Message,
@@ -64,7 +65,7 @@ def aggregate(
             features do not broadcast, or ``reduce`` or ``ties`` is unknown.
     """
     if isinstance(graph, Partitioned):
-        return graph.call(aggregate, message=message, operands=operands, reduce=reduce, ties=ties)
+        return graph.call(aggregate, locals())
     places, names, tensors = _taken_apart("aggregate", operands)
     return reduce_messages("aggregate", graph, str(message), places, names, tensors, reduce, ties)
 

@@ -5,21 +5,14 @@ from __future__ import annotations
 from torch import Tensor
 
 from ....structures.graph import Graph
-from ...core.operands import (
-    check_features,
-    check_graph,
-    check_kernels_for,
-    check_rows,
-    check_traced,
-    check_written_out,
-    common_type,
-    is_plain,
-)
-from ...core.partitioned import Partitioned
+from ...core.operands import check_features, check_graph, check_traced, common_type, is_plain
+from ...core.partitioned import Partitioned, placed
 from ...core.traced import traced_graph
+from ..checks import check_message_rows
 from ..products import SDDMM, sddmm_of
 
 
+@placed(u="v", v="u", of_edges=True)
 def sddmm(graph: Graph | Partitioned, u: Tensor, v: Tensor) -> Tensor:
     """``out[e] = dot(u[dst(e)], v[src(e)])`` for every edge, in the user's edge order.
 
@@ -37,7 +30,7 @@ def sddmm(graph: Graph | Partitioned, u: Tensor, v: Tensor) -> Tensor:
         ValueError: a shape or device does not fit the graph or the other operand.
     """
     if isinstance(graph, Partitioned):
-        return graph.call(sddmm, u=u, v=v)
+        return graph.call(sddmm, locals())
     check_graph("sddmm", graph)
     check_features("sddmm", "u", u)
     check_features("sddmm", "v", v)
@@ -49,9 +42,5 @@ def sddmm(graph: Graph | Partitioned, u: Tensor, v: Tensor) -> Tensor:
     if not is_plain(u, v):
         check_traced("sddmm", ("u", "v"), (u, v), graph.device)
         return SDDMM(traced_graph(graph), (u, v), (False,))
-    check_rows("sddmm", "u", u, graph.shape[0], "destination", graph)
-    check_rows("sddmm", "v", v, graph.shape[1], "source", graph)
-    check_written_out("sddmm", "u", u)
-    check_written_out("sddmm", "v", v)
-    check_kernels_for("sddmm", graph)
+    check_message_rows("sddmm", graph, ("u", "v"), ("row", "column"), (u, v))
     return sddmm_of(graph, u, v)

@@ -17,7 +17,7 @@ from ...core.operands import (
     common_type,
     is_plain,
 )
-from ...core.partitioned import Partitioned
+from ...core.partitioned import Partitioned, placed
 from ...core.signatures import prepared_call
 from ...core.traced import traced_graph
 from ..checks import check_choice
@@ -29,6 +29,7 @@ from .aggregate import reduce_messages
 _COPY, _WEIGHTED = ("x0", ("column",)), ("mul(x1, x0)", ("column", "edge"))
 
 
+@placed(u="x", e="weight", sums=("sum", "mean"))
 def spmm(graph: Graph | Partitioned, x: Tensor, weight: Tensor | None = None, reduce: str = "sum") -> Tensor:
     """Sum, mean, maximum or minimum, into every destination, of its sources' features, weighted by the edges.
 
@@ -55,7 +56,7 @@ def spmm(graph: Graph | Partitioned, x: Tensor, weight: Tensor | None = None, re
         ValueError: a shape or device does not fit the graph, or ``reduce`` is unknown.
     """
     if isinstance(graph, Partitioned):
-        return graph.call(spmm, x=x, weight=weight, reduce=reduce)
+        return graph.call(spmm, locals())
     check_graph("spmm", graph)
     signature, prepared = prepared_call(graph, ("spmm", reduce), (x, weight))
     if prepared is not None:
