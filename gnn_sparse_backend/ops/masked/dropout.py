@@ -1,4 +1,4 @@
-"""Which weights a seed keeps: the same function as `programs.random`, with PyTorch."""
+"""Which weights a seed keeps, as tensors: the function of `programs.random`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ...structures.masks import Mask
-from .programs.random import ADDED, KEY, MIDDLE, PLANE, QUERY, WORDS
+from .programs.random import WORDS, write_pair, write_word
 
 
 def new_seed() -> Tensor:
@@ -19,13 +19,6 @@ def least_word(probability: float) -> int:
     return min(round(probability * WORDS), WORDS - 1)
 
 
-def _mixed(x: Tensor) -> Tensor:
-    x = x % WORDS
-    for added in ADDED:
-        x = (x * x // MIDDLE + added) % WORDS
-    return x
-
-
 def kept_blocks(mask: Mask, seed: Tensor, planes: tuple[int, ...], lines: Tensor, probability: float) -> Tensor:
     """(batch, heads / heads of the mask, num_blocks, block, block) bool: whether the weight of each pair of a block is
     kept. planes: batch and heads.
@@ -36,7 +29,9 @@ def kept_blocks(mask: Mask, seed: Tensor, planes: tuple[int, ...], lines: Tensor
     plane = torch.arange(groups, device=device)[:, None] * mask.heads + (lines // mask.block_rows)[None]
     query = (lines % mask.block_rows)[:, None] * mask.block + block
     key = mask.indices.long()[:, None] * mask.block + block
-    row = _mixed(_mixed(plane * PLANE + seed[0])[:, :, None] + query * QUERY)
-    column = _mixed(key * KEY + seed[1])
-    kept = _mixed(row[..., None] * column[:, None] // MIDDLE) >= least_word(probability)
+    words: dict[str, Tensor] = {}
+    write_word(words, "row", plane[:, :, None], query, seed, key=False)
+    write_word(words, "column", None, key, seed, key=True)
+    write_pair(words, "pair", words["row"][..., None], words["column"][:, None])
+    kept = words["pair"] >= least_word(probability)
     return kept.unflatten(0, (batch, heads // mask.heads))
