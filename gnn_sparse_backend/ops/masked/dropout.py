@@ -1,12 +1,34 @@
-"""Which weights a seed keeps, as tensors: the function of `programs.random`."""
+"""What a call of attention scales and drops: what kernels are given, and which weights a seed keeps, as tensors."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from ...runtime.type_names import accumulator_of
 from ...structures.masks import Mask
 from .programs.random import WORDS, write_pair, write_word
+
+
+class Dropout(NamedTuple):
+    """probability: of a weight to be dropped. seed: (2,) int64, words of 32 bits."""
+
+    probability: float
+    seed: Tensor
+
+
+def scalars(like: Tensor, scale: float, dropout: Dropout | None) -> dict[str, Tensor]:
+    """The numbers of a call by the names of the parameters."""
+    wide, device = accumulator_of(like.dtype), like.device
+    found = {"Scale": torch.full((1,), scale, dtype=wide, device=device)}
+    if dropout is not None:
+        factor = 1.0 / (1.0 - dropout.probability)
+        found["Seed"] = dropout.seed.to(device, non_blocking=True)
+        found["Least"] = torch.full((1,), least_word(dropout.probability), dtype=torch.int64, device=device)
+        found["Factor"] = torch.full((1,), factor, dtype=wide, device=device)
+    return found
 
 
 def new_seed() -> Tensor:
@@ -21,7 +43,7 @@ def least_word(probability: float) -> int:
 
 def kept_blocks(mask: Mask, seed: Tensor, planes: tuple[int, ...], lines: Tensor, probability: float) -> Tensor:
     """(batch, heads / heads of the mask, num_blocks, block, block) bool: whether the weight of each pair of a block is
-    kept. planes: batch and heads.
+    kept, by the function of `programs.random`. planes: batch and heads.
     """
     batch, heads = planes
     device = mask.device
