@@ -13,6 +13,7 @@ from gnn_sparse_backend.compiler.codegen.cuda.library import check_lane_reductio
 from gnn_sparse_backend.compiler.compile import stage3
 from gnn_sparse_backend.ops.attention import schedules_cuda as attention
 from gnn_sparse_backend.ops.attention.programs.attention import AttentionSpec, Attribute
+from gnn_sparse_backend.ops.attention.programs.attention_gradient import GradientSpec
 from gnn_sparse_backend.ops.attention.programs.edge_softmax import EdgeSoftmaxSpec
 from gnn_sparse_backend.ops.attention.programs.sums import Output, SumsSpec
 from gnn_sparse_backend.ops.core import cuda_build
@@ -123,8 +124,12 @@ KERNELS = {
     "edge_softmax": lambda arch: attention.edge_softmax_kernel(EdgeSoftmaxSpec(8), False, arch),
     "attention": lambda arch: attention.attention_kernel(_dot_attention(), CudaPlan(arch=arch)),
     "attention_heads": lambda arch: attention.attention_kernel(_gat(), CudaPlan(arch=arch)),
-    "attention_gradient": lambda arch: attention.attention_gradient_kernel(_dot_attention(), (), CudaPlan(arch=arch)),
-    "attention_gradient_heads": lambda arch: attention.attention_gradient_kernel(_gat(), (), CudaPlan(arch=arch)),
+    "attention_gradient": lambda arch: attention.attention_gradient_kernel(
+        GradientSpec(_dot_attention()), CudaPlan(arch=arch)
+    ),
+    "attention_gradient_heads": lambda arch: attention.attention_gradient_kernel(
+        GradientSpec(_gat()), CudaPlan(arch=arch)
+    ),
     "sums": lambda arch: attention.sums_kernel(_sums(), CudaPlan(arch=arch)),
     "grouped_product": lambda arch: cuda_grouped.product_kernel(
         GroupedSpec(64, 64, cuda_grouped.BLOCK_ROWS, 0, (True, False)), arch

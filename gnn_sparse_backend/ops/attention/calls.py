@@ -21,8 +21,9 @@ from ..message.calls import broadcast_features, call_key, feature_shapes, flat, 
 from ..message.message_op import MessageOp, message_op
 from ..message.programs.message import arg, renumber
 from ..message.programs.operands import Operand, collapse
-from .executables import ColumnsSpec, GradientSpec
+from . import executables as _built  # noqa: F401  (with it plans have builders)
 from .programs.attention import AttentionSpec, Attribute
+from .programs.attention_gradient import GradientSpec
 from .programs.sums import Output
 from .schedules_cpu import plan_attention
 
@@ -123,62 +124,49 @@ def prepared(of: AttentionForm, graph, operands) -> Call:
     return call_of(of, graph, operands, "edge" in of.places and graph.edge_ids is not None)
 
 
-def run_attention_gradient(of: AttentionForm, graph, operands, results, grad: Tensor, outputs: tuple[Output, ...] = ()):
-    """(weights, scores, sums): what ``attention_gradient`` computes.
+def run_attention_gradient(
+    of: AttentionForm, graph, operands, results, grad: Tensor, outputs: tuple[Output, ...], by_columns: bool = False
+) -> tuple[dict[str, Tensor], list[Tensor]]:
+    """({"weights": of edges, "scores": the cotangents of the scores}, sums): what ``attention_gradient`` computes.
 
-    The weights (edges, ...) and the cotangents of the scores are in the user's edge order and the accumulation type;
-    sums, one (rows, features) for each of ``outputs``, in their own. results: what ``run_attention`` gave. grad: the
-    cotangent of the first.
+    The former (edges, ...) are in the user's edge order and the accumulation type; sums, one (rows, features) for each
+    of ``outputs``, in their own. results: what ``run_attention`` gave. grad: the cotangent of the first. by_columns: on
+    a CPU, in a pass over the transpose that keeps no weights, with sums (columns, features).
     """
     call = call_of(of, graph, operands, graph.edge_ids is not None)
-    edges, rows = graph.num_edges, graph.shape[0]
-    weights, scores = (empty(results[1], edges, call.spec.scores) for _ in range(2))
+    edges, rows = graph.num_edges, graph.shape[1 if by_columns else 0]
+    names = ("scores",) if by_columns else ("weights", "scores")
+    at_edges = {name: empty(results[1], edges, call.spec.scores) for name in names}
     sums = [empty(results[1], rows, o.features, dtype=getattr(torch, o.dtype)) for o in outputs]
+    filled = [*at_edges.values(), *sums]
     if edges == 0 or call.spec.features == 0:
-        for x in (weights, scores, *sums):
+        for x in filled:
             x.zero_()
     else:
-        plan = attention_plan(graph, call)
-        key = outputs, plan
+        structure = graph.transpose() if by_columns else graph
+        numbered = structure.edge_ids is not None
+        plan = attention_plan(structure, call)
+        key = outputs, by_columns, numbered, plan
         executable = call.kernels.get(key)
         if executable is None:
-            executable = call.kernels.keep(key, build(GradientSpec(call.spec, outputs), plan))
-        executable(graph, (*operands, *results, grad), [weights, scores, *sums])
-    return weights.view(edges, *call.heads), scores.view(edges, *call.heads), sums
-
-
-def run_columns_gradient(of: AttentionForm, graph, operands, results, grad: Tensor, outputs: tuple[Output, ...]):
-    """(scores, sums): the cotangents of the scores, and the gradients at the columns that ``outputs`` describes, one
-    (columns, features) each. The rest is as in `run_attention_gradient`; for a CPU.
-    """
-    call = call_of(of, graph, operands, graph.edge_ids is not None)
-    edges, columns = graph.num_edges, graph.shape[1]
-    scores = empty(results[1], edges, call.spec.scores)
-    sums = [empty(results[1], columns, o.features, dtype=getattr(torch, o.dtype)) for o in outputs]
-    if edges == 0 or call.spec.features == 0:
-        for x in (scores, *sums):
-            x.zero_()
-    else:
-        transpose = graph.transpose()
-        plan = attention_plan(transpose, call)
-        key = "columns", outputs, transpose.edge_ids is not None, plan
-        executable = call.kernels.get(key)
-        if executable is None:
-            executable = call.kernels.keep(key, build(_columns_spec(call.spec, outputs, key[2]), plan))
-        executable(transpose, (*operands, *results[1:], _delta(graph, call, results[0], grad), grad), [scores, *sums])
-    return scores.view(edges, *call.heads), sums
+            spec = _of_transpose(call.spec, numbered) if by_columns else call.spec
+            executable = call.kernels.keep(key, build(GradientSpec(spec, outputs, by_columns), plan))
+        of_softmax = (*results[1:], _delta(graph, call, results[0], grad)) if by_columns else results
+        executable(structure, (*operands, *of_softmax, grad), filled)
+    return {name: x.view(edges, *call.heads) for name, x in at_edges.items()}, sums
 
 
 _SWAPPED = {"row": "column", "column": "row"}
 _PRODUCT = message_op("mul(x0, x1)", ("edge", "edge"))
 
 
-def _columns_spec(spec: AttentionSpec, outputs: tuple[Output, ...], numbered: bool) -> ColumnsSpec:
+def _of_transpose(spec: AttentionSpec, numbered: bool) -> AttentionSpec:
+    """The attention with its operands where they stand in the transpose."""
     score, value = (
         replace(each, operands=tuple(replace(x, at=_SWAPPED.get(x.at, x.at)) for x in each.operands))
         for each in (spec.score, spec.value)
     )
-    return ColumnsSpec(replace(spec, score=score, value=value, numbered=numbered), outputs)
+    return replace(spec, score=score, value=value, numbered=numbered)
 
 
 def _delta(graph, call: Call, result: Tensor, grad: Tensor) -> Tensor:

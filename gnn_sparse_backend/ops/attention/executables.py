@@ -8,7 +8,7 @@ parts. Nothing is added atomically.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -25,57 +25,10 @@ from ..message.executables.parts_cuda import team_parts
 from ..message.programs.operands import Operand
 from . import schedules_cpu, schedules_cuda
 from .programs.attention import AttentionSpec
+from .programs.attention_gradient import GradientSpec
 from .programs.softmax_merge import MergeSpec
-from .programs.sums import Output, SumsSpec
+from .programs.sums import SumsSpec
 from .softmax import sum_of_parts
-
-
-@dataclass(frozen=True)
-class GradientSpec:
-    """What the gradients of an attention need of every edge, with sums over rows along the way."""
-
-    attention: AttentionSpec
-    outputs: tuple[Output, ...]
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """Operands of the attention, then its result, what is kept of the softmax, and the cotangent."""
-        spec = self.attention
-        wide, heads = (spec.features,), (spec.scores,)
-        own = [Operand("row", dims, spec.dtype) for dims in (wide, heads, heads, wide)]
-        return (*spec.operands, *own)
-
-    @property
-    def numbered(self) -> bool:
-        return self.attention.numbered
-
-    @property
-    def index_dtype(self) -> str:
-        return self.attention.index_dtype
-
-
-@dataclass(frozen=True)
-class ColumnsSpec:
-    """The gradients of operands of an attention at its columns, the rows of the transpose.
-
-    attention: with its operands where they stand in the transpose. outputs: the gradients.
-    """
-
-    attention: AttentionSpec
-    outputs: tuple[Output, ...]
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """Operands of the attention, what is kept of the softmax, and what each head of the cotangent and the result
-        multiply to, then the cotangent.
-        """
-        spec = self.attention
-        heads = [Operand("column", (spec.scores,), ACCUMULATOR[spec.dtype])] * 3
-        return (*spec.operands, *heads, Operand("column", (spec.features,), spec.dtype))
-
-    @property
-    def numbered(self) -> bool:
-        return self.attention.numbered
 
 
 class _Rows:
@@ -157,8 +110,7 @@ class SumsInParts(_Rows):
 @builds(AttentionSpec, Plan)
 @builds(GradientSpec, Plan)
 @builds(SumsSpec, Plan)
-@builds(ColumnsSpec, Plan)
-def on_cpu(spec: AttentionSpec | GradientSpec | SumsSpec | ColumnsSpec, plan: Plan) -> Executable:
+def on_cpu(spec: AttentionSpec | GradientSpec | SumsSpec, plan: Plan) -> Executable:
     return _Rows(plan, spec.operands, spec.numbered, _kernel(schedules_cpu, spec, plan.groups > 1, plan.prefetch))
 
 
@@ -171,10 +123,8 @@ def on_gpu(spec: AttentionSpec | GradientSpec | SumsSpec, plan: CudaPlan) -> Exe
     return _Rows(plan, spec.operands, spec.numbered, _kernel(schedules_cuda, spec, plan))
 
 
-def _kernel(schedules, spec: AttentionSpec | GradientSpec | SumsSpec | ColumnsSpec, *how) -> Kernel:
+def _kernel(schedules, spec: AttentionSpec | GradientSpec | SumsSpec, *how) -> Kernel:
     """The kernel of a spec by the schedules of a device."""
-    if isinstance(spec, ColumnsSpec):
-        return schedules.columns_gradient_kernel(spec.attention, spec.outputs, *how)
     if isinstance(spec, GradientSpec):
-        return schedules.attention_gradient_kernel(spec.attention, spec.outputs, *how)
+        return schedules.attention_gradient_kernel(spec, *how)
     return (schedules.attention_kernel if isinstance(spec, AttentionSpec) else schedules.sums_kernel)(spec, *how)

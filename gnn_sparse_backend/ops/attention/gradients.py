@@ -29,7 +29,7 @@ from ..message.calls import broadcast_features, feature_shapes, run_aggregate, r
 from ..message.gradients import NO_GRADIENT, GradientPlan, fit_gradient, gradient_plan
 from ..message.programs.message import renumber
 from ..message.programs.operands import Operand, collapse
-from .calls import AttentionForm, attention_plan, call_of, run_attention_gradient, run_columns_gradient
+from .calls import AttentionForm, attention_plan, call_of, run_attention_gradient
 from .programs.attention_gradient import COTANGENT, GRADIENT, WEIGHTS
 from .programs.sums import Output, SumsSpec
 from .schedules_cpu import plan_sums
@@ -93,13 +93,9 @@ def attention_gradients(
     if plan is None:
         index_dtype = type_name(graph.indices.dtype)
         plan = call.kernels.keep(key, _prepare(of, operands, call.heads, *key[1:], index_dtype))
-    if plan.once:
-        scores, sums = run_columns_gradient(of, graph, operands, results, grad, plan.outputs)
-        weights = None
-    else:
-        weights, scores, sums = run_attention_gradient(of, graph, operands, results, grad, plan.outputs)
+    at_edges, sums = run_attention_gradient(of, graph, operands, results, grad, plan.outputs, plan.once)
     found: list[Tensor | None] = [None] * len(operands)
-    given = {"weights": weights, "scores": scores, "grad": grad}
+    given = {**at_edges, "grad": grad}
 
     def source(s):
         return operands[s] if type(s) is int else given[s]

@@ -18,7 +18,7 @@ from ...planner.cpu.tiling import REGISTERS_PER_CHUNK, chunks_of_runs, fits_toge
 from ...planner.plan import Plan
 from ..message.programs.operands import Operand
 from .programs.attention import AttentionSpec, attention
-from .programs.attention_gradient import attention_gradient, attention_gradient_of_columns
+from .programs.attention_gradient import GradientSpec, attention_gradient
 from .programs.edge_softmax import EdgeSoftmaxSpec, edge_softmax, edge_softmax_gradient
 from .programs.listed_softmax import listed_softmax, listed_softmax_gradient
 from .programs.sums import Output, SumsSpec, sums
@@ -61,32 +61,19 @@ def attention_kernel(spec: AttentionSpec, parallel: bool, prefetch: int = 0) -> 
 
 
 @kept
-def attention_gradient_kernel(
-    spec: AttentionSpec, outputs: tuple[Output, ...], parallel: bool, prefetch: int = 0
-) -> Kernel:
-    """The kernel of what the gradients of attention need of every edge, with sums over rows along the way."""
-    target = host_target()
+def attention_gradient_kernel(gradient: GradientSpec, parallel: bool, prefetch: int = 0) -> Kernel:
+    """The kernel of what the gradients of attention need of every edge, with sums along the way."""
+    target, spec, by_columns = host_target(), gradient.attention, gradient.by_columns
     itemsize = BYTES[ACCUMULATOR[spec.dtype]]
     width = spec.features // spec.scores
-    terms = {"dot": spec.terms, "delta": width, "weight": width}
-    program = _sums_in_lanes(attention_gradient(spec, outputs), terms, spec.scores, itemsize, target)
-    program = _cut_outputs(_cut(program, spec, itemsize, target), outputs, itemsize, target)
-    return compile_program(program, CpuSchedule(parallel=parallel, prefetch=_ahead(spec, prefetch)), target)
-
-
-@kept
-def columns_gradient_kernel(
-    spec: AttentionSpec, outputs: tuple[Output, ...], parallel: bool, prefetch: int = 0
-) -> Kernel:
-    """The kernel of the gradients of operands at the columns, in one pass over the transpose."""
-    target = host_target()
-    itemsize = BYTES[ACCUMULATOR[spec.dtype]]
-    terms = {"dot": spec.terms, "weight": spec.features // spec.scores}
-    program = _sums_in_lanes(attention_gradient_of_columns(spec, outputs), terms, spec.scores, itemsize, target)
-    program = _cut_outputs(_cut(program, spec, itemsize, target), outputs, itemsize, target)
-    gathered = {"M": spec.scores, "R": spec.scores, "Delta": spec.scores, "dC": spec.features} if prefetch else {}
-    ahead = tuple(Prefetch("edges", name, 0, width, prefetch) for name, width in gathered.items())
-    return compile_program(program, CpuSchedule(parallel=parallel, prefetch=_ahead(spec, prefetch) + ahead), target)
+    terms = {"dot": spec.terms, **({} if by_columns else {"delta": width}), "weight": width}
+    program = _sums_in_lanes(attention_gradient(gradient), terms, spec.scores, itemsize, target)
+    program = _cut_outputs(_cut(program, spec, itemsize, target), gradient.outputs, itemsize, target)
+    ahead = _ahead(spec, prefetch)
+    if by_columns and prefetch:
+        gathered = {"M": spec.scores, "R": spec.scores, "Delta": spec.scores, "dC": spec.features}
+        ahead += tuple(Prefetch("edges", name, 0, width, prefetch) for name, width in gathered.items())
+    return compile_program(program, CpuSchedule(parallel=parallel, prefetch=ahead), target)
 
 
 @kept

@@ -15,10 +15,10 @@ from ...planner.cuda.plan import CudaPlan, shares, teams
 from ..core import cuda_build
 from ..message.schedules_cuda import share_features
 from .programs.attention import AttentionSpec, attention
-from .programs.attention_gradient import attention_gradient
+from .programs.attention_gradient import GradientSpec, attention_gradient
 from .programs.edge_softmax import EdgeSoftmaxSpec, edge_softmax, edge_softmax_gradient
 from .programs.softmax_merge import MergeSpec, softmax_merge
-from .programs.sums import Output, SumsSpec, sums
+from .programs.sums import SumsSpec, sums
 
 # Heads whose scores a lane picks its own from by comparisons: as many instructions as going to memory takes time,
 # about.
@@ -33,12 +33,13 @@ def attention_kernel(spec: AttentionSpec, plan: CudaPlan) -> Kernel:
 
 
 @kept
-def attention_gradient_kernel(spec: AttentionSpec, outputs: tuple[Output, ...], plan: CudaPlan) -> Kernel:
+def attention_gradient_kernel(gradient: GradientSpec, plan: CudaPlan) -> Kernel:
     """The kernel of what the gradients of attention need of every edge, with sums over rows along the way."""
+    spec = gradient.attention
     width = spec.features // spec.scores
-    program = compact_parameters(attention_gradient(spec, outputs))
+    program = compact_parameters(attention_gradient(gradient))
     program, lanes = _attention(program, spec, {"dot": spec.terms, "delta": width, "weight": width})
-    for which, output in enumerate(outputs):
+    for which, output in enumerate(gradient.outputs):
         program = share_features(program, f"O{which}_features", output.features, shares(output.features, 4), lanes)
     return cuda_build.build(program, CudaTeams(lanes, teams(lanes)), plan.arch)
 

@@ -17,12 +17,12 @@ from ...runtime.type_names import accumulator_of, type_name
 from ...structures.derived import fact
 from ...structures.facts import content_hash
 from ...structures.graph import Graph
-from ..core.last_run import in_threads
+from ..core.last_run import Named, in_threads
 from ..core.signatures import prepared_call
 from ..message.message_op import message_op
 from ..message.prepared_call import PreparedAggregate
 from .arguments import formats_of, structure_of, values_of
-from .launches import Named, first_tokens, padded_rows
+from .launches import first_tokens, padded_rows
 from .programs.rules import ComposedSpec
 from .programs.sliced import STRETCH
 from .schedules_cpu import (

@@ -19,10 +19,11 @@ from ...planner.cuda.plan import WARP
 from ...runtime.layout import compact
 from ...runtime.precision import on_tensor_cores
 from ...runtime.type_names import type_name
+from ..core.last_run import Named
 from .arguments import formats_of, named_pieces, of_one_piece, structure_of, unit_of, values_of
 from .executables import by_rows, in_rows, plain, result_type
 from .executables_sddmm import Operands
-from .launches import Named, padded_rows
+from .launches import padded_rows
 from .programs.rules import ComposedSpec, name_of
 from .programs.sddmm import by_terms
 from .schedules_cuda import (

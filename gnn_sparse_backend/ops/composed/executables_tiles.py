@@ -13,9 +13,9 @@ from ...runtime.layout import compact
 from ...runtime.memory import empty
 from ...runtime.type_names import type_name
 from ...structures.derived import fact
-from ..core.last_run import in_threads
+from ..core.last_run import Named, in_threads
 from .arguments import formats_of, structure_of
-from .launches import Bound, Named, first_tokens, padded_rows
+from .launches import Bound, first_tokens, padded_rows
 from .programs.rules import name_of
 from .programs.tiled import NARROW, TOKENS, TiledSpec
 from .schedules_cpu import (

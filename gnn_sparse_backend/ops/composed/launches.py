@@ -9,27 +9,8 @@ import torch
 from torch import Tensor
 
 from ...compiler.cache.bounded import kept
-from ...compiler.cache.kernel import Kernel, constant_argument
-from ..core.last_run import Launch
-
-
-class Named(Launch):
-    """A kernel that is called with parameters by name."""
-
-    __slots__ = ("_names",)
-
-    def __init__(self, kernel: Kernel, names: tuple[str, ...], plan: str) -> None:
-        super().__init__(kernel, plan)
-        self._names = names
-
-    def run(self, *given: Mapping[str, Any]) -> None:
-        known = {name: x for each in given for name, x in each.items()}
-        self(*(known[name] for name in self._names))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the parameters."""
-        return self._names
+from ...compiler.cache.kernel import constant_argument
+from ..core.last_run import Named
 
 
 class Bound:

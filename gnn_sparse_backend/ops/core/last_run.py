@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,21 @@ class Launch:
     def __call__(self, *arguments: Any) -> None:
         note(self, "")
         self._entry(*arguments)
+
+
+class Named(Launch):
+    """A kernel that is called with parameters by name."""
+
+    __slots__ = ("names",)
+
+    def __init__(self, kernel: Kernel, names: tuple[str, ...], plan: str) -> None:
+        super().__init__(kernel, plan)
+        self.names = names
+
+    def run(self, *given: Mapping[str, Any]) -> None:
+        """Call the kernel with what these have of its parameters."""
+        known = {name: x for each in given for name, x in each.items()}
+        self(*(known[name] for name in self.names))
 
 
 def in_threads(parallel: bool) -> str:

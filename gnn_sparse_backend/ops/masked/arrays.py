@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -57,12 +57,49 @@ def value_order(mask: Mask, transposed: bool) -> Tensor:
     return torch.arange(mask.num_blocks, dtype=torch.int32, device=mask.device)
 
 
-def check_blocks(mask: Mask, groups: int, lines: int) -> None:
-    """Raises ValueError where int32 does not count the blocks of all groups."""
-    if groups * max(mask.num_blocks, lines) > 2**31 - 1:
+def without_padding(mask: Mask) -> Mask:
+    """The mask with all keys, which shares what is derived of it."""
+    if mask.padding is None:
+        return mask
+    return Mask._make(mask.shape, mask.heads, mask.block, mask._arrays[:4], None, mask.facts)
+
+
+def some_feature(x: Tensor) -> Tensor:
+    """x with one feature, a zero, in the place of none: so scores are 0."""
+    return x if x.shape[3] else x.new_zeros((*x.shape[:3], 1))
+
+
+@fact
+def structure_of(mask: Mask, batch: int, heads: int) -> dict[str, Any]:
+    """Sizes and arrays of a mask, or of its transpose, by the names of the parameters: what all kernels are given."""
+    groups, lines = batch * heads // mask.heads, mask.indptr.numel() - 1
+    if groups * max(mask.num_blocks, lines) > 2**31 - 1:  # int32 counts the blocks of all groups
         raise ValueError(
             f"{mask} has too many blocks for {groups} groups of heads and sequences; give fewer sequences at a time"
         )
+    return {
+        "num_items": groups * lines,
+        "num_item_blocks": groups * mask.num_blocks,
+        "num_blocks": mask.num_blocks,
+        "lines": lines,
+        "block_rows": mask.block_rows,
+        "mask_heads": mask.heads,
+        "heads": heads,
+        "rows": mask.shape[0],
+        "cols": mask.shape[1],
+        "num_rows": batch * heads * mask.shape[0],
+        "First": mask.indptr[:-1].contiguous(),
+        "Indices": mask.indices,
+        "Tile": mask.tile,
+    }
+
+
+def padding_of(padding: Tensor | None, batch: int) -> dict[str, Any]:
+    """Which keys of each sequence are there, by the names of the parameters."""
+    if padding is None:
+        return {}
+    allowed = padding.to(torch.uint8).expand(batch, -1).reshape(-1)
+    return {"padded": allowed.numel(), "Padding": allowed}
 
 
 def _ends(mask: Mask, groups: int) -> Tensor:
@@ -71,38 +108,43 @@ def _ends(mask: Mask, groups: int) -> Tensor:
 
 
 @fact
-def item_ends(mask: Mask, groups: int) -> Tensor:
-    """Where the blocks of each line of a mask begin, counted over ``groups`` groups of heads and sequences."""
-    return _ends(mask, groups).int()
-
-
-class Tasks(NamedTuple):
-    """Items of equal cost for each task, where the blocks of each item begin, counted over all items, and where those
-    of each line of the mask do.
-    """
-
-    task_ptr: Tensor
-    block_ptr: Tensor
-    first_item: Tensor
-    first: Tensor
-    count: int
+def team_structure(mask: Mask, batch: int, heads: int) -> dict[str, Any]:
+    """What kernels of teams are given: also where the blocks of each line of all groups begin, and some tile."""
+    tiles = mask.tiles if mask.tiles.shape[0] else mask.tiles.new_zeros(1, mask.block, mask.block)
+    ends = _ends(mask, batch * heads // mask.heads).int()
+    return structure_of(mask, batch, heads) | {"num_tiles": tiles.shape[0], "block_ptr": ends, "Tiles": tiles}
 
 
 @fact
-def tasks_of(mask: Mask, groups: int, count: int, parts: int = 0) -> Tasks:
-    """Cut the lines of all groups of the mask into ``count`` tasks. parts: cuts are where one of ``parts`` parts of a
-    head ends; 0: at any line.
+def task_structure(
+    mask: Mask, batch: int, heads: int, line: int, group: int, count: int, parts: int = 0
+) -> dict[str, Any]:
+    """What kernels of tasks are given: also the lines of all groups cut into ``count`` tasks of equal cost, and tiles
+    column by column. line, group: as of `tile_columns` and `tile_reach`. parts: cuts are where one of ``parts`` parts
+    of a head ends; 0: at any line.
     """
-    check_blocks(mask, groups, mask.indptr.numel() - 1)
+    found, groups = structure_of(mask, batch, heads), batch * heads // mask.heads
     ends = _ends(mask, groups)
     # a row of blocks has a cost of its own
     cost = (ends + torch.arange(ends.numel(), device=ends.device)).double()
     may_end = torch.arange(ends.numel(), device=ends.device)
     if parts:
         within = -(torch.arange(parts) * -mask.block_rows // parts)
-        heads = torch.arange(groups * mask.heads).unsqueeze(1) * mask.block_rows
-        may_end = torch.cat([(heads + within).flatten(), may_end[-1:]])
+        starts = torch.arange(groups * mask.heads).unsqueeze(1) * mask.block_rows
+        may_end = torch.cat([(starts + within).flatten(), may_end[-1:]])
     wanted = torch.arange(1, count, dtype=torch.float64) * (float(cost[-1]) / count)
     cuts = may_end[torch.searchsorted(cost[may_end], wanted)]
     task_ptr = torch.cat([may_end[:1], cuts, may_end[-1:]]).unique().int()
-    return Tasks(task_ptr, ends.int(), task_ptr[:-1].contiguous(), mask.indptr[:-1].contiguous(), task_ptr.numel() - 1)
+    (columns, some, some_row), reach = tile_columns(mask, line), tile_reach(mask, line, group)
+    return found | {
+        "num_tasks": task_ptr.numel() - 1,
+        "num_tiles": columns.shape[0],
+        "num_reach": reach.numel(),
+        "task_ptr": task_ptr,
+        "block_ptr": ends.int(),
+        "FirstItem": task_ptr[:-1].contiguous(),
+        "Tiles": columns,
+        "Reach": reach,
+        "Some": some,
+        "SomeRow": some_row,
+    }

@@ -1,12 +1,34 @@
-"""Which weights a seed keeps: the same function as `programs.random`, with PyTorch."""
+"""What a call of attention scales and drops: what kernels are given, and which weights a seed keeps, as tensors."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from ...runtime.type_names import accumulator_of
 from ...structures.masks import Mask
-from .programs.random import ADDED, KEY, MIDDLE, PLANE, QUERY, WORDS
+from .programs.random import WORDS, write_pair, write_word
+
+
+class Dropout(NamedTuple):
+    """probability: of a weight to be dropped. seed: (2,) int64, words of 32 bits."""
+
+    probability: float
+    seed: Tensor
+
+
+def scalars(like: Tensor, scale: float, dropout: Dropout | None) -> dict[str, Tensor]:
+    """The numbers of a call by the names of the parameters."""
+    wide, device = accumulator_of(like.dtype), like.device
+    found = {"Scale": torch.full((1,), scale, dtype=wide, device=device)}
+    if dropout is not None:
+        factor = 1.0 / (1.0 - dropout.probability)
+        found["Seed"] = dropout.seed.to(device, non_blocking=True)
+        found["Least"] = torch.full((1,), least_word(dropout.probability), dtype=torch.int64, device=device)
+        found["Factor"] = torch.full((1,), factor, dtype=wide, device=device)
+    return found
 
 
 def new_seed() -> Tensor:
@@ -19,16 +41,9 @@ def least_word(probability: float) -> int:
     return min(round(probability * WORDS), WORDS - 1)
 
 
-def _mixed(x: Tensor) -> Tensor:
-    x = x % WORDS
-    for added in ADDED:
-        x = (x * x // MIDDLE + added) % WORDS
-    return x
-
-
 def kept_blocks(mask: Mask, seed: Tensor, planes: tuple[int, ...], lines: Tensor, probability: float) -> Tensor:
     """(batch, heads / heads of the mask, num_blocks, block, block) bool: whether the weight of each pair of a block is
-    kept. planes: batch and heads.
+    kept, by the function of `programs.random`. planes: batch and heads.
     """
     batch, heads = planes
     device = mask.device
@@ -36,7 +51,9 @@ def kept_blocks(mask: Mask, seed: Tensor, planes: tuple[int, ...], lines: Tensor
     plane = torch.arange(groups, device=device)[:, None] * mask.heads + (lines // mask.block_rows)[None]
     query = (lines % mask.block_rows)[:, None] * mask.block + block
     key = mask.indices.long()[:, None] * mask.block + block
-    row = _mixed(_mixed(plane * PLANE + seed[0])[:, :, None] + query * QUERY)
-    column = _mixed(key * KEY + seed[1])
-    kept = _mixed(row[..., None] * column[:, None] // MIDDLE) >= least_word(probability)
+    words: dict[str, Tensor] = {}
+    write_word(words, "row", plane[:, :, None], query, seed, key=False)
+    write_word(words, "column", None, key, seed, key=True)
+    write_pair(words, "pair", words["row"][..., None], words["column"][:, None])
+    kept = words["pair"] >= least_word(probability)
     return kept.unflatten(0, (batch, heads // mask.heads))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,9 +12,8 @@ from ...runtime.layout import in_memory
 from ...runtime.memory import empty
 from ...runtime.type_names import accumulator_of, type_name
 from ...structures.masks import Mask
-from ..core.last_run import Launch, in_threads
-from .arrays import narrowed, tasks_of, tile_columns, tile_reach, value_order
-from .dropout import least_word
+from .arrays import narrowed, padding_of, some_feature, task_structure, value_order, without_padding
+from .dropout import Dropout, scalars
 from .programs.spec import MaskedSpec
 from .schedules_cpu import WORKSPACES, masked_kernel, spec_of
 
@@ -25,87 +23,57 @@ PARTS = 8
 """Tasks of a backward pass at least: with fewer heads of sequences than that their keys are shared out, and each share
 adds up a gradient of the queries of its own.
 """
+OF_KEYS = ("backward", "dots", "sums_transposed")
+"""Programs on the transposed mask."""
 
 
-class Dropout(NamedTuple):
-    """probability: of a weight to be dropped. seed: (2,) int64, words of 32 bits."""
+def _run(
+    make: str,
+    mask: Mask,
+    spec: MaskedSpec,
+    operands: dict[str, Tensor],
+    given: dict[str, Any],
+    work: int,
+    parts: int = 0,
+) -> None:
+    """Run a program of `schedules_cpu.PROGRAMS`, with arguments by the names of the parameters.
 
-    probability: float
-    seed: Tensor
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A call on a mask, or on its transpose: what all programs are given.
-
-    rows, columns: lengths, of keys and queries where ``mask`` is the transpose.
+    operands: in any strides but the last. work: multiplications for a pair. parts: of the keys of a head of a sequence,
+    of which a task has whole ones; 0: tasks have any rows of blocks.
     """
-
-    mask: Mask
-    batch: int
-    heads: int
-    spec: MaskedSpec
-    padding: Tensor | None
-
-    def run(self, make: str, operands: list[Tensor], rest: tuple, rows: int, whole: int = 0, work: int = 0) -> None:
-        """whole: parts of a head of a sequence that one task has; 0: tasks have any rows of blocks."""
-        mask, spec = self.mask, self.spec
-        groups = self.batch * self.heads // mask.heads
-        threads = torch.get_num_threads()
-        pairs = mask.num_blocks * groups * mask.block**2
-        count = group_count(pairs, groups * mask.heads * mask.block_rows, work, threads)
-        tasks = tasks_of(mask, groups, count, whole)
-        columns, some, some_row = tile_columns(mask, spec.line)
-        reach = tile_reach(mask, spec.line, spec.vectors * spec.lanes)
-        lines = mask.indptr.numel() - 1
-        flat = [_flat(x) for x in operands]
-        sizes = (
-            *(
-                tasks.count,
-                groups * lines,
-                groups * mask.num_blocks,
-                mask.num_blocks,
-                columns.shape[0],
-                reach.numel(),
-                lines,
-            ),
-            *(mask.block_rows, mask.heads, self.heads, *mask.shape, rows),
-        )
-        extra: tuple = (some, some_row) if make == "backward" else (some,)
-        if spec.padding:
-            assert self.padding is not None
-            allowed = self.padding.to(torch.uint8).expand(self.batch, -1).reshape(-1)
-            sizes, extra = (*sizes, allowed.numel()), (*extra, allowed)
-        numbers = tuple(x for x in rest if not isinstance(x, Tensor))
-        tensors = tuple(x for x in rest if isinstance(x, Tensor))
-        strides = tuple(n for x, own in zip(operands, flat) for n in (own.numel(), *own_strides(x)))
-        arrays = tasks.task_ptr, tasks.block_ptr, tasks.first_item, tasks.first, mask.indices, mask.tile, columns, reach
-        if spec.tiles and make in WORKSPACES:
-            tensors = *tensors, empty(operands[0], tasks.count, WORKSPACES[make](spec))
-        parallel = count > 1 and tasks.count > 1
-        launch = Launch(masked_kernel(make, spec, parallel), f"{make}, {in_threads(parallel)}")
-        launch(*sizes, *strides, *numbers, *arrays, *extra, *flat, *tensors)
+    own = mask.transposed() if make in OF_KEYS else mask
+    x = next(iter(operands.values()))
+    batch, heads = x.shape[:2]
+    groups = batch * heads // mask.heads
+    pairs, lines = mask.num_blocks * groups * mask.block**2, groups * mask.heads * own.block_rows
+    count = group_count(pairs, lines, work, torch.get_num_threads())
+    known = task_structure(own, batch, heads, spec.line, spec.vectors * spec.lanes, count, parts)
+    tasks, strided = known["num_tasks"], {}
+    for name, operand in operands.items():
+        strided[name] = flat = _flat(operand)
+        sizes = flat.numel(), *operand.stride()[:3]
+        strided |= {f"{name}_{what}": size for what, size in zip(("span", "batch", "head", "row"), sizes)}
+    if spec.tiles and make in WORKSPACES:
+        strided["Work"] = empty(x, tasks, WORKSPACES[make](spec))
+    padding = padding_of(mask.padding, batch)
+    masked_kernel(make, spec, count > 1 and tasks > 1).run(known, padding, strided, given)
 
 
-def _problem(mask: Mask, x: Tensor, width: int, value_width: int, transposed: bool, dropout: bool = False) -> Problem:
-    spec = spec_of(mask.block, width, value_width, type_name(x.dtype), mask.padding is not None, dropout)
-    return Problem(mask.transposed() if transposed else mask, x.shape[0], x.shape[1], spec, mask.padding)
+def _spec(mask: Mask, x: Tensor, width: int, value_width: int, dropout: bool = False) -> MaskedSpec:
+    return spec_of(mask.block, width, value_width, type_name(x.dtype), mask.padding is not None, dropout)
 
 
 def attend(mask: Mask, q: Tensor, k: Tensor, v: Tensor, scale: float, dropout: Dropout | None) -> tuple[Tensor, Tensor]:
     """(the result, the logarithm of the sum of exponentials of each query: (batch, heads, queries))."""
-    batch, heads, queries, width = q.shape
-    value_width = v.shape[3]
-    out = empty(q, batch, heads, queries, value_width)
-    lse = empty(q, batch, heads, queries, dtype=accumulator_of(q.dtype))
+    shape, value_width = q.shape[:3], v.shape[3]
+    out, lse = empty(q, *shape, value_width), empty(q, *shape, dtype=accumulator_of(q.dtype))
     if not lse.numel() or not value_width or not k.shape[2]:
         return out.zero_(), lse.fill_(torch.inf)
     q, k, v = _ready(some_feature(q)), _ready(some_feature(k)), _ready(v)
-    width = q.shape[3]
-    problem = _problem(_cut(mask), q, width, value_width, False, dropout is not None)
-    rows = batch * heads * queries
-    rest = (*_scalars(q, scale, dropout), out.view(rows, value_width), lse.view(rows, 1))
-    problem.run("forward", [q, k, v], rest, rows, work=width + value_width)
+    mask, width = _cut(mask), q.shape[3]
+    given = scalars(q, scale, dropout) | {"Out": out.view(-1, value_width), "Lse": lse.view(-1, 1)}
+    spec = _spec(mask, q, width, value_width, dropout is not None)
+    _run("forward", mask, spec, {"Q": q, "K": k, "V": v}, given, width + value_width)
     return out, lse
 
 
@@ -128,20 +96,26 @@ def attend_backward(
         return tuple(x.new_zeros(x.shape) for x in operands)  # type: ignore[return-value]
     g = _ready(g)
     delta = torch.einsum("bhnd,bhnd->bhn", g.to(acc), out.to(acc)).contiguous()
-    problem = _problem(_cut(mask), q, width, value_width, True, dropout is not None)
-    own, spec = problem.mask, problem.spec
-    parts = min(-(-PARTS // planes), own.block_rows)
-    rows = -(-queries // own.block) * own.block
-    sums = q.new_zeros(parts, planes, rows, spec.padded(width), dtype=acc)
+    mask = _cut(mask)
+    spec = _spec(mask, q, width, value_width, dropout is not None)
+    parts = min(-(-PARTS // planes), mask.block_columns)
+    sums = q.new_zeros(parts, planes, mask.block_rows * mask.block, spec.padded(width), dtype=acc)
     dk = empty(k, batch, heads, keys, width)
     dv = empty(v, batch, heads, keys, value_width)
-    rest = (
-        *(parts, planes, own.block_columns, parts * planes * rows, planes * queries),
-        *_scalars(q, scale, dropout),
-        *(lse.reshape(-1), delta.view(-1), sums.view(-1, spec.padded(width))),
-        *(dk.view(-1, width), dv.view(-1, value_width)),
-    )
-    problem.run("backward", [q, k, v, g], rest, planes * keys, parts, work=3 * width + 2 * value_width)
+    given = scalars(q, scale, dropout) | {
+        "parts": parts,
+        "planes": planes,
+        "block_cols": mask.block_rows,
+        "num_sums": parts * planes * mask.block_rows * mask.block,
+        "num_queries": planes * queries,
+        "Lse": lse.reshape(-1),
+        "Delta": delta.view(-1),
+        "DQ": sums.view(-1, spec.padded(width)),
+        "DK": dk.view(-1, width),
+        "DV": dv.view(-1, value_width),
+    }
+    work = 3 * width + 2 * value_width
+    _run("backward", mask, spec, {"Q": q, "K": k, "V": v, "G": g}, given, work, parts)
     dq = (sums[0] if parts == 1 else sums.sum(0))[:, :queries, :own_width]
     dq = dq.unflatten(0, (batch, heads)).to(q.dtype).contiguous()
     return dq, dk[..., :own_width].contiguous(), dv
@@ -154,10 +128,8 @@ def dots(mask: Mask, a: Tensor, b: Tensor) -> Tensor:
     out = empty(a, batch, heads // mask.heads, mask.num_blocks, mask.block, mask.block)
     if not out.numel() or not width:
         return out.zero_()
-    problem = _problem(without_padding(mask), b, width, 1, True)
-    values = out.view(-1, mask.block**2)
-    rest = values.shape[0], value_order(mask, True), values
-    problem.run("dots", [b, a], rest, batch * heads * b.shape[2], work=width)
+    mask = without_padding(mask)
+    _run("dots", mask, _spec(mask, b, width, 1), {"K": b, "Q": a}, _values(out, mask, True), width)
     return out
 
 
@@ -165,25 +137,20 @@ def sums(mask: Mask, values: Tensor, b: Tensor, transposed: bool) -> Tensor:
     """(batch, heads, rows, width): sums over the pairs of each query, or of each key where ``transposed``."""
     b = _ready(b)
     batch, heads, _, width = b.shape
-    rows = mask.shape[1 if transposed else 0]
-    out = empty(b, batch, heads, rows, width)
+    out = empty(b, batch, heads, mask.shape[1 if transposed else 0], width)
     if not out.numel():
         return out
     if not values.numel():
         return out.zero_()
-    values = values.contiguous().view(-1, mask.block**2)
-    problem = _problem(without_padding(mask), b, 1, width, transposed)
-    make = "sums_transposed" if transposed else "sums"
-    rest = values.shape[0], value_order(mask, transposed), values, out.view(-1, width)
-    problem.run(make, [b], rest, batch * heads * rows, work=width)
+    mask, make = without_padding(mask), "sums_transposed" if transposed else "sums"
+    given = _values(values.contiguous(), mask, transposed) | {"Out": out.view(-1, width)}
+    _run(make, mask, _spec(mask, b, 1, width), {"B": b}, given, width)
     return out
 
 
-def without_padding(mask: Mask) -> Mask:
-    """The mask with all keys, which shares what is derived of it."""
-    if mask.padding is None:
-        return mask
-    return Mask._make(mask.shape, mask.heads, mask.block, mask._arrays[:4], None, mask.facts)
+def _values(values: Tensor, mask: Mask, transposed: bool) -> dict[str, Any]:
+    flat = values.view(-1, mask.block**2)
+    return {"value_rows": flat.shape[0], "Order": value_order(mask, transposed), "Values": flat}
 
 
 def _cut(mask: Mask) -> Mask:
@@ -194,20 +161,6 @@ def _cut(mask: Mask) -> Mask:
     return Mask._make(found.shape, found.heads, found.block, found._arrays[:4], mask.padding, found.facts)
 
 
-def _scalars(like: Tensor, scale: float, dropout: Dropout | None) -> tuple[Tensor, ...]:
-    numbers = torch.tensor([scale], dtype=accumulator_of(like.dtype))
-    if dropout is None:
-        return (numbers,)
-    least = torch.tensor([least_word(dropout.probability)])
-    factor = 1.0 / (1.0 - dropout.probability)
-    return numbers, dropout.seed, least, torch.tensor([factor], dtype=accumulator_of(like.dtype))
-
-
-def some_feature(x: Tensor) -> Tensor:
-    """x with one feature, a zero, in the place of none: so scores are 0."""
-    return x if x.shape[3] else x.new_zeros((*x.shape[:3], 1))
-
-
 def _ready(x: Tensor) -> Tensor:
     """x itself, in any strides but the last, if kernels can read it."""
     if x.is_neg():
@@ -215,11 +168,6 @@ def _ready(x: Tensor) -> Tensor:
     if x.stride(3) != 1 and x.shape[3] != 1:
         x = x.contiguous()
     return x if in_memory(x, x.element_size()) else x.clone(memory_format=torch.contiguous_format)
-
-
-def own_strides(x: Tensor) -> tuple[int, ...]:
-    """Steps of sequence, head and row."""
-    return x.stride()[:3]
 
 
 def _flat(x: Tensor) -> Tensor:

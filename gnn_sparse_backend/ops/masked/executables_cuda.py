@@ -12,13 +12,13 @@ from torch import Tensor
 
 from ...runtime.layout import compact
 from ...runtime.type_names import accumulator_of, type_name
-from ...structures.derived import fact
 from ...structures.masks import Mask
-from ..core.last_run import Launch
-from .arrays import check_blocks, item_ends
-from .dropout import least_word
-from .executables_cpu import Dropout, some_feature, without_padding
+from .arrays import padding_of, some_feature, team_structure, without_padding
+from .dropout import Dropout, scalars
 from .schedules_cuda import spec_of, team_kernel
+
+OF_KEYS = ("backward_keys", "sums_transposed")
+"""Programs on the transposed mask."""
 
 
 def attend(
@@ -32,7 +32,7 @@ def attend(
     q, k, v = _rows(some_feature(q)), _rows(some_feature(k)), _rows(v)
     given = {"Q": q, "KX": k, "V": v, "Out": out.view(-1, out.shape[3]), "Lse": lse.view(-1)}
     widths = q.shape[1], v.shape[1]
-    _run("forward", mask, shape[:2], widths, given | _scalars(q, scale, dropout), arch, dropout is not None)
+    _run("forward", mask, shape[:2], widths, given | scalars(q, scale, dropout), arch, dropout is not None)
     return out, lse
 
 
@@ -54,7 +54,7 @@ def attend_backward(
     acc, planes, widths = accumulator_of(q.dtype), out.shape[:2], (q.shape[1], v.shape[1])
     delta = torch.einsum("bhnd,bhnd->bhn", g.to(acc), out.to(acc)).reshape(-1)
     given = {"Q": q, "KX": k, "V": v, "GX": _rows(g), "Lse": lse.reshape(-1), "Delta": delta}
-    given |= _scalars(q, scale, dropout)
+    given |= scalars(q, scale, dropout)
     to_q, to_k = (x if x.shape[3] else x.new_empty(*x.shape[:3], 1) for x in (dq, dk))
     results = {"DQ": to_q.view(q.shape), "DK": to_k.view(k.shape), "DV": dv.view(v.shape)}
     _run("backward_queries", mask, planes, widths, given | results, arch, dropout is not None)
@@ -95,61 +95,17 @@ def _run(
     arch: str,
     dropout: bool = False,
 ) -> None:
-    (batch, heads), (queries, keys) = planes, mask.shape
-    of_keys = make in ("backward_keys", "sums_transposed")
-    own = mask.transposed() if of_keys else mask
-    groups, lines = batch * heads // mask.heads, own.indptr.numel() - 1
-    check_blocks(mask, groups, lines)
+    own = mask.transposed() if make in OF_KEYS else mask
     dtype = next(x for x in given.values() if isinstance(x, Tensor)).dtype
     spec = spec_of(mask.block, widths, type_name(dtype), mask.padding is not None, dropout)
-    tiles = some_tiles(own)
-    rows, cols = (keys, queries) if of_keys else (queries, keys)
-    known = {
-        "num_items": groups * lines,
-        "num_item_blocks": groups * mask.num_blocks,
-        "num_blocks": mask.num_blocks,
-        "num_tiles": tiles.shape[0],
-        "lines": lines,
-        "block_rows": own.block_rows,
-        "mask_heads": mask.heads,
-        "heads": heads,
-        "rows": rows,
-        "cols": cols,
-        "num_rows": batch * heads * rows,
-        "num_cols": batch * heads * cols,
-        "block_ptr": item_ends(own, groups),
-        "First": own.indptr[:-1],
-        "Indices": own.indices,
-        "Tile": own.tile,
-        "Tiles": tiles,
-    }
-    if mask.padding is not None:
-        padding = mask.padding.to(torch.uint8).expand(batch, -1).reshape(-1)
-        known |= {"padded": padding.numel(), "Padding": padding}
-    known |= given
-    kernel, names = team_kernel(make, spec, arch)
-    Launch(kernel, f"{make}, teams of {spec.lanes} lanes on {arch}")(*(known[name] for name in names))
-
-
-@fact
-def some_tiles(mask: Mask) -> Tensor:
-    """The tiles of a mask, one at least."""
-    return mask.tiles if mask.tiles.shape[0] else mask.tiles.new_zeros(1, mask.block, mask.block)
+    structure = team_structure(own, *planes)
+    cols = {"num_cols": planes[0] * planes[1] * own.shape[1]}
+    team_kernel(make, spec, arch).run(structure, cols, padding_of(mask.padding, planes[0]), given)
 
 
 def _values(values: Tensor, mask: Mask) -> dict[str, Any]:
     flat = values.view(-1, mask.block, mask.block)
     return {"value_rows": flat.shape[0], "Values": flat}
-
-
-def _scalars(like: Tensor, scale: float, dropout: Dropout | None) -> dict[str, Tensor]:
-    acc, device = accumulator_of(like.dtype), like.device
-    found = {"Scale": torch.full((1,), scale, dtype=acc, device=device)}
-    if dropout is not None:
-        least = torch.full((1,), least_word(dropout.probability), dtype=torch.int64, device=device)
-        factor = torch.full((1,), 1.0 / (1.0 - dropout.probability), dtype=acc, device=device)
-        found |= {"Seed": dropout.seed.to(device, non_blocking=True), "Least": least, "Factor": factor}
-    return found
 
 
 def _rows(x: Tensor) -> Tensor:

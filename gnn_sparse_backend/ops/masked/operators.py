@@ -27,7 +27,8 @@ from ..core.traced import Traced
 from ..core.transforms import pulled_back
 from . import executables_cuda as on_gpu
 from .composed import composed_gradients, know
-from .executables_cpu import Dropout, attend, attend_backward, dots, sums
+from .dropout import Dropout
+from .executables_cpu import attend, attend_backward, dots, sums
 from .traced import MASK
 
 

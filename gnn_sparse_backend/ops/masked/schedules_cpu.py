@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...compiler.cache.bounded import kept
-from ...compiler.cache.kernel import Kernel
 from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program, walk_iterations
 from ...compiler.schedules.cpu import CpuSchedule
+from ..core.last_run import Named, in_threads
 from .programs.backward import backward
 from .programs.forward import forward
 from .programs.pairs import masked_dots, masked_sums
@@ -49,9 +49,11 @@ def spec_of(
 
 
 @kept
-def masked_kernel(make: str, spec: MaskedSpec, parallel: bool) -> Kernel:
+def masked_kernel(make: str, spec: MaskedSpec, parallel: bool) -> Named:
     """The kernel of a program of `PROGRAMS`."""
-    return compile_program(*scheduled(make, spec, parallel), host_target())
+    program, schedule = scheduled(make, spec, parallel)
+    kernel = compile_program(program, schedule, host_target())
+    return Named(kernel, program.parameter_names, f"{make}, {in_threads(parallel)}")
 
 
 def scheduled(make: str, spec: MaskedSpec, parallel: bool) -> tuple[Program, CpuSchedule]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...compiler.cache.bounded import kept
-from ...compiler.cache.kernel import Kernel
 from ...compiler.language.program import Program
 from ...compiler.language.types import BYTES
 from ...compiler.schedules.cuda_teams import CudaTeams
 from ...planner.cuda.plan import BLOCK, shares
 from ..core import cuda_build
+from ..core.last_run import Named
 from .programs.team_attention import (
     team_backward_keys,
     team_backward_queries,
@@ -43,7 +43,8 @@ def spec_of(block: int, widths: tuple[int, int], dtype: str, padding: bool = Fal
 
 
 @kept
-def team_kernel(make: str, spec: TeamSpec, arch: str) -> tuple[Kernel, tuple[str, ...]]:
-    """The kernel of a program of `PROGRAMS`, and the names of its parameters."""
+def team_kernel(make: str, spec: TeamSpec, arch: str) -> Named:
+    """The kernel of a program of `PROGRAMS`."""
     program = PROGRAMS[make](spec)
-    return cuda_build.build(program, CudaTeams(spec.lanes, 1), arch), program.parameter_names
+    kernel = cuda_build.build(program, CudaTeams(spec.lanes, 1), arch)
+    return Named(kernel, program.parameter_names, f"{make}, teams of {spec.lanes} lanes on {arch}")

@@ -12,106 +12,104 @@ Or the pass is over the columns, of which it has the values at hand, and gathers
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ....compiler.language.expr import Expr, cast, exp
 from ....compiler.language.program import Program
-from ...message.programs.operands import flat_position
+from ...message.programs.operands import Operand, flat_position
 from .attention import AttentionSpec, AttentionWriter
 from .sums import Output, Totals
 
 COTANGENT, WEIGHTS, GRADIENT = -1, -2, -3
-"""Sources of a sum beside the operands: dS, P and dC."""
+"""Sources of a sum beside the operands, which are those of the score and then of the value: dS, P and dC."""
 
 
-def attention_gradient(spec: AttentionSpec, outputs: tuple[Output, ...] = ()) -> Program:
+@dataclass(frozen=True)
+class GradientSpec:
+    """What is static in such a pass.
+
+    outputs: sums over the edges of each row to compute along the way. by_columns: the pass is over the transpose, so
+    that its rows are the columns of the attention; operands at rows stand at columns in ``attention``, and the reverse.
+    """
+
+    attention: AttentionSpec
+    outputs: tuple[Output, ...] = ()
+    by_columns: bool = False
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """Operands of the attention, its result where the pass is over rows, what is kept of the softmax, the sum over
+        each head of dC * C where it is over columns, and the cotangent dC.
+        """
+        spec = self.attention
+        at, wide, heads = "column" if self.by_columns else "row", (spec.features,), (spec.scores,)
+        own = (heads, heads, heads, wide) if self.by_columns else (wide, heads, heads, wide)
+        return (*spec.operands, *(Operand(at, dims, spec.dtype) for dims in own))
+
+    @property
+    def numbered(self) -> bool:
+        return self.attention.numbered
+
+    @property
+    def index_dtype(self) -> str:
+        return self.attention.index_dtype
+
+
+def attention_gradient(gradient: GradientSpec) -> Program:
     """The program.
 
-    outputs: sums over the edges of each row to compute along the way.
     Parameters: (num_groups, m, n, nnz, [num_edges], group_ptr, indptr, indices, [E], X0, ..., V0, ..., C, M, R, dC, P,
     dS, O0, ...); up to R as in ``attention``. P and dS (edges, heads) have the accumulation type.
+    By columns (..., V0, ..., M, R, Delta, dC, dS, O0, ...): M, R and Delta, the sum over a head of dC * C, are
+    (columns, heads), dC is (columns, features).
     """
-    w = AttentionWriter("attention_gradient", spec)
+    spec, by_columns = gradient.attention, gradient.by_columns
+    w = AttentionWriter("attention_gradient_of_columns" if by_columns else "attention_gradient", spec)
     p, edges, H, K, accumulator = w.p, w.edges, w.H, w.K, w.accumulator
     I, J = edges.I, edges.J
-    C = p.buffer("C", (I, K), spec.dtype)
-    M, R = (p.buffer(name, (I, H), accumulator) for name in ("M", "R"))
-    dC = p.buffer("dC", (I, K), spec.dtype, strided=True)
-    P, dS = (p.buffer(name, (*edges.axes("edge"), H), accumulator) for name in ("P", "dS"))
-    totals = Totals(p, edges, outputs, accumulator)
-    dims, heads = spec.value.dims, spec.heads
+    of_softmax = edges.N if by_columns else I
+    C = None if by_columns else p.buffer("C", (I, K), spec.dtype)
+    M, R = (p.buffer(name, (of_softmax, H), accumulator) for name in ("M", "R"))
+    if by_columns:
+        Delta = p.buffer("Delta", (of_softmax, H), accumulator)
+    dC = p.buffer("dC", (of_softmax, K), spec.dtype, strided=True)
+    P = None if by_columns else p.buffer("P", (*edges.axes("edge"), H), accumulator)
+    dS = p.buffer("dS", (*edges.axes("edge"), H), accumulator)
+    totals = Totals(p, edges, gradient.outputs, accumulator)
+    dims, heads, count = spec.value.dims, spec.heads, len(spec.score.operands)
     in_head = tuple(extent > 1 and own == 1 for extent, own in zip(dims, heads))
     width = spec.features // spec.scores
     with p.iterate("rows", (I,), "S") as (i,):
-        Delta = p.local("Delta", (H,), accumulator)
+        if C is not None:
+            Delta = p.local("Delta", (H,), accumulator)
         totals.start()
+        if C is not None:
 
-        def cotangent(k: Expr) -> Expr:
-            return cast(accumulator, dC[i, k])
+            def of_row(h: Expr, t: Expr) -> Expr:
+                k = flat_position(dims, in_head, h, t)
+                return cast(accumulator, dC[i, k]) * cast(accumulator, C[i, k])
 
-        def of_row(h: Expr, t: Expr) -> Expr:
-            k = flat_position(dims, in_head, h, t)
-            return cotangent(k) * cast(accumulator, C[i, k])
-
-        w.sum_heads("delta", Delta, width, of_row)
+            w.sum_heads("delta", Delta, width, of_row)
         with p.iterate("edges", (J,), "R") as (j,):
+            at = j if by_columns else i
             S, D = (p.local(name, (H,), accumulator) for name in ("S", "D"))
             w.scores(S, i, j)
 
             def of_edge(h: Expr, t: Expr) -> Expr:
                 k = flat_position(dims, in_head, h, t)
-                return cotangent(k) * w.value(i, j, k)
+                return cast(accumulator, dC[at, k]) * w.value(i, j, k)
 
             w.sum_heads("weight", D, width, of_edge)
             with p.iterate("out", (H,), "S", ("ho",)) as (h,):
-                S[h] = exp(S[h] - M[i, h]) * R[i, h]
-                D[h] = S[h] * (D[h] - Delta[h])
-                P[(*edges.at("edge", i, j), h)] = S[h]
-                dS[(*edges.at("edge", i, j), h)] = D[h]
-
-            def load(source: int, feature: Expr) -> Expr:
-                return D[feature] if source == COTANGENT else w.score_operand(source, i, j, feature)
-
-            totals.add(load)
-        totals.store(i)
-    return edges.grouped()
-
-
-def attention_gradient_of_columns(spec: AttentionSpec, outputs: tuple[Output, ...]) -> Program:
-    """The program over the transpose: its rows are the columns of the attention.
-
-    spec: operands at rows stand at columns here, and the reverse. outputs: sums over the edges of each row; among their
-    sources are operands of the score and then of the value, P and dC.
-    Parameters: (num_groups, m, n, nnz, [num_edges], group_ptr, indptr, indices, [E], X0, ..., V0, ..., M, R, Delta, dC,
-    dS, O0, ...): M, R and Delta, the sum over a head of dC * C, are (columns, heads), dC is (columns, features).
-    """
-    w = AttentionWriter("attention_gradient_of_columns", spec)
-    p, edges, H, K, accumulator = w.p, w.edges, w.H, w.K, w.accumulator
-    I, J, N = edges.I, edges.J, edges.N
-    M, R, Delta = (p.buffer(name, (N, H), accumulator) for name in ("M", "R", "Delta"))
-    dC = p.buffer("dC", (N, K), spec.dtype, strided=True)
-    dS = p.buffer("dS", (*edges.axes("edge"), H), accumulator)
-    totals = Totals(p, edges, outputs, accumulator)
-    dims = spec.value.dims
-    in_head = tuple(extent > 1 and own == 1 for extent, own in zip(dims, spec.heads))
-    count = len(spec.score.operands)
-    with p.iterate("rows", (I,), "S") as (i,):
-        totals.start()
-        with p.iterate("edges", (J,), "R") as (j,):
-            S, D = (p.local(name, (H,), accumulator) for name in ("S", "D"))
-            w.scores(S, i, j)
-
-            def of_edge(h: Expr, t: Expr) -> Expr:
-                k = flat_position(dims, in_head, h, t)
-                return cast(accumulator, dC[j, k]) * w.value(i, j, k)
-
-            w.sum_heads("weight", D, spec.features // spec.scores, of_edge)
-            with p.iterate("out", (H,), "S", ("ho",)) as (h,):
-                S[h] = exp(S[h] - M[j, h]) * R[j, h]
-                D[h] = S[h] * (D[h] - Delta[j, h])
+                S[h] = exp(S[h] - M[at, h]) * R[at, h]
+                D[h] = S[h] * (D[h] - (Delta[at, h] if by_columns else Delta[h]))
+                if P is not None:
+                    P[(*edges.at("edge", i, j), h)] = S[h]
                 dS[(*edges.at("edge", i, j), h)] = D[h]
 
             def load(source: int, feature: Expr) -> Expr:
                 if source == GRADIENT:
-                    return cast(accumulator, dC[j, feature])
+                    return cast(accumulator, dC[at, feature])
                 if source < 0:
                     return (D if source == COTANGENT else S)[feature]
                 if source < count:

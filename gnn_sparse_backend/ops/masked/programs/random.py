@@ -3,13 +3,14 @@
 So the passes of a gradient find again what the forward pass dropped, and nothing of it is stored (counter-based random
 numbers: Salmon et al., 2011). A query has a word of 31 bits and a key has one; a pair has the middle bits of their
 product. All are mixed by middle squares (Widynski, 2020), as products fit 63 bits and are vectors on any machine; sums
-with shifts, without an exclusive or, are next to linear and left neighbours 4 % correlated. `dropout.py` beside this
-folder says the same with PyTorch.
+with shifts, without an exclusive or, are next to linear and left neighbours 4 % correlated. `write_word` and
+`write_pair` are the function, of expressions in programs and of tensors in `dropout.py` beside this folder.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from ....compiler.language.builder import BufferHandle
 from ....compiler.language.expr import Expr, number, select
@@ -39,7 +40,7 @@ class Random:
         self.words = self.b.local("Words", spec.line, "uint32")
         with self.b.each("words", spec.line // spec.lanes) as v, self.b.lanes("word") as c:
             lane = v * spec.lanes + c
-            self._word(self.words, lane, item, item.row + lane, keys)
+            write_word(self.words, lane, item.plane, item.row + lane, self.Seed, keys)
         self.keys = keys
 
     def each(self, name: str, item: Item, row: Expr, write: Callable[[Expr, Expr], None]) -> None:
@@ -52,11 +53,10 @@ class Random:
             pair = self.p.local(f"Pair_{name}", (self.b.C,), "uint32")
             with self.b.lanes(f"{name}_own") as c:
                 # alike in all lanes
-                self._word(own, c, item, row, not self.keys)
+                write_word(own, c, item.plane, row, self.Seed, not self.keys)
             with self.b.each(f"{name}_vectors", spec.line // spec.lanes) as v:
                 with self.b.lanes(f"{name}_pair") as c:
-                    pair[c] = low(own[c] * self.words[v * spec.lanes + c] // MIDDLE)
-                    mix(pair, c)
+                    write_pair(pair, c, own[c], self.words[v * spec.lanes + c])
                 # a loop of its own: TVM makes one number of a buffer that a single vector loop stands around
                 with self.b.lanes(f"{name}_write") as c:
                     kept = pair[c] >= self.Least[0]
@@ -72,22 +72,29 @@ class Random:
 
             self.each("drop_lane", item, block.column + j, write)
 
-    def _word(self, to: BufferHandle, at: Expr, item: Item, row: Expr, key: bool) -> None:
-        """The word of a query or a key."""
-        if key:
-            to[at] = low(row * KEY + self.Seed[1])
-        else:
-            to[at] = low(item.plane * PLANE + self.Seed[0])
-            mix(to, at)
-            to[at] = low(to[at] + row * QUERY)
-        mix(to, at)
+
+def write_word(to: Any, at: Any, plane: Any, row: Any, seed: Any, key: bool) -> None:
+    """Write the word of a key, or of a query, to ``to[at]``, step by step. to: a buffer, or a dict of tensors."""
+    if key:
+        to[at] = _low(row * KEY + seed[1])
+    else:
+        to[at] = _low(plane * PLANE + seed[0])
+        _mix(to, at)
+        to[at] = _low(to[at] + row * QUERY)
+    _mix(to, at)
 
 
-def low(x: Expr) -> Expr:
+def write_pair(to: Any, at: Any, first: Any, second: Any) -> None:
+    """Write the word of a pair, from those of its query and its key in any order."""
+    to[at] = _low(first * second // MIDDLE)
+    _mix(to, at)
+
+
+def _low(x: Any) -> Any:
     """The low bits of a number of 63: a word."""
     return x % WORDS
 
 
-def mix(words: BufferHandle, at: Expr) -> None:
+def _mix(words: Any, at: Any) -> None:
     for added in ADDED:
-        words[at] = low(words[at] * words[at] // MIDDLE + added)
+        words[at] = _low(words[at] * words[at] // MIDDLE + added)

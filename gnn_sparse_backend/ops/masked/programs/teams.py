@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
 from ....compiler.language.expr import Expr, as_expr, both, differ, maximum, minimum, number, select
 from ....compiler.language.types import ACCUMULATOR
-from .random import KEY, MIDDLE, PLANE, QUERY, low, mix
+from .random import write_pair, write_word
 
 SIZES = "num_items num_item_blocks num_blocks num_tiles lines block_rows mask_heads heads rows cols num_rows num_cols"
 
@@ -218,22 +218,12 @@ class RandomStream:
         """Note the word of a row: of a query, or of a key where the mask is the transpose."""
         self.keys, self.plane = self.teams.rows_padded, row.plane
         self.Own = self.teams.number("Own", "uint32")
-        self._word(self.Own, row.row, self.keys)
+        write_word(self.Own, (), self.plane, row.row, self.Seed, self.keys)
 
     def factor(self, pair: Pair) -> Expr:
         """What the weight of a pair is multiplied by, 0 or Factor."""
         Other, Both = self.teams.number("Other", "uint32"), self.teams.number("Both", "uint32")
-        self._word(Other, pair.column, not self.keys)
-        Both[()] = low(self.Own[()] * Other[()] // MIDDLE)
-        mix(Both, ())
+        write_word(Other, (), self.plane, pair.column, self.Seed, not self.keys)
+        write_pair(Both, (), self.Own[()], Other[()])
         kept = Both[()] >= self.Least[0]
         return select(kept, self.Factor[0], number(0.0, self.teams.spec.accumulator))
-
-    def _word(self, to: BufferHandle, at: Expr, key: bool) -> None:
-        if key:
-            to[()] = low(at * KEY + self.Seed[1])
-        else:
-            to[()] = low(self.plane * PLANE + self.Seed[0])
-            mix(to, ())
-            to[()] = low(to[()] + at * QUERY)
-        mix(to, ())
