@@ -12,6 +12,7 @@ from ...compiler.language.expr import Expr
 from ..expressions.loops.extents import Extents, constant
 from ..expressions.loops.provenance import Bound, Graph, Pos, above
 from ..expressions.notation import Access
+from ..expressions.terms import along
 from ..storage.stored import Stored
 
 
@@ -46,8 +47,7 @@ def _most(graph: Graph, variable: str, sizes: Mapping[str, int], operands: Mappi
 
 def _positions(access: Access, indices: set[str], operand: Stored) -> int:
     """Most positions that a loop visits: all of the level for several indices, else the longest segment of it."""
-    along = [access.indices[mode] for mode in operand.format.modes_in_order]
-    level = operand.structure.levels[max(along.index(index) for index in indices)]
+    level = operand.structure.levels[max(map(along(access, operand.format).index, indices))]
     if len(indices) > 1:
         return level.positions
     if level.offsets is None:
