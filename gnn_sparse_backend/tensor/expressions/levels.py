@@ -24,7 +24,7 @@ from ...compiler.language.builder import BufferHandle
 from ...compiler.language.expr import Expr, Var
 from .loops.term_writer import Loop, TermWriter
 from .notation import Access
-from .terms import Nest
+from .terms import Nest, along
 
 WALKED = ("dense", "compressed", "slots")
 """Levels whose loops meet each coordinate once."""
@@ -75,10 +75,10 @@ class Levels:
         """The indices that these loops settle."""
         sparse = self.loops.term.sparse
         assert self.loops.axes is not None and self.loops.format is not None and sparse is not None
-        axes, along = self.loops.axes, [sparse.indices[mode] for mode in self.loops.format.modes_in_order]
-        of_level = {axis: [index] for axis, index in axes.with_coordinates(along)}
+        axes, indices = self.loops.axes, along(sparse, self.loops.format)
+        of_level = {axis: [index] for axis, index in axes.with_coordinates(indices)}
         if axes.merged > 1:
-            of_level[axes.levels[0]] = along[: axes.merged]
+            of_level[axes.levels[0]] = list(indices[: axes.merged])
         of_dense = {axis: [index] for index, axis in self.w.index_axes.items()}
         return [index for loop in given for index in of_level.get(loop.axis, of_dense.get(loop.axis, ()))]
 
@@ -194,8 +194,8 @@ class Levels:
 
         def has_rows(access: Access) -> bool:
             operand = self.w.operands[access.name]
-            order = tuple(access.indices[mode] for mode in operand.format.modes_in_order)
-            return not operand.is_sparse and not operand.pattern and order == (index, feature)
+            own = along(access, operand.format)
+            return not operand.is_sparse and not operand.pattern and own == (index, feature)
 
         found = (self.w.buffers[access.name].value.name for access in self.loops.term.accesses if has_rows(access))
         return tuple(dict.fromkeys(found))

@@ -14,7 +14,7 @@ from ...compiler.language.types import ACCUMULATOR
 from ..storage.format import Format
 from ..storage.values import FLOATS, fits, promoted
 from .notation import TRUTH, Access, Call, Expression, Number, Operation, Statement
-from .terms import Operand, Term
+from .terms import Operand, Term, along
 
 
 @dataclass(frozen=True)
@@ -54,18 +54,18 @@ def kept_of(statement: Statement, terms: tuple[Term, ...], operands: Mapping[str
         return None
     dense = tuple(index for index in result if index not in access.indices)
     if set(access.indices) <= set(result) and not dense:
-        order = tuple(result.index(access.indices[mode]) for mode in format.modes_in_order)
+        order = tuple(map(result.index, along(access, format)))
         block = format.block
         if block is not None:
             block = block[access.indices.index(result[0])], block[access.indices.index(result[1])]
         return Kept(access, len(format.levels), (), Format(format.levels, order, block, format.diagonals))
     if format.masked or "compressed-nonunique" in format.levels:
         return None
-    along = [access.indices[mode] for mode in format.modes_in_order]
-    levels = next((at for at, index in enumerate(along) if index not in result), len(along))
-    if any(index in result for index in along[levels:]) or set(format.levels[:levels]) <= {"dense"}:
+    stored = along(access, format)
+    levels = next((at for at, index in enumerate(stored) if index not in result), len(stored))
+    if any(index in result for index in stored[levels:]) or set(format.levels[:levels]) <= {"dense"}:
         return None
-    order = tuple(result.index(index) for index in (*along[:levels], *dense))
+    order = tuple(result.index(index) for index in (*stored[:levels], *dense))
     return Kept(access, levels, dense, Format((*format.levels[:levels], *("dense",) * len(dense)), order))
 
 
@@ -87,9 +87,9 @@ def unread_levels(kept: Kept, terms: tuple[Term, ...], operands: Mapping[str, Op
     format = operands[kept.access.name].format
     if format.masked:
         return 0
-    along = [kept.access.indices[mode] for mode in format.modes_in_order]
+    stored = along(kept.access, format)
     read = {i for term in terms for a in term.accesses if not operands[a.name].is_sparse for i in a.indices}
-    able = (along[at] not in read and format.levels[at] != "slots" for at in range(kept.levels))
+    able = (stored[at] not in read and format.levels[at] != "slots" for at in range(kept.levels))
     return sum(takewhile(bool, able))
 
 

@@ -34,6 +34,11 @@ class Operand:
         return not self.format.is_dense
 
 
+def along(access: Access, format: Format) -> tuple[str, ...]:
+    """The index of each level of an access."""
+    return tuple(access.indices[mode] for mode in format.modes_in_order)
+
+
 @dataclass(frozen=True)
 class Factor:
     """A part of a product: an access or a function of an expression; `inverse`: divided by."""

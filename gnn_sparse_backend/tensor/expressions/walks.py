@@ -17,14 +17,14 @@ from ...compiler.language.builder import BufferHandle
 from ...compiler.language.expr import Expr, Stored, Var
 from ...compiler.language.traversal import walk
 from ..errors import ScheduleError
-from .assembled.order import along, order_of, sparse_accesses
+from .assembled.order import order_of, sparse_accesses
 from .axes import LevelAxes, axes
 from .declared import Declared
 from .loops.counters import Counters, elements_of, varies
 from .loops.extents import Extents, Space, plus
 from .loops.provenance import Fuse, Graph, Pos, above, maker
 from .notation import Access, Call, Expression, Operation
-from .terms import Term
+from .terms import Term, along
 
 At = Mapping[str, Expr]
 """What each index and variable is that is bound; and what visits a level of an access, by `_of_level`."""
@@ -277,7 +277,7 @@ class Walks:
             return self.w.constant(1) if there is None else select(there, self.w.constant(1), self.w.constant(0))
         if access in self.axes:
             return self.buffers[access][self._place(access, len(operand.format.levels), at)]
-        return self.w.buffers[access.name][tuple(at[access.indices[mode]] for mode in operand.format.modes_in_order)]
+        return self.w.buffers[access.name][tuple(at[index] for index in along(access, operand.format))]
 
     def sum(self, terms: Sequence[Term], at: At) -> Expr:
         """The sum of products, each where it is stored."""

@@ -25,7 +25,7 @@ from ..expressions.loops.provenance import (
     variables,
 )
 from ..expressions.notation import Access
-from ..expressions.terms import Operand
+from ..expressions.terms import Operand, along
 from ..storage.values import integer
 from .nest import Loop, Nest
 
@@ -171,7 +171,7 @@ def pos(nests: Nests, i: str, p: str, access: Access, operands: Mapping[str, Ope
     operand = operands.get(access.name)
     if operand is None or not operand.is_sparse:
         refuse(command, f"{access.name} is {'dense' if operand else 'no operand'}; positions are those of a sparse one")
-    along = tuple(access.indices[mode] for mode in operand.format.modes_in_order)
+    stored = along(access, operand.format)
 
     def change(nest: Nest) -> Nest:
         plain(command, nest, i)
@@ -185,14 +185,14 @@ def pos(nests: Nests, i: str, p: str, access: Access, operands: Mapping[str, Ope
         whole(command, nest, i)
         indices = list(above(nest.graph, i))
         for index in indices:
-            if index not in along:
+            if index not in stored:
                 refuse(command, f"{index} is no index of {access}; take pos of {', '.join(access.indices)}")
-        at = [along.index(index) for index in indices]
+        at = [stored.index(index) for index in indices]
         kinds = [operand.format.levels[n] for n in at]
         if len(at) > 1 and at != list(range(len(at))):
             refuse(
                 command,
-                f"{access.name} stores {', '.join(along)} in this order; positions are those of its first levels "
+                f"{access.name} stores {', '.join(stored)} in this order; positions are those of its first levels "
                 f"together, or of one, not of {', '.join(indices)}",
             )
         if kinds[-1] == "dense":

@@ -11,13 +11,12 @@ from ...compiler import Axis, begin_of, end_of
 from ...compiler.language.builder import BufferHandle
 from ...compiler.language.expr import Expr
 from ..errors import ScheduleError
-from ..expressions.assembled.order import along
 from ..expressions.axes import LevelAxes, axes
 from ..expressions.declared import Declared
 from ..expressions.loops.counters import Counters, elements_of
 from ..expressions.loops.provenance import Graph, Pos, above
 from ..expressions.notation import Access
-from ..expressions.terms import Term
+from ..expressions.terms import Term, along
 
 Key = tuple[int, tuple[str, ...]]
 """A structure, and the index of each of its levels: operands that share both are visited together."""

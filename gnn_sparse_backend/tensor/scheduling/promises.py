@@ -7,8 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..expressions.loops.provenance import Bound, Coord, Divide, Fuse, Graph, Pos, Split, above, maker
+from ...compiler import number
+from ...compiler.language.expr import Expr
+from ..expressions.loops.extents import Extents, constant
+from ..expressions.loops.provenance import Bound, Graph, Pos, above
 from ..expressions.notation import Access
+from ..expressions.terms import along
 from ..storage.stored import Stored
 
 
@@ -33,33 +37,17 @@ class Promise:
 def _most(graph: Graph, variable: str, sizes: Mapping[str, int], operands: Mapping[str, Stored]) -> int:
     """The most values that a variable has."""
 
-    def of(name: str) -> int:
-        return _most(graph, name, sizes, operands)
+    def count(made: Pos) -> Expr:
+        return number(_positions(made.access, set(above(graph, made.of)), operands[made.access.name]))
 
-    match maker(graph, variable):
-        case None:
-            return sizes[variable]
-        case Split() as made:
-            return made.size if variable == made.inner else -(-of(made.of) // made.size)
-        case Divide() as made:
-            return made.parts if variable == made.outer else -(-of(made.of) // made.parts)
-        case Fuse() as made:
-            return of(made.outer) * of(made.inner)
-        case Pos() as made:
-            return _positions(made.access, set(above(graph, made.of)), operands[made.access.name])
-        case Coord() as made:
-            positions = maker(graph, made.of)
-            assert isinstance(positions, Pos)
-            return of(positions.of)
-        case Bound() as made:
-            return of(made.of)
-    raise AssertionError(variable)
+    found = constant(Extents(graph, lambda index: number(sizes[index]), count).of(variable))
+    assert found is not None
+    return found
 
 
 def _positions(access: Access, indices: set[str], operand: Stored) -> int:
     """Most positions that a loop visits: all of the level for several indices, else the longest segment of it."""
-    along = [access.indices[mode] for mode in operand.format.modes_in_order]
-    level = operand.structure.levels[max(along.index(index) for index in indices)]
+    level = operand.structure.levels[max(map(along(access, operand.format).index, indices))]
     if len(indices) > 1:
         return level.positions
     if level.offsets is None:

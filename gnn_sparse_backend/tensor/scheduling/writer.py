@@ -14,7 +14,7 @@ from ..expressions.declared import Declared, Written
 from ..expressions.loops.extents import Extents, constant
 from ..expressions.notation import Access, Statement
 from ..expressions.result import Kept
-from ..expressions.terms import Operand, Term
+from ..expressions.terms import Operand, Term, along
 from .nest import Assign, Loop, Nest, Where
 from .places import Env, Places, Then
 from .steps import Steps
@@ -169,7 +169,7 @@ class LoopWriter(Declared):
         operand = self.operands[access.name]
         if operand.is_sparse:
             return self.places.element(access, env)
-        return self.buffers[access.name][tuple(env.known[access.indices[m]] for m in operand.format.modes_in_order)]
+        return self.buffers[access.name][tuple(env.known[index] for index in along(access, operand.format))]
 
     def add(self, target: str, env: Env, value: Expr) -> None:
         buffer, at = env.sinks[target](env)

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from ....compiler import Axis
 from ..declared import Written
 from ..notation import Access
-from ..terms import Operand, Term
+from ..terms import Operand, Term, along
 from .assembly import Assembly
-from .order import Order, along
+from .order import Order
 
 ROOM, PLACES, ENDS = "room", "places", "ends"
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...storage.stored import Stored
 from ...storage.structure import Structure
-from ..terms import Operand, Term
+from ..terms import Operand, Term, along
 
 MANY, SPARE = 1 << 26, 4
 """Columns, and columns for each element that stores one, above which they are numbered. That takes time and saves
@@ -44,10 +44,10 @@ def numbered(
     found = [access for term in terms for access in term.accesses]
     for access in found:
         format = specs[access.name].format
-        along = [access.indices[mode] for mode in format.modes_in_order] if not format.masked else []
+        indices = () if format.masked else along(access, format)
         if column not in access.indices and access.name not in levels:
             continue
-        if along.count(column) != 1 or format.levels[at := along.index(column)] != "compressed":
+        if indices.count(column) != 1 or format.levels[at := indices.index(column)] != "compressed":
             return None
         if levels.setdefault(access.name, at) != at:
             return None

@@ -17,7 +17,7 @@ from ...storage.format import Format
 from ..loops.provenance import Graph, above
 from ..notation import Access, Statement
 from ..result import is_assembled
-from ..terms import Operand, Term, terms_of
+from ..terms import Operand, Term, along, terms_of
 
 Chain = tuple[str, ...]
 """Indices of which each comes before the next."""
@@ -71,11 +71,6 @@ def sparse_accesses(terms: Iterable[Term], operands: Mapping[str, Operand]) -> t
     """The sparse accesses of terms, each once."""
     found = (access for term in terms for access in term.accesses if operands[access.name].is_sparse)
     return tuple(dict.fromkeys(found))
-
-
-def along(access: Access, format: Format) -> Chain:
-    """The index of each level of an access."""
-    return tuple(access.indices[mode] for mode in format.modes_in_order)
 
 
 def _chains(terms: Iterable[Term], operands: Mapping[str, Operand]) -> list[Chain]:

@@ -18,8 +18,8 @@ from ...storage.stored import Stored
 from ...storage.structure import Structure
 from ..notation import Access, Call, Expression, Operation, Statement, accesses, product, written
 from ..result import Kept, is_assembled, structure_of
-from ..terms import Operand, Term, terms_of
-from .order import Order, along
+from ..terms import Operand, Term, along, terms_of
+from .order import Order
 
 
 @dataclass(frozen=True)

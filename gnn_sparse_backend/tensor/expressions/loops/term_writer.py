@@ -13,7 +13,7 @@ from ....compiler.language.types import ACCUMULATOR
 from ..declared import Declared
 from ..notation import Access, Statement
 from ..result import Kept, unread_levels
-from ..terms import Operand, Term
+from ..terms import Operand, Term, along
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class TermWriter:
     def loops_of_structure(self, result: tuple[str, ...]) -> list[Loop]:
         if self.axes is None or self.format is None or self.term.sparse is None:
             return []
-        given = [self.term.sparse.indices[mode] for mode in self.format.modes_in_order]
+        given = along(self.term.sparse, self.format)
         if self.format.block is not None:
             kinds = ["S" if index in result else "R" for index in given * 2]
             names = [*(f"{index}b" for index in given), *(f"{index}i" for index in given)]
@@ -127,7 +127,7 @@ class TermWriter:
         conditions: list[Expr] = []
         if self.axes is None or self.format is None or self.term.sparse is None:
             return at, conditions
-        given = [self.term.sparse.indices[mode] for mode in self.format.modes_in_order]
+        given = along(self.term.sparse, self.format)
         if not self.format.masked:
             levels = self.axes.with_coordinates(given)
             found: list[tuple[str, Expr]] = [(index, variables[axis]) for axis, index in levels if axis in variables]
@@ -159,7 +159,7 @@ class TermWriter:
         if operand.is_sparse:
             assert self.axes is not None
             return self.w.buffers[access.name][tuple(variables[axis] for axis in self.axes.all)]
-        return self.w.buffers[access.name][tuple(at[access.indices[mode]] for mode in operand.format.modes_in_order)]
+        return self.w.buffers[access.name][tuple(at[index] for index in along(access, operand.format))]
 
     def place(self, at: Mapping[str, Expr], variables: Mapping[Axis, Var]) -> tuple[Expr, ...]:
         """The element of the result."""
