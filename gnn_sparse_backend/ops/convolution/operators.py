@@ -17,7 +17,7 @@ from ...runtime.devices import on_either
 from ...structures.kernel_map import KernelMap
 from ..core.library import TRANSPOSED, register
 from ..core.operands import check_fit
-from ..core.operator import Operator
+from ..core.operator import Operator, gradients_of
 from ..core.traced import Traced, owned
 from .executables_cpu import conv, conv_sum
 from .executables_cuda import conv_on_gpu, conv_sum_on_gpu
@@ -44,18 +44,12 @@ def _run_weight(kernel_map: KernelMap, operands, attributes) -> Tensor:
     return on_either(operands[0], conv_sum, conv_sum_on_gpu, kernel_map, *operands, *attributes)
 
 
-def _gradients(kernel_map, attributes, saved, memo, needed, grad: Tensor) -> list[Tensor | None]:
-    x, w = saved
-    to_x = CONV(kernel_map.transpose(), (grad, w.transpose(2, 3))) if needed[0] else None
-    to_w = CONV_WEIGHT(kernel_map, (x, grad), (w.shape[1],)) if needed[1] else None
-    return [to_x, to_w]
-
-
-def _gradients_of_weight(kernel_map, attributes, saved, memo, needed, grad: Tensor) -> list[Tensor | None]:
-    x, g = saved
-    to_x = CONV(kernel_map.transpose(), (g, grad.transpose(2, 3))) if needed[0] else None
-    to_g = CONV(kernel_map, (x, grad)) if needed[1] else None
-    return [to_x, to_g]
+_BY = {
+    "x": lambda kernel_map, x, w, g: CONV(kernel_map.transpose(), (g, w.transpose(2, 3))),
+    "w": lambda kernel_map, x, w, g: CONV_WEIGHT(kernel_map, (x, g), (w.shape[1],)),
+    "g": lambda kernel_map, x, w, g: CONV(kernel_map, (x, w)),
+}
+"""T differentiated by each of its operands. A shape alone is read of the operand that it is differentiated by."""
 
 
 def _check_conv(kernel_map: KernelMap, operands, attributes):
@@ -88,7 +82,7 @@ CONV = register(
     Operator(
         "sparse_conv",
         _run,
-        _gradients,
+        gradients_of(_BY, "xw", "g"),
         structure=KERNEL_MAP,
         operands="Tensor x, Tensor w",
         attributes="bool transposed",
@@ -102,7 +96,7 @@ CONV_WEIGHT = register(
     Operator(
         "sparse_conv_weight",
         _run_weight,
-        _gradients_of_weight,
+        gradients_of(_BY, "xg", "w"),
         structure=KERNEL_MAP,
         operands="Tensor x, Tensor g",
         attributes="SymInt groups, bool transposed",

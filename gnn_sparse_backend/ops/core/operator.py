@@ -4,6 +4,7 @@ that.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +45,22 @@ class Operator(Declaration):
                     if x is not None and x.requires_grad:
                         return Recorded.apply(self, structure, attributes, *operands)
             return self.run(structure, operands, attributes)
+
+
+def gradients_of(by: dict[str, Callable], operands: str, result: str, known: Callable[..., dict] | None = None):
+    """Make the gradients of a multilinear form differentiated by ``result``, whose place the cotangent takes.
+
+    by: the form differentiated by each operand, from the structure and all operands by name. operands: one letter for
+    each that the operator has. known: what else ``by`` is given by name, from the attributes and what was remembered.
+    """
+
+    def gradients(structure, attributes, saved, memo, needed, cotangent: torch.Tensor) -> list[torch.Tensor | None]:
+        values = dict(zip(operands, saved)) | {result: cotangent}
+        if known is not None:
+            values |= known(attributes, memo)
+        return [by[name](structure, **values) if wanted else None for name, wanted in zip(operands, needed)]
+
+    return gradients
 
 
 class Recorded(Function):

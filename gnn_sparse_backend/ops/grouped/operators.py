@@ -25,7 +25,7 @@ from ...structures.segments import Segments, check_segments
 from ...structures.unsynchronised import order_in_range, segments_of_index, segments_of_offsets
 from ..core.library import register
 from ..core.operands import check_dense
-from ..core.operator import Operator
+from ..core.operator import Operator, gradients_of
 from ..core.traced import StructureKind, Traced
 from ..message.message_op import message_op
 from ..message.operators import AGGREGATE
@@ -113,18 +113,16 @@ def _record(run):
     return record
 
 
-def _gradients_of_product(structure, attributes, saved, rows: int, needed, grad: Tensor) -> list[Tensor | None]:
-    a, b, at = saved
-    to_a = _back_to_rows(grouped_mm(structure, grad, b.transpose(1, 2)), at, rows) if needed[0] else None
-    to_b = grouped_sum(structure, a, grad, at) if needed[1] else None
-    return [to_a, to_b, None]
+_BY = {
+    "a": lambda on, a, b, g, i, rows: _back_to_rows(grouped_mm(on, g, b.transpose(1, 2)), i, rows),
+    "b": lambda on, a, b, g, i, rows: grouped_sum(on, a, g, i),
+    "g": lambda on, a, b, g, i, rows: grouped_mm(on, a, b, i),
+}
+"""The sum over n of <a[i[n]] b[r(n)], g[n]>, of as many ``rows`` of a, differentiated by each of its operands."""
 
 
-def _gradients_of_sum(structure, attributes, saved, rows: int, needed, grad: Tensor) -> list[Tensor | None]:
-    a, g, at = saved
-    to_a = _back_to_rows(grouped_mm(structure, g, grad.transpose(1, 2)), at, rows) if needed[0] else None
-    to_g = grouped_mm(structure, a, grad, at) if needed[1] else None
-    return [to_a, to_g, None]
+def _gradients(operands: str, by: str):
+    return gradients_of(_BY, operands, by, lambda attributes, rows: {"rows": rows})
 
 
 def _in_order(a: Tensor | None, other: Tensor | None, at: Tensor | None) -> list[Tensor | None]:
@@ -153,7 +151,7 @@ GROUPED_MM = register(
     Operator(
         "grouped_mm",
         lambda segments, operands, attributes: run_grouped_mm(segments, *operands),
-        _gradients_of_product,
+        _gradients("abi", "g"),
         _record(run_grouped_mm),
         operands="Tensor a, Tensor b",
         like=lambda arguments, operands, attributes, transposed: operands[0].new_empty(
@@ -168,7 +166,7 @@ GROUPED_SUM = register(
     Operator(
         "grouped_sum",
         lambda segments, operands, attributes: run_grouped_sum(segments, *operands),
-        _gradients_of_sum,
+        _gradients("agi", "b"),
         _record(run_grouped_sum),
         operands="Tensor a, Tensor g",
         like=lambda arguments, operands, attributes, transposed: operands[0].new_empty(

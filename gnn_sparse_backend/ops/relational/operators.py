@@ -31,7 +31,7 @@ from ...runtime.type_names import accumulator_of
 from ...structures.relational.graph import RelGraph
 from ..core.library import register
 from ..core.operands import check_fit
-from ..core.operator import Operator
+from ..core.operator import Operator, gradients_of
 from ..core.traced import REL_GRAPH
 from .basis import run_basis_dot, run_basis_product, run_basis_sums
 from .executables import run_dot, run_product, run_sum
@@ -43,22 +43,12 @@ _BY = {
     "g": lambda on, x, w, a, g, mean, transposed: PRODUCT(on, (x, w, a), (mean, transposed, "")),
 }
 """T differentiated by each of its operands. A shape alone is read of the operand that it is differentiated by."""
+_MARKED = "mean", "transposed"
 
 
 def _gradients(operands: str, by: str, first: int = 0):
-    """The gradients of T differentiated by one operand, ``by``, whose place the cotangent takes. first: which of the
-    attributes is mean.
-    """
-
-    def gradients(structure, attributes, saved, memo, needed, cotangent: Tensor) -> list[Tensor | None]:
-        values = dict(zip(operands, saved)) | {by: cotangent}
-        mean, transposed = attributes[first : first + 2]
-        return [
-            _BY[name](structure, **values, mean=mean, transposed=transposed) if wanted else None
-            for name, wanted in zip(operands, needed)
-        ]
-
-    return gradients
+    """The gradients of T differentiated by ``by``. first: which of the attributes is mean."""
+    return gradients_of(_BY, operands, by, lambda attributes, _: dict(zip(_MARKED, attributes[first:])))
 
 
 def _by_ends(structure, x, comp, bases, a, g, mean: bool, transposed: bool, wanted) -> tuple:
