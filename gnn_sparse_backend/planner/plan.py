@@ -43,21 +43,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         # every call looks its kernel up by its plan
-        object.__setattr__(
-            self,
-            "_hash",
-            hash(
-                (
-                    self.groups,
-                    self.prefetch,
-                    self.balance,
-                    self.reduction,
-                    self.partitions,
-                    self.longest_part,
-                    self.sliced,
-                )
-            ),
-        )
+        object.__setattr__(self, "_hash", hash(tuple(vars(self).values())))
 
     def __hash__(self) -> int:
         return self._hash

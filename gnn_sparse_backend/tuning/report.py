@@ -66,8 +66,8 @@ class Report:
                 str(row.features),
                 row.dtype,
                 "" if row.plan is None else describe(row.plan),
-                _micro(row.seconds),
-                _micro(row.rules),
+                micro(row.seconds),
+                micro(row.rules),
                 row.state,
             )
         return result
@@ -76,5 +76,6 @@ class Report:
         return render(self.table()) if self.rows else "no graph with edges: nothing to compile\n"
 
 
-def _micro(seconds: float | None) -> str:
+def micro(seconds: float | None) -> str:
+    """Return microseconds with one decimal, nothing where nothing was measured."""
     return "" if seconds is None else f"{seconds * 1e6:,.1f}"

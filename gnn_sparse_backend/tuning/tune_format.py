@@ -25,6 +25,7 @@ from ..planner.problem import Problem
 from ..runtime.text import render
 from ..runtime.type_names import check_dtype, type_name
 from ..structures.facts import content_hash
+from .report import micro
 
 CANDIDATES = ("csr", "bsr(32)", "bsr(16)", "bsr(8)", "bsr(32) + csr", "bsr(16) + csr", "bsr(8) + csr", "bsr(4) + csr")
 """What is tried of every matrix, beside dense."""
@@ -88,12 +89,8 @@ class FormatChoice:
         for row in self.rows:
             padding = "" if row.padding is None else f"{row.padding:,}"
             mark = "* " if row is self.rows[0] else "  "
-            table.add_row(mark + row.name, padding, _micro(row.predicted), _micro(row.measured))
+            table.add_row(mark + row.name, padding, micro(row.predicted), micro(row.measured))
         return render(table, self.reason)
-
-
-def _micro(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds * 1e6:,.1f}"
 
 
 def tune_format(

@@ -111,14 +111,8 @@ class CudaPlan(Plan):
         for lanes in (self.lanes, self.team):
             if lanes & (lanes - 1) or lanes > WARP:
                 raise ValueError(f"a team has 1, 2, 4, 8, 16 or {WARP} lanes, not {lanes}")
-        object.__setattr__(
-            self,
-            "_hash",
-            hash((self._hash, self.arch, self.lanes, self.team, self.cached, self.buckets, self.segments, self.blocks)),
-        )
 
-    def __hash__(self) -> int:
-        return self._hash
+    __hash__ = Plan.__hash__  # a dataclass would make its own
 
 
 def plan_cuda(arch: str, rows: int = 0, nnz: int = 0, features: int = 0, longest: int = 0, kind: str = "") -> CudaPlan:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import ClassVar
 
 from torch import Tensor
@@ -43,6 +43,13 @@ class Aggregation:
     @property
     def kernels(self) -> tuple[Kernel, ...]:
         return tuple(self._kernels.values())
+
+    def kernel(self, key: Hashable, make: Callable[[], Kernel]) -> Kernel:
+        """Return the kernel kept by ``key``, made when it is first wanted."""
+        kernel = self._kernels.get(key)
+        if kernel is None:
+            kernel = self._kernels[key] = make()
+        return kernel
 
     def numbers(self, graph) -> Tensor | None:
         """The number of the edge at each position, where the kernel has to know it."""

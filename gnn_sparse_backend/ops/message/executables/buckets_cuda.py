@@ -103,26 +103,20 @@ class TeamsOfBuckets(Aggregation):
         self.parts, self.sums = self.spec.in_parts()
         self.kept = getattr(torch, self.parts.dtype)
 
-    def _kernel(self, key: str, make) -> Kernel:
-        kernel = self._kernels.get(key)
-        if kernel is None:
-            kernel = self._kernels[key] = make()
-        return kernel
-
     def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
         (out,), plan = results, self.plan
         buckets, degrees = row_buckets(graph, plan.longest_part, plan.partitions), self.degrees(graph)
         if buckets.sums is None:
             note(self, "rows")
             out.zero_()  # a row without edges is in no bucket
-            kernel = self._kernel("rows", lambda: bucket_kernel(self.spec, plan))
+            kernel = self.kernel("rows", lambda: bucket_kernel(self.spec, plan))
             self._run(kernel, graph, buckets, degrees, operands, out)
             return
         note(self, "parts of rows")
         of_parts = at_parts(self.places, operands, buckets.row_of_part)
         sums = out.new_empty((buckets.row_of_part.numel(), out.shape[1]), dtype=self.kept)
-        self._run(self._kernel("parts", lambda: bucket_kernel(self.parts, plan)), graph, buckets, (), of_parts, sums)
-        self._kernel("sums", lambda: aggregate_kernel(self.sums, plan_cuda(plan.arch))).entry(
+        self._run(self.kernel("parts", lambda: bucket_kernel(self.parts, plan)), graph, buckets, (), of_parts, sums)
+        self.kernel("sums", lambda: aggregate_kernel(self.sums, plan_cuda(plan.arch))).entry(
             *kernel_arguments(buckets.sums, 1, ("column",), [out.shape[1]], [sums], None, plan.balance, degrees), out
         )
 

@@ -65,19 +65,20 @@ class TeamsOfRows(Aggregation):
         self._kernels[None] = aggregate_kernel(spec, plan)
 
     def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
-        plan, numbers, degrees = self.plan, self.numbers(graph), self.degrees(graph)
-        arguments = kernel_arguments(
-            graph, plan.groups, self.places, self.widths, operands, numbers, plan.balance, degrees
-        )
         note(self, "")
-        self._kernels[None].entry(*arguments, *results)
+        self.run(graph, operands, results, self.numbers(graph), self.degrees(graph))
+
+    def run(self, graph, operands, results: list[Tensor], numbers: Tensor | None, degrees: tuple[Tensor, ...]) -> None:
+        """Fill the results. degrees: what a mean divides by, which may be of another structure."""
+        self._kernels[None].entry(*self._arguments(graph, operands, numbers, degrees), *results)
 
     def launch(self, structure, operands: Sequence[Tensor | None]) -> tuple[Kernel, list, str] | None:
-        plan, numbers, degrees = self.plan, self.numbers(structure), self.degrees(structure)
-        arguments = kernel_arguments(
-            structure, plan.groups, self.places, self.widths, operands, numbers, plan.balance, degrees
-        )
+        arguments = self._arguments(structure, operands, self.numbers(structure), self.degrees(structure))
         return self._kernels[None], self.before_operands(arguments), ""
+
+    def _arguments(self, graph, operands, numbers: Tensor | None, degrees: tuple[Tensor, ...]) -> list:
+        plan = self.plan
+        return kernel_arguments(graph, plan.groups, self.places, self.widths, operands, numbers, plan.balance, degrees)
 
 
 class TeamsOfParts(Aggregation):
@@ -88,21 +89,22 @@ class TeamsOfParts(Aggregation):
         first, second = spec.in_parts()
         self.kept = getattr(torch, first.dtype)
         self._kernels["parts"] = aggregate_kernel(first, replace(plan, longest_part=0))
-        self._kernels["rows"] = aggregate_kernel(second, plan_cuda(plan.arch))
+        self.second = TeamsOfRows(second, plan_cuda(plan.arch))
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        return super().kernels + self.second.kernels
 
     def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
         note(self, "")
-        self.run(graph, operands, results[0], self.numbers(graph), self.degrees(graph))
+        self.run(graph, operands, results, self.numbers(graph), self.degrees(graph))
 
-    def run(self, graph, operands, out: Tensor, numbers: Tensor | None, degrees: tuple[Tensor, ...]) -> None:
-        """Fill ``out``, (rows, features). degrees: what a mean divides by, which may be of another structure."""
-        parts, balance = team_parts(graph, self.plan.longest_part), self.plan.balance
-        features = self.spec.features
-        results = torch.empty((parts.whole.shape[0], features), dtype=self.kept, device=out.device)
+    def run(self, graph, operands, results: list[Tensor], numbers: Tensor | None, degrees: tuple[Tensor, ...]) -> None:
+        """Fill the one result, (rows, features). degrees: what a mean divides by, which may be of another structure."""
+        parts, (out,) = team_parts(graph, self.plan.longest_part), results
+        sums = out.new_empty((parts.whole.shape[0], self.spec.features), dtype=self.kept)
         of_parts = at_parts(self.places, operands, parts.row_of_part)
         self._kernels["parts"].entry(
-            *kernel_arguments(parts.whole, 1, self.places, self.widths, of_parts, numbers, balance), results
+            *kernel_arguments(parts.whole, 1, self.places, self.widths, of_parts, numbers, self.plan.balance), sums
         )
-        self._kernels["rows"].entry(
-            *kernel_arguments(parts.sums, 1, ("column",), [features], [results], None, balance, degrees), out
-        )
+        self.second.run(parts.sums, [sums], results, None, degrees)

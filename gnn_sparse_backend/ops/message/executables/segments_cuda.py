@@ -17,7 +17,7 @@ from ....formats.partitions.chunks import chunk_rows
 from ....planner.cuda.plan import WARP, CudaPlan
 from ....structures.derived import fact
 from ....structures.pieces import Piece
-from ...core.arguments import kernel_arguments, structured_arguments
+from ...core.arguments import structured_arguments
 from ...core.last_run import note
 from ..programs.aggregate import AggregateSpec
 from ..schedules_cuda import segment_kernel
@@ -77,11 +77,4 @@ class TeamsOfChunks(Aggregation):
         self._kernels["chunks"].entry(
             *structured_arguments(sizes, arrays, self.places, self.widths, of_pieces, self.numbers(graph), True), sums
         )
-        degrees = self.degrees(graph)
-        if type(self.second) is TeamsOfParts:
-            self.second.run(segments.sums, [sums], out, None, degrees)
-            return
-        arguments = kernel_arguments(
-            segments.sums, 1, ("column",), [features], [sums], None, self.plan.balance, degrees
-        )
-        self.second.kernels[0].entry(*arguments, out)
+        self.second.run(segments.sums, [sums], results, None, self.degrees(graph))

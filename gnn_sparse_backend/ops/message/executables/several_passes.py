@@ -6,11 +6,11 @@ The order of reduction is that of the passes, whatever the number of threads: th
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from ....compiler.cache.kernel import Kernel
 from ....planner.cpu.spmm import group_count
 from ....planner.plan import Plan
 from ....structures import pieces
@@ -43,15 +43,10 @@ class Partitions(Aggregation):
             numbers = (piece.edge_numbers(graph.edge_numbers),) if spec.numbered else ()
             degrees = self.degrees(graph) if turn == "last" else ()
             (*sizes, nnz), arrays = structure_arguments(piece, plan.groups, plan.balance)
-            self._kernel(turn).entry(*sizes, *edges, nnz, *arrays, *degrees, *given, *results, *numbers)
-
-    def _kernel(self, turn: str) -> Kernel:
-        kernel = self._kernels.get(turn)
-        if kernel is None:
-            plan = self.plan
-            kernel = aggregate_kernel(self.spec, plan.groups > 1, plan.prefetch, plan.reduction, turn)
-            self._kernels[turn] = kernel
-        return kernel
+            kernel = self.kernel(
+                turn, partial(aggregate_kernel, spec, plan.groups > 1, plan.prefetch, plan.reduction, turn)
+            )
+            kernel.entry(*sizes, *edges, nnz, *arrays, *degrees, *given, *results, *numbers)
 
 
 class Parts(Aggregation):
@@ -86,11 +81,8 @@ class Parts(Aggregation):
         arguments = kernel_arguments(
             piece, plan.groups, places, widths, operands, numbers, plan.balance, (degrees,) if spec.degrees else ()
         )
-        key = spec, plan.groups > 1
-        kernel = self._kernels.get(key)
-        if kernel is None:
-            kernel = self._kernels[key] = aggregate_kernel(spec, plan.groups > 1, plan.prefetch, plan.reduction)
-        kernel.entry(*arguments, result)
+        how = spec, plan.groups > 1, plan.prefetch, plan.reduction
+        self.kernel(how, partial(aggregate_kernel, *how)).entry(*arguments, result)
 
 
 @fact

@@ -25,7 +25,7 @@ from ...core.batched import for_each, in_batch
 from ...core.last_run import note_operator
 from ...core.operator import Operator
 from ...core.transforms import as_recorded, transformed
-from ..calls import broadcast_features, flat, spec_of_aggregate, spec_of_edge_map
+from ..calls import broadcast_features, feature_shapes, flat, spec_of_aggregate, spec_of_edge_map
 from ..executables.listed import MessagesOnList
 from ..gradients import GradientPlan, fit_gradient, gradient_plan
 from ..message_op import MessageOp, ties_count
@@ -82,7 +82,7 @@ class FlatAggregate(Flat):
 
     def __init__(self, of: MessageOp, operands: Sequence[Tensor]):
         self.of, self.like = of, operands[0]
-        self.shapes = shapes_of(of, operands)
+        self.shapes = feature_shapes(of, operands)
         self.dims = broadcast_features(self.shapes)
         self.kernel = MessagesOnList(spec_of_aggregate(of, operands, "int64"))
         self.features = prod(self.dims)
@@ -156,7 +156,7 @@ class FlatMap(Flat):
 
     def __init__(self, of: MessageOp, operands: Sequence[Tensor], reduced: tuple[bool, ...] = ()):
         self.of, self.reduced, self.like = of, reduced, operands[0]
-        self.shapes = shapes_of(of, operands)
+        self.shapes = feature_shapes(of, operands)
         self.dims = broadcast_features(self.shapes)
         self.kept = tuple(1 if gone else e for e, gone in zip(self.dims, reduced)) if reduced else self.dims
         self.kernel = MessagesOnList(spec_of_edge_map(of, operands, "int64", reduced))
@@ -242,11 +242,6 @@ class _Back:
         if out.shape == shape:
             return out
         return fit_gradient(plan, out.view(rows, *self.dims), self.place, shape).view(shape)
-
-
-def shapes_of(of: MessageOp, operands: Sequence[Tensor]) -> list[tuple[int, ...]]:
-    """The feature shape of each operand."""
-    return [tuple(x.shape if place == "all" else x.shape[1:]) for x, place in zip(operands, of.places)]
 
 
 class _Flat(Function):
