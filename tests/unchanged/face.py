@@ -28,7 +28,11 @@ def found() -> dict[str, str]:
 
 
 def _register_all() -> None:
-    """Operators are defined where their modules are imported: a traced call of each family does that."""
+    """Operators are defined where their modules are imported: a call of each family does that, and a traced program."""
+    import gnn_sparse_backend.integrations.traced.products
+    import gnn_sparse_backend.integrations.traced.slow_code
+    import gnn_sparse_backend.integrations.traced.walk  # noqa: F401
+
     graph = some_graph()
     for name in ("spmm", "gspmm_div_sum", "edge_softmax", "attention", "segment_mm", "segment_reduce_sum"):
         OPERATORS[name].run(graph, *OPERATORS[name].operands(graph))
