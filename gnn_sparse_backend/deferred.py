@@ -1,4 +1,4 @@
-"""TVM, and what prints tables or transposes matrices, imported when something of it is first used.
+"""Import TVM, rich and SciPy's sparse matrices when something of them is first used.
 
 TVM takes seconds and hundreds of megabytes, and a process whose kernels are all in the cache needs none of its
 modules. So no module of this package imports TVM: they take its parts from here, and use them in functions alone. What

@@ -1,17 +1,18 @@
-"""docs/design/journeys.md is true: through so many files and rooms an operand passes on its way to a kernel."""
+"""docs/design/journeys.md is true: it says how many files and rooms an operand passes on its way to a kernel."""
 
 from __future__ import annotations
 
+import inspect
 import re
-import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import NamedTuple
 
 import pytest
 import torch
 
 import gnn_sparse_backend as gsb
-from tests.test_walk import PACKAGE, outer, room
+from tests.test_walk import PACKAGE, file_of, outer, room, watched
 
 PAGE = (PACKAGE.parent / "docs" / "design" / "journeys.md").read_text()
 
@@ -37,29 +38,20 @@ def journey(call: Callable[[], object], value: object) -> Journey:
     """Where a value goes: each function of the package that has it, or a view of it, as an argument, alone or in a
     tuple or list.
     """
-    prefix, files = f"{PACKAGE}/", []
+    files: dict[str, None] = {}
 
     def is_it(argument: object) -> bool:
         if isinstance(argument, tuple | list):
             return any(each is value or same_storage(each, value) for each in argument)
         return argument is value or same_storage(argument, value)
 
-    def profile(frame, event, _argument):
-        code = frame.f_code
-        if event != "call" or not code.co_filename.startswith(prefix):
-            return
-        count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
-        if any(is_it(frame.f_locals[name]) for name in code.co_varnames[:count] if name in frame.f_locals):
-            file = code.co_filename.removeprefix(prefix)
-            if file not in files:
-                files.append(file)
+    def enter(frame: FrameType) -> None:
+        given = inspect.getargvalues(frame)
+        names = [*given.args, *filter(None, (given.varargs, given.keywords))]
+        if any(is_it(given.locals[name]) for name in names if name in given.locals):
+            files.setdefault(file_of(frame))
 
-    before = sys.getprofile()
-    sys.setprofile(profile)
-    try:
-        call()
-    finally:
-        sys.setprofile(before)
+    watched(call, enter)
     return Journey(tuple(files))
 
 

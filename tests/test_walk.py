@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import NamedTuple
 
 import pytest
@@ -77,18 +78,12 @@ def steps(table: list[list[str]]) -> Iterator[tuple[str, str]]:
             yield f"{of_room.strip('`')}/{file}", name
 
 
-def entered(call: Callable[[], object]) -> list[Entered]:
-    """The functions of the package that a call enters."""
-    prefix, found = f"{PACKAGE}/", []
+def watched(call: Callable[[], object], enter: Callable[[FrameType], object]) -> None:
+    """Make a call, and have ``enter`` given the frame of each function of the package that it enters."""
 
-    def named(frame) -> tuple[str, str] | None:
-        while frame is not None and not frame.f_code.co_filename.startswith(prefix):
-            frame = frame.f_back
-        return None if frame is None else (frame.f_code.co_filename.removeprefix(prefix), frame.f_code.co_name)
-
-    def profile(frame, event, argument):
-        if event == "call" and frame.f_code.co_filename.startswith(prefix):
-            found.append(Entered(named(frame), named(frame.f_back)))
+    def profile(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(f"{PACKAGE}/"):
+            enter(frame)
 
     before = sys.getprofile()
     sys.setprofile(profile)
@@ -96,6 +91,23 @@ def entered(call: Callable[[], object]) -> list[Entered]:
         call()
     finally:
         sys.setprofile(before)
+
+
+def file_of(frame: FrameType) -> str:
+    """The file of a function, as a path within the package."""
+    return frame.f_code.co_filename.removeprefix(f"{PACKAGE}/")
+
+
+def entered(call: Callable[[], object]) -> list[Entered]:
+    """The functions of the package that a call enters."""
+    found = []
+
+    def named(frame: FrameType | None) -> tuple[str, str] | None:
+        while frame is not None and file_of(frame) == frame.f_code.co_filename:
+            frame = frame.f_back
+        return None if frame is None else (file_of(frame), frame.f_code.co_name)
+
+    watched(call, lambda frame: found.append(Entered(named(frame), named(frame.f_back))))
     return found
 
 

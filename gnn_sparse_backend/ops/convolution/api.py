@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ...structures.checks import check_count
 from ...structures.kernel_map import KernelMap
-from ..core.operands import autocasts, is_plain, ready
+from ..core.operands import autocasts, is_plain, product_operands
 from ..core.signatures import signature_of
 from .operators import CONV, traced_kernel_map
 
@@ -50,7 +50,7 @@ def sparse_conv(
     if signature is not None and signature in kernel_map.calls and not autocasts(features):
         return _with_bias(CONV(kernel_map, (features, _blocks(weight, groups))), bias)
     given = {"features": features, "weight": weight, **({} if bias is None else {"bias": bias})}
-    features, weight, *of_bias = ready("sparse_conv", "kernel map", kernel_map.device, given)
+    features, weight, *of_bias = product_operands("sparse_conv", "kernel map", kernel_map.device, given)
     bias = of_bias[0] if of_bias else None
     _check_sizes(features, weight, bias, kernel_map, groups)
     if signature is not None:

@@ -151,9 +151,13 @@ def common_type(operator: str, names: tuple[str, ...], *operands: Tensor) -> tup
     return operands
 
 
-def ready(operator: str, structure: str, device: torch.device, operands: Mapping[str, Tensor]) -> list[Tensor]:
-    """Operands of a product, by their names, in one type (`one_type`): dense, where the structure is, and either in
-    memory or, where a program is traced, all on the meta device or none.
+def product_operands(
+    operator: str, structure: str, device: torch.device, operands: Mapping[str, Tensor]
+) -> list[Tensor]:
+    """Check the operands of a product, given by name, and return them in one type (`one_type`).
+
+    They are dense, where the structure is, and either in memory or, where a program is traced, all on the meta device
+    or none.
 
     structure: what it is, in words. device: where it is.
     """

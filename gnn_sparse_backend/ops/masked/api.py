@@ -7,7 +7,7 @@ import math
 from torch import Tensor
 
 from ...structures.masks import Mask
-from ..core.operands import is_plain, ready
+from ..core.operands import is_plain, product_operands
 from .dropout import new_seed
 from .operators import ATTENTION, DOTS, SUMS, value_shape
 from .traced import traced_mask
@@ -126,7 +126,7 @@ def _operands(name: str, mask: Mask, operands: dict[str, Tensor]) -> tuple[Tenso
             f"{name}: mask must be a gsb.masks.Mask, got {type(mask).__name__}; gsb.masks.from_dense makes one of a "
             "bool matrix, and gsb.masks.from_graph of a gsb.Graph"
         )
-    return tuple(ready(name, "mask", mask.device, operands))
+    return tuple(product_operands(name, "mask", mask.device, operands))
 
 
 def _check_heads(name: str, mask: Mask, label: str, x: Tensor, length: int, of_what: str) -> None:

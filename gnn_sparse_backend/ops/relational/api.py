@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...runtime.type_names import accumulator_of
 from ...structures.relational.graph import RelGraph
-from ..core.operands import autocasts, check_dense, is_plain, ready
+from ..core.operands import autocasts, check_dense, is_plain, product_operands
 from ..core.partitioned import Partitioned, placed
 from ..core.signatures import signature_of
 from ..core.traced import Traced, traced_rel_graph
@@ -122,7 +122,7 @@ def rgms(
     }
     if edge_weight is not None:
         operands["edge_weight"] = edge_weight
-    x, *weights = ready("rgms", "graph", rel_graph.device, operands)
+    x, *weights = product_operands("rgms", "graph", rel_graph.device, operands)
     a = weights.pop() if edge_weight is not None else None
     _check_rows(x, a, rel_graph)
     a = _of_sums(a, x)
