@@ -30,7 +30,7 @@ PARTS = (
     Part("load", 90, "whether a kernel of each family loads, launches and is right"),
     Part("answers", 110, "all families, types and plans, forward and backward, beside float64", "tests.answers"),
     Part("steps", 40, "streams, CUDA graphs, no waiting, and training under PyG with and without the backend"),
-    Part("sanitizer", 60, "memcheck and racecheck on the default plans", launches=False),
+    Part("sanitizer", 60, "memcheck and racecheck on the default plans"),
     Part("spmm", 75, "SpMM against cuSPARSE, PyTorch, PyG and Triton"),
     Part("sddmm", 25, "SDDMM against PyTorch"),
     Part("attention", 60, "attention in graphs against PyG, and on masks against FlexAttention and SDPA"),
@@ -38,7 +38,7 @@ PARTS = (
     Part("convolution", 30, "sparse convolution against gather, product and scatter"),
     Part("pruned", 30, "pruned weights against cuBLAS, BSR and 2:4"),
     Part("plans", 40, "predicted and measured times of plans, and regret"),
-    Part("ncu", 40, "what Nsight Compute says of five kernels", launches=False),
+    Part("ncu", 40, "what Nsight Compute says of five kernels"),
     Part("scaling", 60, "operators and epochs on 1 to 16 threads of the CPU", launches=False),
 )
 

@@ -69,6 +69,11 @@ class Told:
         return self.mode == GPU
 
     @property
+    def compiles(self) -> bool:
+        """Whether kernels of a run on a GPU are wanted, also those that a rehearsal leaves out."""
+        return self.mode == PREPARE and not self.small
+
+    @property
     def left(self) -> float:
         """Seconds that are left."""
         return self.seconds - (time.monotonic() - self.begin)

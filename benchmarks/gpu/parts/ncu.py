@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 from benchmarks.gpu.told import FAILED, GPU, OK, SKIPPED, Told
@@ -30,6 +31,10 @@ TOLD = (
 
 
 def run(told: Told) -> None:
+    if told.compiles:
+        for name in FAMILIES:
+            told.attempt(name, partial(launch, name, "cpu"))
+        return
     if told.mode != GPU:
         told.record("Nsight Compute", SKIPPED, why="it wants a GPU")
         return
@@ -72,17 +77,18 @@ def _folders() -> list[str]:
     return [*FOLDERS, *map(str, sorted(Path("/opt/nvidia/nsight-compute").glob("*"), reverse=True))]
 
 
-def launch(name: str) -> None:
-    """Forward alone, three times: the first two compile, plan and warm."""
+def launch(name: str, device: str = "cuda") -> None:
+    """Forward alone, three times: the first two compile, plan and warm. device: the CPU where a stand-in is a GPU."""
     import torch
 
     from benchmarks.gpu.families import FAMILIES as ALL
 
-    function, operands = ALL[name].make(torch.device("cuda"), torch.float32, SCALE)
+    function, operands = ALL[name].make(torch.device(device), torch.float32, SCALE)
     with torch.no_grad():
         for _ in range(3):
             function(*operands)
-    torch.cuda.synchronize()
+    if device == "cuda":
+        torch.cuda.synchronize()
 
 
 if __name__ == "__main__":
