@@ -116,6 +116,7 @@ def test_the_ground_is_where_the_street_has_it(scene):
     assert raised.min() > -0.1 and np.median(raised) == pytest.approx(street.kerb, abs=0.02)
 
 
+@pytest.mark.exhaustive
 def test_a_scene_is_made_in_a_second():
     import time
 

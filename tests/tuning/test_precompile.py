@@ -1,7 +1,6 @@
 """gsb.precompile: what it measures, what it keeps, and that a budget or Ctrl-C leaves the best so far."""
 
 import math
-import time
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from gnn_sparse_backend.tuning import precompile as precompile_module
 from gnn_sparse_backend.tuning.precompile import seconds_of
 from gnn_sparse_backend.tuning.tune import FEWEST_ROUNDS, HOPELESS, time_plans
 from gnn_sparse_backend.tuning.tuning_tasks import OPS, Task, tasks_of
-from tests.pace import pace
 
 pytestmark = pytest.mark.usefixtures("two_threads")
 
@@ -72,9 +70,7 @@ def test_rows_are_in_order_at_once(plans):
 
 def test_what_is_known_is_not_measured_again(plans, graph):
     first = gsb.precompile(graph, 32, budget="5s", progress=False)
-    begin = time.perf_counter()
     second = gsb.precompile(graph, 32, budget="5s", progress=False)
-    assert time.perf_counter() - begin < pace()
     assert [row.state for row in second.rows] == ["known", "known"]
     assert [row.plan for row in second.rows] == [row.plan for row in first.rows]
     assert (

