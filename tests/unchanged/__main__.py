@@ -9,8 +9,8 @@ The parts, one module each:
     face      public names, signatures, the schemas of ``torch.ops.gsb``
     results   every operator of tests/ops, its first and second gradients, at the first and the ninth call, on one and
               on two threads, by the hash of their bits
-    kernels   the stage I program, schedule, target and symbol of every kernel that these ask for, and of every
-              default plan of a GPU
+    kernels   the stage III function, target and symbol of every kernel that these ask for, and of every default plan
+              of a GPU
     reasons   what ``gsb.status()`` says after calls of layers that run here and that fall back
 
 Bits and kernels depend on the CPU, so the record names it, and on another one they are not compared.
