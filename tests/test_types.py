@@ -95,8 +95,8 @@ values = p.buffer("X", (rows,), "float32")
 with p.iterate("scale", (rows,), "S") as (i,):
     values[i] = values[i] * 2.0
 reveal_type(compiler.sparse_reorder(p.finish(), "scale", ("I",)))  # Program
-reveal_type(compiler.compile_program(p.finish(), compiler.CpuSchedule()).stages())  # str
-reveal_type(compiler.LoopSchedule((("scale", "threads"),)).on_gpu)  # bool
+reveal_type(compiler.compile_program(p.finish(), compiler.cpu_schedule()).stages())  # str
+reveal_type(compiler.unit_schedule((("scale", "threads"),))[0].on_gpu)  # bool
 reveal_type(compiler.maximum(values[i], 0.0))  # Expr
 gsb.compile(torch.nn.Linear(2, 2), backend="eager")
 gsb.enable("pyg")
@@ -108,7 +108,7 @@ WRONG = {
     "gsb.spmmm": 'Module has no attribute "spmmm"',
     "gsb.spmm(x, x)": 'Argument 1 to "spmm" has incompatible type "Tensor"; expected "Graph"',
     'gsb.explain(graph, features="64")': 'Argument "features" to "explain" has incompatible type "str"',
-    "compiler.CpuSchedule(threads=2)": 'Unexpected keyword argument "threads" for "CpuSchedule"',
+    "compiler.cpu_schedule(threads=2)": 'Unexpected keyword argument "threads" for "cpu_schedule"',
     "gsb.sddmm(graph, x)": 'Missing positional argument "v" in call to "sddmm"',
 }
 

@@ -2,7 +2,7 @@
 
 What a writer of kernels needs is here:
 
-    from gnn_sparse_backend.compiler import CpuSchedule, ProgramBuilder, compile_program
+    from gnn_sparse_backend.compiler import ProgramBuilder, compile_program, cpu_schedule
 
 A program is written with `ProgramBuilder`, changed by transformations such as `decompose_format` and `sparse_reorder`,
 run slowly by `interpret`, and made into a kernel by `compile_program` under a schedule. Names are imported when first
@@ -55,11 +55,12 @@ if TYPE_CHECKING:
     from .language.program import Program as Program
     from .position.interpret import run_loops as run_loops
     from .position.interpret import run_position as run_position
-    from .schedules.cpu import CpuSchedule as CpuSchedule
-    from .schedules.cpu import Prefetch as Prefetch
-    from .schedules.cuda import CudaSchedule as CudaSchedule
-    from .schedules.cuda_teams import CudaTeams as CudaTeams
-    from .schedules.loops import LoopSchedule as LoopSchedule
+    from .schedules.cpu import cpu_schedule as cpu_schedule
+    from .schedules.cuda import gpu_schedule as gpu_schedule
+    from .schedules.sequence import Schedule as Schedule
+    from .schedules.sequence import primitive as primitive
+    from .schedules.teams import team_schedule as team_schedule
+    from .schedules.units import unit_schedule as unit_schedule
     from .transforms import FormatRewriteRule as FormatRewriteRule
     from .transforms import compact_parameters as compact_parameters
     from .transforms import decompose_format as decompose_format
@@ -93,10 +94,11 @@ _NAMES = {
     "language.printer": "program_from_script",
     "language.program": "Buffer Iteration Program",
     "position.interpret": "run_loops run_position",
-    "schedules.cpu": "CpuSchedule Prefetch",
-    "schedules.cuda": "CudaSchedule",
-    "schedules.cuda_teams": "CudaTeams",
-    "schedules.loops": "LoopSchedule",
+    "schedules.cpu": "cpu_schedule",
+    "schedules.cuda": "gpu_schedule",
+    "schedules.sequence": "Schedule primitive",
+    "schedules.teams": "team_schedule",
+    "schedules.units": "unit_schedule",
     "transforms": "FormatRewriteRule compact_parameters decompose_format group_axis hoist_axis reduce_in_lanes "
     "remove_copies share_axis share_sum sparse_fuse sparse_reorder split_copies split_parts tile_axis",
     "transforms.block_rules": "bsr_rule dbsr_rule dia_rule sr_bcrs_rule",

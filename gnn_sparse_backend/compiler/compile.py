@@ -2,7 +2,7 @@
 
 In two lines:
 
-    kernel = compile_program(program, CpuSchedule())
+    kernel = compile_program(program, cpu_schedule())
     kernel(m, n, nnz, indptr, indices, A, B, C)
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeAlias
 
 from ..deferred import tirx
 from .cache.default import get_kernel
@@ -23,17 +22,12 @@ from .codegen.interrupts import interrupts_held
 from .language.axes import StageIError
 from .language.printer import program_from_script
 from .language.program import Program
-from .loops.horizontal import fuse_grids, fuse_horizontally
 from .lowering import flatten, lower
 from .position.function import PositionFunction
 from .position.validate import validate_position
-from .schedules.cpu import CpuSchedule
-from .schedules.cuda import CudaSchedule
-from .schedules.cuda_teams import CudaTeams
-from .schedules.loops import LoopSchedule
+from .schedules.primitives.shared.local_memory import locals_on_stack
+from .schedules.sequence import Schedule, is_for_gpu, of_stage
 from .schedules.serial import serialise
-
-Schedule: TypeAlias = CpuSchedule | CudaSchedule | CudaTeams | LoopSchedule
 
 
 def stage2(program: Program, schedule: Schedule, serial: bool = False) -> PositionFunction:
@@ -44,9 +38,14 @@ def stage2(program: Program, schedule: Schedule, serial: bool = False) -> Positi
         schedule: how it runs.
         serial: make all loops serial behind the schedule, which is how a schedule for a GPU runs on a CPU.
     """
-    if serial and not isinstance(schedule, CpuSchedule):
-        schedule = schedule.without_instructions()
-    scheduled = schedule.apply(lower(schedule.prepare(program)))
+    for step in of_stage(schedule, 1):
+        program = step(program)
+    scheduled = lower(program)
+    for step in of_stage(schedule, 2):
+        scheduled = step(scheduled, instructions=not serial)
+    if not is_for_gpu(schedule):
+        scheduled = locals_on_stack(scheduled)
+    scheduled = scheduled.with_function(scheduled.function.with_attr("global_symbol", scheduled.name))
     if serial:
         scheduled = serialise(scheduled)
     validate_position(scheduled)
@@ -60,9 +59,9 @@ def stage3(program: Program, schedule: Schedule, serial: bool = False) -> tirx.P
     """
     scheduled = stage2(program, schedule, serial)
     function = flatten(scheduled)
-    if isinstance(schedule, CudaTeams) and schedule.fuse:
-        return fuse_grids(function, scheduled.program, schedule.apart)
-    return fuse_horizontally(function, scheduled.program) if schedule.fuse else function
+    for step in of_stage(schedule, 3):
+        function = step(function, scheduled.program)
+    return function
 
 
 def compile_program(program: Program, schedule: Schedule, target: Target | None = None, serial: bool = False) -> Kernel:
@@ -74,7 +73,7 @@ def compile_program(program: Program, schedule: Schedule, target: Target | None 
     the schedule refuses it, BuildError where code generation fails.
     """
     target = target or host_target()
-    if not serial and not target.is_cuda and _is_for_gpu(schedule):
+    if not serial and not target.is_cuda and is_for_gpu(schedule):
         raise StageIError(
             f"{schedule} is for a GPU, and the target is {target.kind}: give a cuda target, or serial=True to run its "
             "loops one after the other"
@@ -99,10 +98,6 @@ def _identity(program: Program, schedule: Schedule, target: Target, serial: bool
     """Return (program, plan, target) as texts."""
     plan = f"{schedule!r}, serial" if serial else repr(schedule)
     return program.script(), plan, cuda_key(target) if target.is_cuda else target.key
-
-
-def _is_for_gpu(schedule: Schedule) -> bool:
-    return isinstance(schedule, (CudaSchedule, CudaTeams)) or (isinstance(schedule, LoopSchedule) and schedule.on_gpu)
 
 
 def compile_loops(function: tirx.PrimFunc) -> Kernel:

@@ -9,10 +9,6 @@ from typing import Any
 import numpy as np
 
 from gnn_sparse_backend.compiler import (
-    CpuSchedule,
-    CudaSchedule,
-    CudaTeams,
-    LoopSchedule,
     Program,
     StageIError,
     interpret,
@@ -20,7 +16,17 @@ from gnn_sparse_backend.compiler import (
     stage3,
 )
 from gnn_sparse_backend.compiler.language.program import walk_iterations
-from gnn_sparse_backend.compiler.schedules.loops import UNITS
+from gnn_sparse_backend.compiler.loops.horizontal import fuse_horizontally
+from gnn_sparse_backend.compiler.schedules.cpu import cpu_schedule
+from gnn_sparse_backend.compiler.schedules.cuda import gpu_schedule
+from gnn_sparse_backend.compiler.schedules.primitives.cpu.lanes import fold_in_lanes
+from gnn_sparse_backend.compiler.schedules.primitives.cpu.unroll_and_jam import unroll_and_jam
+from gnn_sparse_backend.compiler.schedules.primitives.cuda.cache_row import cache_row
+from gnn_sparse_backend.compiler.schedules.primitives.cuda.side_by_side import visit_side_by_side
+from gnn_sparse_backend.compiler.schedules.primitives.cuda.team_reduce import fold_across_lanes
+from gnn_sparse_backend.compiler.schedules.sequence import Step, is_for_gpu
+from gnn_sparse_backend.compiler.schedules.teams import team_schedule
+from gnn_sparse_backend.compiler.schedules.units import UNITS, unit_schedule
 from tests.compiler.programs_under_test import CASES
 
 Choose = Callable[[Sequence[Any]], Any]
@@ -40,26 +46,33 @@ def random_schedule(choose: Choose, program: Program) -> Any:
             lanes = ((choose(names), choose((2, 4, 3))),) if choose((True, False)) else ()
             together = ((choose(names), choose((2, 4, 1))),) if not lanes and choose((True, False)) else ()
             parallel, vectorize, fuse = (choose((True, False)) for _ in range(3))
-            return CpuSchedule(parallel, vectorize, fuse, lanes=lanes, together=together)
+            steps = [fold_in_lanes(*each) for each in lanes] + [unroll_and_jam(*each) for each in together]
+            return cpu_schedule(*steps, *_fused(fuse), parallel=parallel, vectorize=vectorize)
         case "cuda":
-            return CudaSchedule(choose((True, False)))
+            return gpu_schedule(*_fused(choose((True, False))))
         case "teams":
             some = [tuple(name for name in names if choose((False, False, True))) for _ in range(3)]
             lanes, teams = choose((1, 2, 4, 32)), choose((1, 2, 4))
             turns = ((choose(names), choose((2, 3))),) if choose((False, True)) else ()
-            return CudaTeams(lanes, teams, turns, *some)
-    return LoopSchedule(tuple((name, choose(UNITS)) for name in names if choose((False, True))))
+            primitives = fold_across_lanes, visit_side_by_side, cache_row
+            steps = [each(name, lanes) for each, named in zip(primitives, some) for name in named]
+            return team_schedule(lanes, *steps, teams=teams, turns=turns)
+    return unit_schedule(tuple((name, choose(UNITS)) for name in names if choose((False, True))))
+
+
+def _fused(fuse: bool) -> tuple[Step, ...]:
+    return (fuse_horizontally(),) if fuse else ()
 
 
 def check(name: str, index_dtype: str, seed: int, schedule: Any) -> bool:
     """Whether a schedule takes a program; if so, its loops compute what the program means, to twelve digits.
 
-    Loops run one after the other, so races of a `LoopSchedule`, which are its user's to see to, do not show.
+    Loops run one after the other, so races of a `unit_schedule`, which are its user's to see to, do not show.
     """
     program = program_of(name, index_dtype)
     arguments = CASES[name].arguments(program, seed)
     try:
-        function = stage3(program, schedule, serial=not isinstance(schedule, CpuSchedule))
+        function = stage3(program, schedule, serial=is_for_gpu(schedule))
     except StageIError:
         return False
     want, got = interpret(program, arguments), run_loops(function, arguments)

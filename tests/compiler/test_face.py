@@ -76,7 +76,7 @@ def test_a_kernel_made_by_these_names_runs_and_prints_its_stages():
     program = row_scale(compiler.ProgramBuilder("row_scale"))
     matrix = scipy.sparse.random(7, 5, 0.4, "csr", np.float32, np.random.default_rng(0))
     scale, result = np.arange(7, dtype="float32"), np.empty(matrix.nnz, "float32")
-    kernel = compiler.compile_program(program, compiler.CpuSchedule())
+    kernel = compiler.compile_program(program, compiler.cpu_schedule())
     kernel(7, 5, matrix.nnz, matrix.indptr, matrix.indices, matrix.data, scale, result)
     np.testing.assert_array_equal(result, matrix.data * np.repeat(scale, np.diff(matrix.indptr)))
     text = kernel.stages()

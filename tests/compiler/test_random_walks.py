@@ -19,7 +19,7 @@ from gnn_sparse_backend.compiler.language.traversal import walk
 from gnn_sparse_backend.compiler.lowering import flatten, lattice, lower
 from gnn_sparse_backend.compiler.position.interpret import run_loops, run_position
 from gnn_sparse_backend.compiler.position.validate import validate_position
-from gnn_sparse_backend.compiler.schedules.cpu import CpuSchedule
+from gnn_sparse_backend.compiler.schedules.cpu import cpu_schedule
 from tests.compiler.merged_programs import FALSE, TRUE, negated, rows_of
 from tests.compiler.structures import complete, seeds
 
@@ -113,7 +113,7 @@ def test_machine_code_of_drawn_walks(program, seed):
     arguments = drawn(program, seed)
     want = interpret(program, arguments)["Out"]
     copies = {n: v if isinstance(v, int) else np.array(v) for n, v in arguments.items()}
-    compile_program(program, CpuSchedule())(*(copies[name] for name in program.parameter_names))
+    compile_program(program, cpu_schedule())(*(copies[name] for name in program.parameter_names))
     np.testing.assert_allclose(copies["Out"], want, rtol=1e-6, atol=1e-6)
 
 

@@ -13,12 +13,13 @@ from gnn_sparse_backend.compiler.language.interpret import interpret
 from gnn_sparse_backend.compiler.language.printer import program_from_script, script
 from gnn_sparse_backend.compiler.lowering import flatten, lower
 from gnn_sparse_backend.compiler.position.interpret import run_loops, run_position
-from gnn_sparse_backend.compiler.schedules.cpu import CpuSchedule, decompose_reductions
+from gnn_sparse_backend.compiler.schedules.cpu import cpu_schedule
+from gnn_sparse_backend.compiler.schedules.primitives.shared.decompose import decompose_reductions
 from tests.compiler.programs_under_test import CASES
 from tests.compiler.structures import seeds
 from tests.covering import covering
 
-UNSCHEDULED = CpuSchedule(parallel=False, vectorize=False)
+UNSCHEDULED = cpu_schedule(parallel=False, vectorize=False)
 few = settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 NAMES = sorted(CASES)
 
@@ -54,7 +55,7 @@ def test_stage_two_means_what_stage_one_means(name, seed):
     program = program_of(name, "int32")
     arguments = CASES[name].arguments(program, seed)
     want = interpret(program, arguments)
-    compare(run_position(decompose_reductions(lower(program)), arguments), want, CASES[name].outputs, 1e-12)
+    compare(run_position(decompose_reductions()(lower(program)), arguments), want, CASES[name].outputs, 1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -63,14 +64,14 @@ def test_stage_two_means_what_stage_one_means(name, seed):
 def test_stage_three_means_what_stage_two_means(name, seed):
     program = program_of(name, "int64")
     arguments = CASES[name].arguments(program, seed)
-    stage2 = decompose_reductions(lower(program))
+    stage2 = decompose_reductions()(lower(program))
     want = run_position(stage2, arguments)
     compare(run_loops(flatten(stage2), arguments), want, CASES[name].outputs, 0)
 
 
 @pytest.mark.parametrize(
     "name, schedule, index_dtype",
-    covering({"name": NAMES, "schedule": [UNSCHEDULED, CpuSchedule()], "index_dtype": ["int32", "int64"]}),
+    covering({"name": NAMES, "schedule": [UNSCHEDULED, cpu_schedule()], "index_dtype": ["int32", "int64"]}),
 )
 @given(seed=seeds)
 @few
@@ -96,5 +97,5 @@ def test_zero_elements(name):
     else:
         case = case.__class__(case.make, case.sizes, case.outputs, case.fix, most=0)
         arguments = case.arguments(program, 0)
-    kernel = compile_program(program, CpuSchedule())
+    kernel = compile_program(program, cpu_schedule())
     compare(call(kernel, program, arguments), interpret(program, arguments), case.outputs, 1e-6)

@@ -12,15 +12,15 @@ from types import SimpleNamespace
 import pytest
 
 from gnn_sparse_backend.compiler.language.program import Program, Store, walk_iterations
-from gnn_sparse_backend.compiler.schedules.cuda_teams import CudaTeams
+from gnn_sparse_backend.compiler.schedules.sequence import Schedule
 from tests.ops.serial_gpu import stand_in
 
 ARCH = "recorded"
-LAUNCHED: dict[tuple[str, str], tuple[Program, CudaTeams]] = {}
+LAUNCHED: dict[tuple[str, str], tuple[Program, Schedule]] = {}
 """What was launched since the test began, by text; kernels are kept from test to test."""
 
 
-def build(program: Program, schedule: CudaTeams, arch: str):
+def build(program: Program, schedule: Schedule, arch: str):
     assert arch == ARCH, arch
     key = program.script(), repr(schedule)
     stored = {

@@ -11,8 +11,6 @@ import pytest
 import scipy.sparse
 
 from gnn_sparse_backend.compiler import (
-    CpuSchedule,
-    CudaSchedule,
     FormatRewriteRule,
     Program,
     ProgramBuilder,
@@ -24,6 +22,8 @@ from gnn_sparse_backend.compiler import (
     sparse_fuse,
     sparse_reorder,
 )
+from gnn_sparse_backend.compiler.schedules.cpu import cpu_schedule
+from gnn_sparse_backend.compiler.schedules.cuda import gpu_schedule
 
 MATRIX = scipy.sparse.random(7, 5, 0.4, "csr", np.float32, np.random.default_rng(0))
 MATRIX.data[:] = np.random.default_rng(1).integers(-3, 4, MATRIX.nnz)
@@ -73,7 +73,7 @@ def test_right_calls_are_right(name, how):
     if how == "interpret":
         found = interpret(program, given)["C"]
     else:
-        schedule, found = CpuSchedule() if how == "cpu" else CudaSchedule(), given["C"]
+        schedule, found = cpu_schedule() if how == "cpu" else gpu_schedule(), given["C"]
         flat = [x.reshape(-1) if name.endswith("_ell") and np.ndim(x) else x for name, x in given.items()]
         compile_program(program, schedule, serial=how == "cuda")(*flat)
     np.testing.assert_array_equal(found, MATRIX @ B)
@@ -96,7 +96,7 @@ REFUSED = {
     ),
     "outside any iteration": lambda: _stored_outside(),
     "is for a GPU, and the target is llvm: give a cuda target, or serial=True": lambda: compile_program(
-        product(), CudaSchedule()
+        product(), gpu_schedule()
     ),
     "interpret: program 'product' has no argument for C": lambda: interpret(
         product(), {name: x for name, x in arguments(product()).items() if name != "C"}

@@ -11,11 +11,15 @@ is `indices[offset + p]`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from .types import INDEX_DTYPES
 
 KINDS = ("dense_fixed", "dense_variable", "sparse_fixed", "sparse_variable")
+ROLES = ("lane", "warp", "grid", "part", "turn")
+"""What a team of a GPU makes of the loop over an axis (`schedules.teams`): its lanes, the warps of its block, a second
+dimension of the grid; a vector, or a loop that is unrolled.
+"""
 
 
 class StageIError(ValueError):
@@ -53,6 +57,7 @@ class Axis:
         unique: no coordinate occurs twice under one parent position, so a spatial loop writes each only once.
         padded: a negative coordinate marks a slot that holds no element; iterations skip it and its value is
             never read, so that an Inf or NaN elsewhere cannot reach a row through its padding.
+        role: one of `ROLES`, of a dense-fixed axis; "" of an ordinary one.
     """
 
     name: str
@@ -67,12 +72,17 @@ class Axis:
     sorted: bool = True
     unique: bool = True
     padded: bool = False
+    role: str = ""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise StageIError(f"axis {self.name!r}: kind {self.kind!r} is not one of {', '.join(KINDS)}")
         if self.index_dtype not in INDEX_DTYPES:
             raise StageIError(f"axis {self.name!r}: index type {self.index_dtype!r} is not int32 or int64")
+        if self.role and (self.role not in ROLES or self.kind != "dense_fixed"):
+            raise StageIError(
+                f"axis {self.name!r}: role {self.role!r} is not one of {', '.join(ROLES)}, or it is not dense-fixed"
+            )
         if self.kind != "dense_fixed" and self.parent is None:
             raise StageIError(f"axis {self.name!r}: a {self.kind} axis needs a parent axis; roots are dense_fixed")
 
@@ -120,9 +130,9 @@ def given(part: _Part | None) -> _Part:
     return part
 
 
-def dense_fixed(name: str, length: Extent) -> Axis:
-    """Coordinates 0 .. length-1, all stored."""
-    return Axis(name, "dense_fixed", length)
+def dense_fixed(name: str, length: Extent, role: str = "") -> Axis:
+    """Coordinates 0 .. length-1, all stored. role: as of `Axis`."""
+    return Axis(name, "dense_fixed", length, role=role)
 
 
 def dense_variable(
@@ -142,7 +152,7 @@ def sparse_fixed(
     extent: tuple[Extent, Extent],
     indices: str,
     index_dtype: str = "int32",
-    **marks: bool,
+    **marks: Any,
 ) -> Axis:
     """Under each parent position, `nnz_cols` slots with coordinates in `indices` (ELL). extent: (length, nnz_cols).
 
@@ -158,7 +168,7 @@ def sparse_variable(
     extent: tuple[Extent, Extent],
     arrays: tuple[str, str],
     index_dtype: str = "int32",
-    **marks: bool,
+    **marks: Any,
 ) -> Axis:
     """Under parent position p, the coordinates indices[indptr[p]:indptr[p+1]] (CSR). extent: (length, nnz).
 

@@ -105,9 +105,13 @@ class ProgramBuilder:
         self._axes.append(axis)
         return axis
 
-    def dense_fixed(self, name: str, length: Extent) -> Axis:
-        """A root axis with the coordinates 0 .. length - 1."""
-        return self._axis(ax.dense_fixed(name, length))
+    def dense_fixed(self, name: str, length: Extent, role: str = "") -> Axis:
+        """A root axis with the coordinates 0 .. length - 1. role: what a team of a GPU makes of its loop (`Axis`)."""
+        return self._axis(ax.dense_fixed(name, length, role))
+
+    def role_axis(self, name: str, length: Extent, role: str) -> Axis:
+        """A root axis whose loop goes where its role says, called ``<name>_<role>``; without a role an ordinary one."""
+        return self.dense_fixed(f"{name}_{role}" if role else name, length, role)
 
     def dense_variable(
         self, name: str, parent: Axis, extent: tuple[Extent, Extent], indptr: str, index_dtype: str = "int32"

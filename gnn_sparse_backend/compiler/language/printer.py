@@ -72,6 +72,8 @@ def _axis(axis: Axis, p: str) -> str:
         args.append(f"({axis.indptr!r}, {axis.indices!r})")
     if axis.parent is not None:
         args.append(repr(axis.index_dtype))
+    if axis.role:
+        args.append(f"role={axis.role!r}")
     if axis.is_sparse:
         args += [
             f"{flag}={getattr(axis, flag)}"

@@ -22,6 +22,7 @@ from ..codegen.nodes import substitute, with_parts
 from ..language.axes import StageIError
 from ..language.expr import Load, Var
 from ..language.program import Buffer, Iteration, Program, loads_in, stores_in
+from ..schedules.sequence import flat_primitive
 
 
 def refuses(program: Program) -> str | None:
@@ -48,6 +49,7 @@ def refuses(program: Program) -> str | None:
     return None
 
 
+@flat_primitive
 def fuse_horizontally(function: tirx.PrimFunc, program: Program) -> tirx.PrimFunc:
     """Merge the outermost loops of all top-level iterations of a scheduled stage III function into one.
 
@@ -69,6 +71,7 @@ def fuse_horizontally(function: tirx.PrimFunc, program: Program) -> tirx.PrimFun
     return _with_body(function, merged)
 
 
+@flat_primitive
 def fuse_grids(function: tirx.PrimFunc, program: Program, apart: tuple[str, ...] = ()) -> tirx.PrimFunc:
     """Put the grids of all top-level iterations of a scheduled stage III function side by side in one launch.
 

@@ -1,47 +1,39 @@
-"""The CUDA schedule: a block of threads per row, a thread per feature."""
+"""The plain schedule for a GPU: a block of threads for each row, a thread for each feature."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from ..language.axes import Axis
 from ..language.program import Iteration, Program
 from ..position.function import PositionFunction
 from ..transforms.dense_axes.hoist import hoist_axis
 from ..transforms.reorder import sparse_reorder
-from .cpu import decompose_reductions
 from .primitives.cuda.bind import MAX_THREADS, bind_spatial
+from .primitives.shared.decompose import decompose_reductions
+from .sequence import Schedule, Step, primitive
 
 
-@dataclass(frozen=True)
-class CudaSchedule:
-    """Rows to blocks, features to threads; every thread sums its own feature in a register.
+def gpu_schedule(*steps: Step) -> Schedule:
+    """The schedule of rows on blocks and features on threads, each of which sums its own feature in a register."""
+    return features_outward(), bind_all(), decompose_reductions(), *steps
 
-    `prepare` brings the feature axis out to where it can be bound; the compile driver runs it before lowering.
 
-    Attributes:
-        fuse: all iterations share one launch (`loops.horizontal`).
-    """
+@primitive(on_gpu=True)
+def bind_all(stage2: PositionFunction) -> PositionFunction:
+    """Bind the loops of every iteration of the outermost level, by `bind_spatial`."""
+    for iteration in stage2.program.iterations:
+        stage2 = bind_spatial(iteration.name)(stage2)
+    return stage2
 
-    fuse: bool = False
 
-    def prepare(self, program: Program) -> Program:
-        for iteration in program.iterations:
-            if any(isinstance(s, Iteration) for s in iteration.body):
-                program = _hoist_features(program, iteration)
-            else:
-                program = _features_outward(program, iteration)
-        return program
-
-    def without_instructions(self) -> CudaSchedule:
-        """Return the schedule with loops in the place of GPU-only instructions: itself, as it has none."""
-        return self
-
-    def apply(self, stage2: PositionFunction) -> PositionFunction:
-        for iteration in stage2.program.iterations:
-            stage2 = bind_spatial(stage2, iteration)
-        stage2 = decompose_reductions(stage2)
-        return stage2.with_function(stage2.function.with_attr("global_symbol", stage2.name))
+@primitive(stage=1)
+def features_outward(program: Program) -> Program:
+    """Bring the axis of features of each iteration out to where its loop can be bound to threads."""
+    for iteration in program.iterations:
+        if any(isinstance(s, Iteration) for s in iteration.body):
+            program = _hoist_features(program, iteration)
+        else:
+            program = _features_outward(program, iteration)
+    return program
 
 
 def _is_feature(axis: Axis) -> bool:

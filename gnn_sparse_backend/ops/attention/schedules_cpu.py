@@ -8,7 +8,9 @@ from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program
 from ...compiler.language.types import ACCUMULATOR, BYTES
-from ...compiler.schedules.cpu import CpuSchedule, Prefetch
+from ...compiler.schedules.cpu import cpu_schedule
+from ...compiler.schedules.primitives.cpu.prefetch import prefetch_gather
+from ...compiler.schedules.sequence import Step
 from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
 from ...compiler.transforms.dense_axes.lanes_together import reduce_together
 from ...compiler.transforms.dense_axes.tile import tile_axis
@@ -57,7 +59,7 @@ def attention_kernel(spec: AttentionSpec, parallel: bool, prefetch: int = 0) -> 
     program = _sums_in_lanes(attention(spec), {"dot": spec.terms}, spec.scores, itemsize, target)
     program = _sums_in_lanes(program, {"above": spec.scores}, 1, itemsize, target)
     program = _cut(program, spec, itemsize, target)
-    return compile_program(program, CpuSchedule(parallel=parallel, prefetch=_ahead(spec, prefetch)), target)
+    return compile_program(program, cpu_schedule(ahead=_ahead(spec, prefetch), parallel=parallel), target)
 
 
 @kept
@@ -72,8 +74,8 @@ def attention_gradient_kernel(gradient: GradientSpec, parallel: bool, prefetch: 
     ahead = _ahead(spec, prefetch)
     if by_columns and prefetch:
         gathered = {"M": spec.scores, "R": spec.scores, "Delta": spec.scores, "dC": spec.features}
-        ahead += tuple(Prefetch("edges", name, 0, width, prefetch) for name, width in gathered.items())
-    return compile_program(program, CpuSchedule(parallel=parallel, prefetch=ahead), target)
+        ahead += tuple(prefetch_gather("edges", name, 0, width, prefetch) for name, width in gathered.items())
+    return compile_program(program, cpu_schedule(ahead=ahead, parallel=parallel), target)
 
 
 @kept
@@ -83,10 +85,10 @@ def sums_kernel(spec: SumsSpec, parallel: bool, prefetch: int = 0) -> Kernel:
     itemsize = BYTES[ACCUMULATOR[spec.outputs[0].dtype]]
     program = _cut_outputs(sums(spec), spec.outputs, itemsize, target)
     ahead = _gathers([(f"X{which}", x) for which, x in enumerate(spec.operands)], spec.numbered, prefetch)
-    return compile_program(program, CpuSchedule(parallel=parallel, prefetch=ahead), target)
+    return compile_program(program, cpu_schedule(ahead=ahead, parallel=parallel), target)
 
 
-def _ahead(spec: AttentionSpec, distance: int) -> tuple[Prefetch, ...]:
+def _ahead(spec: AttentionSpec, distance: int) -> tuple[Step, ...]:
     named = [
         (f"{letter}{which}", x)
         for letter, what in (("X", spec.score), ("V", spec.value))
@@ -95,12 +97,14 @@ def _ahead(spec: AttentionSpec, distance: int) -> tuple[Prefetch, ...]:
     return _gathers(named, spec.numbered, distance)
 
 
-def _gathers(named: list[tuple[str, Operand]], numbered: bool, distance: int) -> tuple[Prefetch, ...]:
+def _gathers(named: list[tuple[str, Operand]], numbered: bool, distance: int) -> tuple[Step, ...]:
     """The gathers of column operands, and of edge operands in an order of their own, ``distance`` edges ahead; none
     for 0.
     """
     places = ("column", "edge") if numbered else ("column",)
-    return tuple(Prefetch("edges", name, 0, x.width, distance) for name, x in named if x.at in places and distance)
+    return tuple(
+        prefetch_gather("edges", name, 0, x.width, distance) for name, x in named if x.at in places and distance
+    )
 
 
 def _sums_in_lanes(program: Program, terms: dict[str, int], sums: int, itemsize: int, target: Target) -> Program:
@@ -142,11 +146,11 @@ def edge_softmax_kernel(spec: EdgeSoftmaxSpec, gradient: bool, parallel: bool) -
     target = host_target()
     program = edge_softmax_gradient(spec) if gradient else edge_softmax(spec)
     tiles = register_tiles(spec.width, BYTES[ACCUMULATOR[spec.dtype]], target)
-    return compile_program(tile_axis(program, "K", tiles), CpuSchedule(parallel=parallel), target)
+    return compile_program(tile_axis(program, "K", tiles), cpu_schedule(parallel=parallel), target)
 
 
 @kept
 def listed_softmax_kernel(spec: EdgeSoftmaxSpec, gradient: bool) -> Kernel:
     """The kernel of a softmax over listed edges, or of its gradient."""
     program = listed_softmax_gradient(spec) if gradient else listed_softmax(spec)
-    return compile_program(program, CpuSchedule(parallel=False), host_target())
+    return compile_program(program, cpu_schedule(parallel=False), host_target())

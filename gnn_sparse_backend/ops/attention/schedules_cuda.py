@@ -6,12 +6,14 @@ from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.language.program import Program, walk_iterations
 from ...compiler.language.types import ACCUMULATOR, BYTES
-from ...compiler.schedules.cuda_teams import CudaTeams
+from ...compiler.schedules.primitives.cuda.side_by_side import visit_side_by_side
+from ...compiler.schedules.primitives.cuda.team_reduce import fold_across_lanes
+from ...compiler.schedules.teams import team_schedule
 from ...compiler.transforms.compact import compact_parameters
 from ...compiler.transforms.dense_axes.select_entry import pick_entries
 from ...compiler.transforms.dense_axes.share import share_sum
 from ...compiler.transforms.dense_axes.tile import tile_axis
-from ...planner.cuda.plan import CudaPlan, shares, teams
+from ...planner.cuda.plan import CudaPlan, shares
 from ..core import cuda_build
 from ..message.schedules_cuda import share_features
 from .programs.attention import AttentionSpec, attention
@@ -29,7 +31,7 @@ MOST_PICKED = 16
 def attention_kernel(spec: AttentionSpec, plan: CudaPlan) -> Kernel:
     """The kernel of attention."""
     program, lanes = _attention(compact_parameters(attention(spec)), spec, {"dot": spec.terms})
-    return cuda_build.build(program, CudaTeams(lanes, teams(lanes)), plan.arch)
+    return cuda_build.build(program, team_schedule(lanes), plan.arch)
 
 
 @kept
@@ -41,7 +43,7 @@ def attention_gradient_kernel(gradient: GradientSpec, plan: CudaPlan) -> Kernel:
     program, lanes = _attention(program, spec, {"dot": spec.terms, "delta": width, "weight": width})
     for which, output in enumerate(gradient.outputs):
         program = share_features(program, f"O{which}_features", output.features, shares(output.features, 4), lanes)
-    return cuda_build.build(program, CudaTeams(lanes, teams(lanes)), plan.arch)
+    return cuda_build.build(program, team_schedule(lanes), plan.arch)
 
 
 @kept
@@ -53,7 +55,7 @@ def sums_kernel(spec: SumsSpec, plan: CudaPlan) -> Kernel:
         program = share_features(
             program, f"O{which}_features", output.features, shares(output.features, BYTES[output.dtype]), lanes
         )
-    return cuda_build.build(program, CudaTeams(lanes, teams(lanes)), plan.arch)
+    return cuda_build.build(program, team_schedule(lanes), plan.arch)
 
 
 @kept
@@ -64,13 +66,11 @@ def edge_softmax_kernel(spec: EdgeSoftmaxSpec, gradient: bool, arch: str, lanes:
     if lanes:
         program = tile_axis(program, "K", ((spec.width,),))
         loops = {it.name: it for it in walk_iterations(program.iterations)}
-        folded = tuple(name for name in ("max_tile_0", "sum_tile_0") if name in loops)
-        visited = tuple(name for name in ("out_tile_0",) if name in loops)
-        return cuda_build.build(
-            program, CudaTeams(lanes, teams(lanes), team_reduced=folded, side_by_side=visited), arch
-        )
+        ways = {"out_tile_0": visit_side_by_side, "max_tile_0": fold_across_lanes, "sum_tile_0": fold_across_lanes}
+        steps = [step(name, lanes) for name, step in ways.items() if name in loops]
+        return cuda_build.build(program, team_schedule(lanes, *steps), arch)
     of = shares(spec.width, BYTES[spec.dtype])
-    return cuda_build.build(share_features(program, "K", spec.width, of), CudaTeams(of.lanes, teams(of.lanes)), arch)
+    return cuda_build.build(share_features(program, "K", spec.width, of), team_schedule(of.lanes), arch)
 
 
 @kept
@@ -81,7 +81,7 @@ def softmax_merge_kernel(spec: MergeSpec, arch: str) -> Kernel:
     program = share_features(compact_parameters(softmax_merge(spec)), "K", width, of)
     if 1 < spec.scores < spec.features and spec.scores <= MOST_PICKED:
         program = pick_entries(program, "H")
-    return cuda_build.build(program, CudaTeams(of.lanes, teams(of.lanes)), arch)
+    return cuda_build.build(program, team_schedule(of.lanes), arch)
 
 
 def _attention(program: Program, spec: AttentionSpec, terms: dict[str, int]) -> tuple[Program, int]:

@@ -12,7 +12,12 @@ from ...compiler.codegen.cpu.llvm_pairs import FEATURES
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program
 from ...compiler.language.types import ACCUMULATOR, BYTES
-from ...compiler.schedules.cpu import CpuSchedule
+from ...compiler.schedules.cpu import cpu_schedule
+from ...compiler.schedules.primitives.cpu.amx_tiles import amx_tiles
+from ...compiler.schedules.primitives.cpu.lanes import fold_in_lanes
+from ...compiler.schedules.primitives.cpu.pairs import interleave, transpose_pairs, transpose_words
+from ...compiler.schedules.primitives.cpu.unroll_and_jam import unroll_and_jam
+from ...compiler.schedules.sequence import Schedule
 from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
 from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...formats.composed.spec import FormatSpec
@@ -65,7 +70,7 @@ def spmm_kernel(spec: ComposedSpec, parallel: bool) -> NamedKernel:
     return _compiled(*scheduled_spmm(spec, parallel, host_target()))
 
 
-def scheduled_spmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[Program, CpuSchedule]:
+def scheduled_spmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[Program, Schedule]:
     """The program and its schedule: of a block several rows at a time, and of any other piece one."""
     program, together = spmm(spec), []
     lanes = target.lanes(spec.dtype)
@@ -75,11 +80,11 @@ def scheduled_spmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[
             tiles = tuple((width,) for width in _cut(spec.tile, VECTORS * lanes))
             count = rows_together(target, piece.block[0])
             if count > 1:
-                together.append((rows, count))
+                together.append(unroll_and_jam(rows, count))
         else:
             tiles = register_tiles(spec.tile, BYTES[ACCUMULATOR[spec.dtype]], target)
         program = tile_axis(program, "C", tiles, rows)
-    return program, CpuSchedule(parallel=parallel, together=tuple(together))
+    return program, cpu_schedule(*together, parallel=parallel)
 
 
 @kept
@@ -88,17 +93,17 @@ def linear_kernel(spec: ComposedSpec, parallel: bool) -> NamedKernel:
     return _compiled(*scheduled_linear(spec, parallel, host_target()))
 
 
-def scheduled_linear(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[Program, CpuSchedule]:
+def scheduled_linear(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[Program, Schedule]:
     """The program and its schedule: several tokens at a time."""
     program, together = linear(spec), []
     if spec.masked:
-        return program, CpuSchedule(parallel=parallel)
+        return program, cpu_schedule(parallel=parallel)
     for number, piece in enumerate(spec.pieces):
         name = name_of(number)
         widths = _cut(piece.block[0], VECTORS * target.lanes(spec.dtype))
         program = tile_axis(program, f"II_{name}", tuple((width,) for width in widths), f"rows_{name}")
-        together.append((f"each_{name}", rows_together(target, TOKENS_TOGETHER, wide=True)))
-    return program, CpuSchedule(parallel=parallel, together=tuple(together))
+        together.append(unroll_and_jam(f"each_{name}", rows_together(target, TOKENS_TOGETHER, wide=True)))
+    return program, cpu_schedule(*together, parallel=parallel)
 
 
 TOKENS_TOGETHER = 8
@@ -134,18 +139,18 @@ def sliced_kernel(spec: ComposedSpec, parallel: bool) -> NamedKernel:
     return _compiled(*scheduled_sliced(spec, parallel, host_target()))
 
 
-def scheduled_sliced(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[Program, CpuSchedule]:
+def scheduled_sliced(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[Program, Schedule]:
     """The program and its schedule: of a block several rows at a time, and of a row of single non-zeros several."""
     program, together, lanes = sliced(spec), [], []
     for number, piece in enumerate(spec.pieces):
         name = name_of(number)
         program = tile_axis(program, "C", ((spec.tile,),), f"rows_{name}")
         if piece.kind == "csr":
-            lanes.append((f"sum_{name}_tile_0", CHAINS))
+            lanes.append(fold_in_lanes(f"sum_{name}_tile_0", CHAINS))
         elif piece.block[0] > 1 and not spec.masked:
-            together.append((f"rows_{name}", rows_together(target, piece.block[0])))
+            together.append(unroll_and_jam(f"rows_{name}", rows_together(target, piece.block[0])))
     turned = ("pack_stretch", "unpack_stretch") if spec.turned else ()
-    return program, CpuSchedule(parallel=parallel, together=tuple(together), lanes=tuple(lanes), turned=turned)
+    return program, cpu_schedule(*lanes, *together, *map(transpose_words, turned), parallel=parallel)
 
 
 def turns(dtype: str, target: Target | None = None) -> bool:
@@ -164,10 +169,10 @@ PACKED_ALONE = 1 << 20
 and a second parallel loop 50 us, where threads sleep while they wait (a Xeon, two cores of a virtual machine)."""
 
 
-def scheduled_tiled(spec: TiledSpec, parallel: bool, few: bool) -> tuple[Program, CpuSchedule]:
+def scheduled_tiled(spec: TiledSpec, parallel: bool, few: bool) -> tuple[Program, Schedule]:
     """The program and its schedule: sums in tile registers. few: of weights that one thread packs."""
     alone = ("pack",) if few else ()
-    return tiled(spec), CpuSchedule(parallel=parallel, tiles=("C",), interleaved=("pairs",), alone=alone)
+    return tiled(spec), cpu_schedule(interleave("pairs"), amx_tiles(("C",)), parallel=parallel, alone=alone)
 
 
 @kept
@@ -176,10 +181,10 @@ def tiled_sddmm_kernel(spec: TiledSpec, parallel: bool) -> NamedKernel:
     return _compiled(*scheduled_tiled_sddmm(spec, parallel))
 
 
-def scheduled_tiled_sddmm(spec: TiledSpec, parallel: bool) -> tuple[Program, CpuSchedule]:
+def scheduled_tiled_sddmm(spec: TiledSpec, parallel: bool) -> tuple[Program, Schedule]:
     """The program and its schedule: sums in tile registers."""
-    pairs = ("pairs_u", "pairs_v")
-    return tiled_sddmm(spec), CpuSchedule(parallel=parallel, tiles=("C",), interleaved=pairs, transposed=("turned",))
+    pairs = interleave("pairs_u"), interleave("pairs_v"), transpose_pairs("turned")
+    return tiled_sddmm(spec), cpu_schedule(*pairs, amx_tiles(("C",)), parallel=parallel)
 
 
 def terms_of_slice(dtype: str) -> int:
@@ -195,11 +200,11 @@ def sliced_sddmm_kernel(spec: ComposedSpec, parallel: bool) -> NamedKernel:
     return _compiled(*scheduled_sliced_sddmm(spec, parallel, host_target()))
 
 
-def scheduled_sliced_sddmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[Program, CpuSchedule]:
+def scheduled_sliced_sddmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[Program, Schedule]:
     """The program and its schedule: each dot product in the lanes of a vector."""
     program = reduce_in_lanes(sliced_sddmm(spec), f"dot_{name_of(0)}", target.lanes(spec.dtype))
     turned = ("rows_stretch", "columns_stretch") if spec.turned else ()
-    return program, CpuSchedule(parallel=parallel, turned=turned)
+    return program, cpu_schedule(*map(transpose_words, turned), parallel=parallel)
 
 
 def takes_tiles(pieces: Sequence[FormatSpec], tokens: int, target: Target | None = None) -> bool:
@@ -219,7 +224,7 @@ def sddmm_kernel(spec: ComposedSpec, parallel: bool) -> NamedKernel:
     return _compiled(*scheduled_sddmm(spec, parallel, host_target()))
 
 
-def scheduled_sddmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[Program, CpuSchedule]:
+def scheduled_sddmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[Program, Schedule]:
     """The program and its schedule: of a block several columns at a time."""
     program, together = sddmm(spec), []
     if by_terms(spec):
@@ -229,8 +234,8 @@ def scheduled_sddmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple
         program = tile_axis(program, f"II_{name}", tuple((width,) for width in widths), elements)
         count = rows_together(target, piece.block[1], wide=True)
         if count > 1:
-            together.append((elements, count))
-    return program, CpuSchedule(parallel=parallel, together=tuple(together))
+            together.append(unroll_and_jam(elements, count))
+    return program, cpu_schedule(*together, parallel=parallel)
 
 
 def takes_blocks(spec: ComposedSpec) -> bool:
@@ -244,7 +249,7 @@ def in_short_blocks(spec: ComposedSpec) -> bool:
     return any(piece.block[0] < long * host_target().lanes(spec.dtype) for piece in spec.pieces)
 
 
-def _compiled(program: Program, schedule: CpuSchedule) -> NamedKernel:
+def _compiled(program: Program, schedule: Schedule) -> NamedKernel:
     return compile_program(program, schedule, host_target()), program.parameter_names
 
 

@@ -12,11 +12,12 @@ from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.language.program import Program
 from ...compiler.language.types import BYTES
-from ...compiler.schedules.cuda_teams import CudaTeams
+from ...compiler.schedules.primitives.cuda.mma import multiply_fragments
+from ...compiler.schedules.teams import team_schedule
 from ...compiler.transforms.dense_axes.share import share_axis
 from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...formats.composed.spec import FormatSpec
-from ...planner.cuda.plan import WARP, shares, teams
+from ...planner.cuda.plan import WARP, shares
 from ...planner.cuda.tensor_cores import COLUMNS, LANES, SIDE_BY_SIDE, has_instructions
 from ..core import cuda_build
 from ..core.tiles.row_products import STRETCH
@@ -73,7 +74,9 @@ def blocks_spec(
 def blocks_kernel(spec: BlocksSpec, arch: str) -> NamedKernel:
     """The kernel of `programs.blocks`."""
     program = blocks(spec)
-    return cuda_build.build(program, CudaTeams(LANES, 1, mma=spec.product.instruction), arch), program.parameter_names
+    return cuda_build.build(
+        program, team_schedule(LANES, *map(multiply_fragments, spec.product.instruction), teams=1), arch
+    ), program.parameter_names
 
 
 @kept
@@ -83,7 +86,7 @@ def spmm_kernel(spec: ComposedSpec, arch: str) -> NamedKernel:
     for number in range(len(spec.pieces)):
         rows = f"rows_{name_of(number)}"
         program = _shared(program, "C", spec.tile, rows, of.lanes, of.part)
-    return cuda_build.build(program, CudaTeams(of.lanes, teams(of.lanes)), arch), program.parameter_names
+    return cuda_build.build(program, team_schedule(of.lanes), arch), program.parameter_names
 
 
 @kept
@@ -94,7 +97,7 @@ def sddmm_kernel(spec: ComposedSpec, arch: str) -> NamedKernel:
         height, name = spec.pieces[0].block[0], name_of(0)
         lanes = shares(height, BYTES["float32"] * STRETCH).lanes  # a row each
         program = _shared(program, f"II_{name}", height, f"elements_{name}", lanes, 1)
-    return cuda_build.build(program, CudaTeams(lanes, teams(lanes)), arch), program.parameter_names
+    return cuda_build.build(program, team_schedule(lanes), arch), program.parameter_names
 
 
 def _shared(program: Program, axis: str, width: int, within: str, lanes: int, part: int) -> Program:

@@ -11,9 +11,10 @@ from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program
 from ...compiler.language.types import ACCUMULATOR
-from ...compiler.schedules.cpu import CpuSchedule
+from ...compiler.schedules.cpu import cpu_schedule
+from ...compiler.schedules.sequence import Schedule
 from ...planner.cpu.convolution import CHUNK_ELEMENTS, MOST_ROWS, ROW_VECTORS, block_of, sum_block_of, vectors_of
-from ..grouped.schedules_cpu import bf16_pair_dots_of, takes_bf16_pairs
+from ..grouped.schedules_cpu import bf16_pair_dots, takes_bf16_pairs
 from .programs.depthwise import depthwise, depthwise_sums
 from .programs.offsets import conv_offsets
 from .programs.pack import PackSpec, pack_matrices
@@ -64,10 +65,10 @@ def conv_kernel(make: str, spec: ConvSpec, parallel: bool) -> Kernel:
 @kept
 def pack_kernel(spec: PackSpec, parallel: bool) -> Kernel:
     """The kernel that puts matrices in tiles."""
-    return compile_program(pack_matrices(spec), CpuSchedule(parallel=parallel), host_target())
+    return compile_program(pack_matrices(spec), cpu_schedule(parallel=parallel), host_target())
 
 
-def scheduled(make: str, spec: ConvSpec, parallel: bool) -> tuple[Program, CpuSchedule]:
+def scheduled(make: str, spec: ConvSpec, parallel: bool) -> tuple[Program, Schedule]:
     """The program and its schedule."""
     program = PROGRAMS[make](spec)
-    return program, CpuSchedule(parallel=parallel, bf16_pair_dots=bf16_pair_dots_of(program))
+    return program, cpu_schedule(*bf16_pair_dots(program), parallel=parallel)

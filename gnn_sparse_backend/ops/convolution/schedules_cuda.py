@@ -13,8 +13,9 @@ from itertools import product
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.language.types import BYTES
-from ...compiler.schedules.cuda_teams import CudaTeams
-from ...planner.cuda.plan import shares, teams
+from ...compiler.schedules.primitives.cuda.mma import multiply_fragments
+from ...compiler.schedules.teams import team_schedule
+from ...planner.cuda.plan import shares
 from ...planner.cuda.tensor_cores import FASTER, LANES, has_instructions, padded, refuses
 from ..core import cuda_build
 from ..grouped.schedules_cuda import STRETCHES
@@ -102,7 +103,7 @@ def held(spec: ConvTilesSpec) -> int:
 @kept
 def tiles_kernel(spec: ConvTilesSpec, arch: str) -> Kernel:
     """The kernel: a block for each tile of rows, group of channels, and stretch of its columns."""
-    schedule = CudaTeams(LANES, 1, shared=(SHARED,), mma=spec.product.instruction)
+    schedule = team_schedule(LANES, *map(multiply_fragments, spec.product.instruction), shared=(SHARED,))
     return cuda_build.build(conv_tiles(spec), schedule, arch)
 
 
@@ -113,4 +114,4 @@ def depthwise_kernel(make: str, width: int, dtype: str, index_dtype: str, arch: 
     turns = min(MOST_TURNS, -(-width // (of.lanes * of.part)))
     spec = DepthwiseSpec(width, of.lanes, of.part, turns, dtype, index_dtype)
     program = {"rows": depthwise_rows, "parts": depthwise_parts}[make](spec)
-    return cuda_build.build(program, CudaTeams(of.lanes, teams(of.lanes)), arch)
+    return cuda_build.build(program, team_schedule(of.lanes), arch)

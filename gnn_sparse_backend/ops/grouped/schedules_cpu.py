@@ -19,7 +19,9 @@ from ...compiler.cache.kernel import Kernel
 from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program, walk_iterations
-from ...compiler.schedules.cpu import CpuSchedule
+from ...compiler.schedules.cpu import cpu_schedule
+from ...compiler.schedules.primitives.cpu.bf16_pair_dot import bf16_pair_dot
+from ...compiler.schedules.sequence import Schedule, Step
 from ...compiler.transforms.dense_axes.tile import tile_axis
 from ..core.tiles.tiles import STEP
 from .programs.grouped import GroupedSpec, grouped_product, grouped_sum
@@ -50,7 +52,7 @@ def _kernel(make: Callable[[GroupedSpec], Program], spec: GroupedSpec, parallel:
 
 def scheduled(
     make: Callable[[GroupedSpec], Program], spec: GroupedSpec, parallel: bool, target: Target
-) -> tuple[Program, CpuSchedule]:
+) -> tuple[Program, Schedule]:
     """The program that `make` gives with the tile of this CPU, and its schedule."""
     lanes = target.lanes(spec.dtype)
     spec = replace(spec, tile=column_tile(spec.out_features, lanes, target))
@@ -58,7 +60,7 @@ def scheduled(
     for axis in program.axes:
         if axis.name in ("K", "L"):
             program = tile_axis(program, axis.name, (vectors(axis.static_length, lanes, spec.bf16_pairs),))
-    return program, CpuSchedule(parallel=parallel, bf16_pair_dots=bf16_pair_dots_of(program))
+    return program, cpu_schedule(*bf16_pair_dots(program), parallel=parallel)
 
 
 def takes_bf16_pairs(in_features: int, dtype: str, target: Target | None = None) -> bool:
@@ -67,9 +69,10 @@ def takes_bf16_pairs(in_features: int, dtype: str, target: Target | None = None)
     return dtype == "bfloat16" and in_features % 2 == 0 and target.has_avx512_bf16 and target.cpu.startswith(FAST_TWOS)
 
 
-def bf16_pair_dots_of(program: Program) -> tuple[str, ...]:
-    """The iterations of a program that take features two at a time."""
-    return tuple(it.name for it in walk_iterations(program.iterations) if it.axes and it.axes[-1].name == STEP)
+def bf16_pair_dots(program: Program) -> tuple[Step, ...]:
+    """A step for each of the iterations of a program that take features two at a time."""
+    iterations = walk_iterations(program.iterations)
+    return tuple(bf16_pair_dot(it.name) for it in iterations if it.axes and it.axes[-1].name == STEP)
 
 
 def column_tile(features: int, lanes: int, target: Target) -> int:

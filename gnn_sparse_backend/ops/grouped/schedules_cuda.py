@@ -19,11 +19,12 @@ from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.language.program import Program
 from ...compiler.language.types import ACCUMULATOR, BYTES
-from ...compiler.schedules.cuda_teams import CudaTeams
+from ...compiler.schedules.primitives.cuda.mma import multiply_fragments
+from ...compiler.schedules.teams import team_schedule
 from ...compiler.transforms.compact import compact_parameters
 from ...compiler.transforms.dense_axes.share import share_axis
 from ...compiler.transforms.dense_axes.tile import tile_axis
-from ...planner.cuda.plan import WARP, shares, teams
+from ...planner.cuda.plan import WARP, shares
 from ...planner.cuda.tensor_cores import COLUMNS, FASTER, LANES, ROWS, SIDE_BY_SIDE, has_instructions, padded, refuses
 from ..core import cuda_build
 from ..core.tiles.row_products import STRETCH
@@ -177,7 +178,7 @@ def tiles_kernel(spec: GroupedSpec, arch: str, by_columns: bool = False) -> Kern
     """
     shape = spec.in_features, spec.out_features, spec.block // ROWS
     program = grouped_tiles(TilesSpec(*shape, spec.gathered, spec.dtype, spec.index_dtype, by_columns))
-    return cuda_build.build(program, CudaTeams(LANES, teams(LANES), mma=("mma",)), arch)
+    return cuda_build.build(program, team_schedule(LANES, multiply_fragments("mma")), arch)
 
 
 def panel_of(rows: int, segments: int) -> int:
@@ -227,7 +228,7 @@ def rows_kernel(spec: GroupedSpec, arch: str, by_columns: bool = False) -> Kerne
     found = rows_spec(spec.in_features, spec.out_features, spec.dtype, spec.block)
     assert found is not None  # which the caller has asked
     program = grouped_rows(replace(found, gathered=spec.gathered, index_dtype=spec.index_dtype, by_columns=by_columns))
-    return cuda_build.build(program, CudaTeams(LANES, 1, shared=(ROWS_SHARED,)), arch)
+    return cuda_build.build(program, team_schedule(LANES, shared=(ROWS_SHARED,)), arch)
 
 
 @kept
@@ -256,7 +257,7 @@ def outer_spec(
 def build_outer(program: Program, arch: str, spec: OuterSpec) -> Kernel:
     """The kernel of a program of ``outer_tiles``: a block for each task and block of its matrix."""
     instruction = instructions(spec.pipelined) if spec.product.instruction else ()
-    return cuda_build.build(program, CudaTeams(LANES, 1, shared=SHARED, mma=instruction), arch)
+    return cuda_build.build(program, team_schedule(LANES, *map(multiply_fragments, instruction), shared=SHARED), arch)
 
 
 def _kernel(make: Callable[[GroupedSpec], Program], spec: GroupedSpec, arch: str, itemsize: int) -> Kernel:
@@ -266,4 +267,4 @@ def _kernel(make: Callable[[GroupedSpec], Program], spec: GroupedSpec, arch: str
     for axis in [a for a in program.axes if a.name in ("K", "L")]:
         program = tile_axis(program, axis.name, ((axis.static_length,),))
         program = share_axis(program, f"{axis.name}_0", lanes, shares(axis.static_length, itemsize).part)
-    return cuda_build.build(program, CudaTeams(lanes, teams(lanes)), arch)
+    return cuda_build.build(program, team_schedule(lanes), arch)

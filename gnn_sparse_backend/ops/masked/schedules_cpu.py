@@ -8,7 +8,11 @@ from ...compiler.cache.bounded import kept
 from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program, walk_iterations
-from ...compiler.schedules.cpu import CpuSchedule
+from ...compiler.schedules.cpu import cpu_schedule
+from ...compiler.schedules.primitives.cpu.amx_tiles import amx_tiles
+from ...compiler.schedules.primitives.cpu.brief_exponentials import brief_exponentials
+from ...compiler.schedules.primitives.cpu.pairs import interleave, transpose_pairs
+from ...compiler.schedules.sequence import Schedule
 from ..core.last_run import Named, in_threads
 from .programs.backward import backward
 from .programs.forward import forward
@@ -56,13 +60,17 @@ def masked_kernel(make: str, spec: MaskedSpec, parallel: bool) -> Named:
     return Named(kernel, program.parameter_names, f"{make}, {in_threads(parallel)}")
 
 
-def scheduled(make: str, spec: MaskedSpec, parallel: bool) -> tuple[Program, CpuSchedule]:
+def scheduled(make: str, spec: MaskedSpec, parallel: bool) -> tuple[Program, Schedule]:
     """A program of `PROGRAMS` and its schedule."""
     program = PROGRAMS[make](spec)
     iterations = list(walk_iterations(program.iterations))
     tiles = tuple(buffer.name for it in iterations for buffer in it.locals if buffer.name.startswith(TILES))
-    named = {
-        what: tuple(it.name for it in iterations if it.name.startswith(word))
-        for what, word in (("interleaved", INTERLEAVED), ("transposed", TRANSPOSED), ("brief", BRIEF))
-    }
-    return program, CpuSchedule(parallel=parallel, tiles=tiles, **named)
+    steps = [
+        rewrite(it.name)
+        for rewrite, word in ((interleave, INTERLEAVED), (transpose_pairs, TRANSPOSED), (brief_exponentials, BRIEF))
+        for it in iterations
+        if it.name.startswith(word)
+    ]
+    if tiles:
+        steps.append(amx_tiles(tiles))
+    return program, cpu_schedule(*steps, parallel=parallel)

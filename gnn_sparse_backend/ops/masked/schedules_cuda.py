@@ -10,7 +10,7 @@ from collections.abc import Callable
 from ...compiler.cache.bounded import kept
 from ...compiler.language.program import Program
 from ...compiler.language.types import BYTES
-from ...compiler.schedules.cuda_teams import CudaTeams
+from ...compiler.schedules.teams import team_schedule
 from ...planner.cuda.plan import BLOCK, shares
 from ..core import cuda_build
 from ..core.last_run import Named
@@ -46,5 +46,5 @@ def spec_of(block: int, widths: tuple[int, int], dtype: str, padding: bool = Fal
 def team_kernel(make: str, spec: TeamSpec, arch: str) -> Named:
     """The kernel of a program of `PROGRAMS`."""
     program = PROGRAMS[make](spec)
-    kernel = cuda_build.build(program, CudaTeams(spec.lanes, 1), arch)
+    kernel = cuda_build.build(program, team_schedule(spec.lanes, teams=1), arch)
     return Named(kernel, program.parameter_names, f"{make}, teams of {spec.lanes} lanes on {arch}")

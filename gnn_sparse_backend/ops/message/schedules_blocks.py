@@ -5,7 +5,8 @@ from __future__ import annotations
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.language.types import BYTES
-from ...compiler.schedules.cuda_teams import CudaTeams
+from ...compiler.schedules.primitives.cuda.mma import multiply_fragments
+from ...compiler.schedules.teams import team_schedule
 from ...planner.cuda.plan import shares
 from ...planner.cuda.tensor_cores import COLUMNS, LANES
 from ..core import cuda_build
@@ -31,4 +32,6 @@ def bsr_kernel(
     tiles = 1 << min(TILES.bit_length() - 1, (-(-wide // warps) - 1).bit_length())
     part = shares(features, BYTES[dtype]).part
     spec = BsrTilesSpec(features, warps, tiles, part, mean, listed, heads, PIPELINED, dtype, index_dtype)
-    return cuda_build.build(bsr_tiles(spec), CudaTeams(LANES, 1, shared=(SHARED,), mma=instructions(PIPELINED)), arch)
+    return cuda_build.build(
+        bsr_tiles(spec), team_schedule(LANES, *map(multiply_fragments, instructions(PIPELINED)), shared=(SHARED,)), arch
+    )

@@ -10,7 +10,11 @@ from ...compiler.codegen import host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.folds import folds
 from ...compiler.language.types import ACCUMULATOR, BYTES, FLOATS
-from ...compiler.schedules.cpu import CpuSchedule, Prefetch
+from ...compiler.schedules.cpu import cpu_schedule
+from ...compiler.schedules.primitives.cpu.lanes import fold_in_lanes
+from ...compiler.schedules.primitives.cpu.prefetch import prefetch_gather
+from ...compiler.schedules.primitives.cpu.unroll_and_jam import unroll_and_jam
+from ...compiler.schedules.sequence import Step
 from ...compiler.transforms.decompose import decompose_format, split_parts
 from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
 from ...compiler.transforms.dense_axes.tile import tile_axis
@@ -52,8 +56,8 @@ def aggregate_kernel(
         else []
     )
     if reduction == "scattered":
-        ahead = [Prefetch("edges", buffer, 0, width, prefetch) for buffer in gathered]
-        return compile_program(scattered(spec), CpuSchedule(parallel=parallel, prefetch=tuple(ahead)), target)
+        ahead = [prefetch_gather("edges", buffer, 0, width, prefetch) for buffer in gathered]
+        return compile_program(scattered(spec), cpu_schedule(ahead=tuple(ahead), parallel=parallel), target)
     program, edges = aggregate(spec), "edges"
     if turn:
         rules = [csr_rule(program, name=name) for name in PASSES]
@@ -63,18 +67,20 @@ def aggregate_kernel(
         # one pass over the edges, so that what is staged is loaded once
         chunk = max(1, target.vector_bytes // itemsize) * REGISTERS_PER_CHUNK
         tiles: tuple[tuple[int, ...], ...] = (chunks_of_runs(width, _run(spec) // halves, chunk),)
-        ahead = [Prefetch(edges, buffer, 0, width, prefetch) for buffer in gathered]
+        ahead = [prefetch_gather(edges, buffer, 0, width, prefetch) for buffer in gathered]
     else:
         tiles = register_tiles(width, itemsize, target)
         ahead = []
         first = 0
         for number, tile in enumerate(tiles):
-            ahead += [Prefetch(f"{edges}_tile_{number}", buffer, first, sum(tile), prefetch) for buffer in gathered]
+            ahead += [
+                prefetch_gather(f"{edges}_tile_{number}", buffer, first, sum(tile), prefetch) for buffer in gathered
+            ]
             first += sum(tile)
-    lanes: tuple[tuple[str, int], ...] = ()
+    lanes: tuple[Step, ...] = ()
     if reduction == "simd":
-        lanes = ((f"{edges}_tile_0", row_lanes(spec.features, itemsize, target)),)
-    schedule = CpuSchedule(parallel=parallel, prefetch=tuple(ahead), lanes=lanes)
+        lanes = (fold_in_lanes(f"{edges}_tile_0", row_lanes(spec.features, itemsize, target)),)
+    schedule = cpu_schedule(*lanes, ahead=tuple(ahead), parallel=parallel)
     return compile_program(tile_axis(program, "K", tiles), schedule, target)
 
 
@@ -169,7 +175,7 @@ def edge_map_kernel(spec: EdgeMapSpec, parallel: bool, prefetch: int = 0) -> Ker
     """The kernel of an edge map. prefetch: how many edges the gathers of column operands look ahead, 0 for none."""
     target = host_target()
     itemsize = BYTES[ACCUMULATOR[spec.dtype]]
-    together: tuple[tuple[str, int], ...] = ()
+    together: tuple[Step, ...] = ()
     if spec.terms == 1:
         program = tile_axis(edge_map(spec), "H", register_tiles(spec.width, itemsize, target))
     else:
@@ -177,13 +183,13 @@ def edge_map_kernel(spec: EdgeMapSpec, parallel: bool, prefetch: int = 0) -> Ker
         wide = sum_lanes(spec.terms, itemsize, target, 2)
         lanes = wide if spec.terms >= ROUNDS_OF_TWO * wide else sum_lanes(spec.terms, itemsize, target, 1)
         program = reduce_in_lanes(edge_map(spec), "sum", lanes)
-        together = (("edges", EDGES_TOGETHER),)
+        together = (unroll_and_jam("edges", EDGES_TOGETHER),)
     ahead = tuple(
-        Prefetch("edges", f"X{number}", 0, x.width, prefetch)
+        prefetch_gather("edges", f"X{number}", 0, x.width, prefetch)
         for number, x in enumerate(spec.operands)
         if prefetch and x.at == "column" and x.dtype in FLOATS
     )
-    return compile_program(program, CpuSchedule(parallel=parallel, prefetch=ahead, together=together), target)
+    return compile_program(program, cpu_schedule(*together, ahead=ahead, parallel=parallel), target)
 
 
 @kept
@@ -193,4 +199,4 @@ def choices_kernel(features: int, dtype: str, index_dtype: str, parallel: bool) 
     """
     block = min(features, LINE // BYTES[ACCUMULATOR[dtype]])
     program = argmax_scatter(ArgmaxScatterSpec(features, block, dtype, index_dtype))
-    return compile_program(program, CpuSchedule(parallel=parallel and features > block), host_target())
+    return compile_program(program, cpu_schedule(parallel=parallel and features > block), host_target())

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.language.program import Program
 from ...compiler.language.types import BYTES
-from ...compiler.schedules.cuda_teams import CudaTeams
+from ...compiler.loops.horizontal import fuse_grids
+from ...compiler.schedules.primitives.cuda.cache_row import cache_row
+from ...compiler.schedules.primitives.cuda.segments import scan_segments
+from ...compiler.schedules.primitives.cuda.side_by_side import visit_side_by_side
+from ...compiler.schedules.primitives.cuda.team_reduce import fold_across_lanes
+from ...compiler.schedules.sequence import Step
+from ...compiler.schedules.teams import team_schedule
 from ...compiler.transforms.compact import compact_parameters
 from ...compiler.transforms.decompose import decompose_format
 from ...compiler.transforms.dense_axes.load_ahead import load_ahead
 from ...compiler.transforms.dense_axes.share import share_axis, share_sum
 from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...compiler.transforms.format_rules import hyb_bucket_rule
-from ...planner.cuda.plan import STRETCH, WARP, CudaPlan, Shares, bucket_widths, passes, shares, stretches, teams
+from ...planner.cuda.plan import STRETCH, WARP, CudaPlan, Shares, bucket_widths, passes, shares, stretches
 from ...planner.plan import Plan
 from ..core import cuda_build
 from .programs.aggregate import AggregateSpec, aggregate
@@ -45,10 +52,12 @@ def aggregate_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
     if plan.reduction == "simd":
         program = tile_axis(compact_parameters(aggregate(spec, stage=False)), "K", ((spec.features,),))
         return cuda_build.build(
-            program, CudaTeams(plan.lanes, teams(plan.lanes), team_reduced=("edges_tile_0",)), plan.arch
+            program,
+            team_schedule(plan.lanes, fold_across_lanes("edges_tile_0", plan.lanes)),
+            plan.arch,
         )
     program, lanes, loops = _features_shared(spec, plan.team)
-    return cuda_build.build(program, CudaTeams(lanes, teams(lanes), cached=stretches(plan, lanes, *loops)), plan.arch)
+    return cuda_build.build(program, team_schedule(lanes, *_cached(plan, lanes, loops)), plan.arch)
 
 
 @kept
@@ -69,7 +78,8 @@ def bucket_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
     program = decompose_format(program, rules, copies=False, disjoint=True)
     of_width = dict(zip(widths, program.iterations, strict=True))
     turns = tuple((of_width[width].name, plan.longest_part // width) for width in widths if width < plan.longest_part)
-    schedule = CudaTeams(lanes, teams(lanes), turns, cached=stretches(plan, lanes, *cached), fuse=True, apart=("C",))
+    steps = *_cached(plan, lanes, cached), fuse_grids(("C",))
+    schedule = team_schedule(lanes, *steps, turns=turns)
     return cuda_build.build(program, schedule, plan.arch)
 
 
@@ -81,7 +91,12 @@ def segment_kernel(spec: AggregateSpec, arch: str) -> Kernel:
     spec: of a sum or a mean. Parameters are those of `programs.aggregate.aggregate`.
     """
     program = tile_axis(compact_parameters(aggregate(spec, stage=False)), "K", ((spec.features,),))
-    return cuda_build.build(program, CudaTeams(WARP, teams(WARP), segmented=("edges_tile_0",)), arch)
+    return cuda_build.build(program, team_schedule(WARP, scan_segments("edges_tile_0", WARP)), arch)
+
+
+def _cached(plan: CudaPlan, lanes: int, loops: Iterable[str]) -> tuple[Step, ...]:
+    """A step for each of the loops over edges that teams go through in stretches."""
+    return tuple(cache_row(loop, lanes) for loop in stretches(plan, lanes, *loops))
 
 
 def _features_shared(spec: AggregateSpec, team: int, grouped: bool = True) -> tuple[Program, int, tuple[str, ...]]:
@@ -100,14 +115,14 @@ def edge_map_kernel(spec: EdgeMapSpec, plan: CudaPlan) -> Kernel:
     """The kernel of an edge map: the features of an edge, or the terms of its sums, are shared out."""
     program = compact_parameters(edge_map(spec))
     if plan.lanes:
-        return cuda_build.build(program, CudaTeams(plan.lanes, teams(plan.lanes), side_by_side=("edges",)), plan.arch)
+        return cuda_build.build(program, team_schedule(plan.lanes, visit_side_by_side("edges", plan.lanes)), plan.arch)
     if spec.terms == 1:
         of = shares(spec.width, BYTES[spec.dtype])
         program = share_features(program, "H", spec.width, of)
     else:
         of = shares(spec.terms, BYTES[spec.dtype])
         program = share_sum(program, "sum", of.lanes, of.part)
-    return cuda_build.build(program, CudaTeams(of.lanes, teams(of.lanes)), plan.arch)
+    return cuda_build.build(program, team_schedule(of.lanes), plan.arch)
 
 
 def share_features(program: Program, axis: str, width: int, of: Shares, lanes: int = 0) -> Program:

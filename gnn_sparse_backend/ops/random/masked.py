@@ -23,7 +23,7 @@ from ...compiler.language.builder import BufferHandle, ProgramBuilder
 from ...compiler.language.expr import Expr, as_expr, cast, differ, select
 from ...compiler.language.program import Program
 from ...compiler.language.types import ACCUMULATOR
-from ...compiler.schedules.cpu import CpuSchedule
+from ...compiler.schedules.cpu import cpu_schedule
 from ...runtime.layout import in_memory
 from ...runtime.type_names import accumulator_of, type_name
 from ..core.last_run import Launch, in_threads
@@ -74,7 +74,7 @@ def masked_product(dtype: str, unit: str = "") -> Program:
 
 @kept
 def _launch(dtype: torch.dtype, unit: str) -> Launch:
-    return Launch(compile_program(masked_product(type_name(dtype), unit), CpuSchedule()), in_threads(True))
+    return Launch(compile_program(masked_product(type_name(dtype), unit), cpu_schedule()), in_threads(True))
 
 
 @kept

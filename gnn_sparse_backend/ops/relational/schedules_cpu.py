@@ -10,13 +10,15 @@ from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program
 from ...compiler.language.types import ACCUMULATOR, BYTES
-from ...compiler.schedules.cpu import CpuSchedule, Prefetch
+from ...compiler.schedules.cpu import cpu_schedule
+from ...compiler.schedules.primitives.cpu.prefetch import prefetch_gather
+from ...compiler.schedules.sequence import Schedule
 from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
 from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...planner.cpu.grouped import block_rows
 from ...planner.cpu.relational import is_tiled
 from ...planner.cpu.tiling import product_rows, sum_lanes
-from ..grouped.schedules_cpu import bf16_pair_dots_of, column_tile, vectors
+from ..grouped.schedules_cpu import bf16_pair_dots, column_tile, vectors
 from .programs.rgms import RgmsSpec, rgms_dot, rgms_gather, rgms_scatter, rgms_sum
 
 # Edges that the gathers of a panel run ahead: sums of a pair are short, so rows of the next pairs are on their way too.
@@ -40,7 +42,7 @@ def rgms_kernel(make: str, spec: RgmsSpec, parallel: bool, prefetch: int = GATHE
     return compile_program(*scheduled(make, spec, parallel, prefetch, target), target)
 
 
-def scheduled(make: str, spec: RgmsSpec, parallel: bool, prefetch: int, target: Target) -> tuple[Program, CpuSchedule]:
+def scheduled(make: str, spec: RgmsSpec, parallel: bool, prefetch: int, target: Target) -> tuple[Program, Schedule]:
     """The program with the tiles of this CPU, and its schedule."""
     lanes = target.lanes(spec.dtype)
     tile = column_tile(spec.out_features, lanes, target)
@@ -58,8 +60,8 @@ def scheduled(make: str, spec: RgmsSpec, parallel: bool, prefetch: int, target: 
                 program, axis.name, (vectors(axis.static_length, lanes, spec.bf16_pairs and axis.name in "KL"),)
             )
     # the first pass over the edges of a pair fetches whole rows for edges further on, of whatever pair
-    ahead = (Prefetch(iteration, buffer, 0, getattr(spec, width), prefetch),) if prefetch else ()
-    return program, CpuSchedule(parallel=parallel, prefetch=ahead, bf16_pair_dots=bf16_pair_dots_of(program))
+    ahead = (prefetch_gather(iteration, buffer, 0, getattr(spec, width), prefetch),) if prefetch else ()
+    return program, cpu_schedule(*bf16_pair_dots(program), ahead=ahead, parallel=parallel)
 
 
 PROGRAMS = {

@@ -33,7 +33,8 @@ from dataclasses import replace
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.language.types import BYTES
-from ...compiler.schedules.cuda_teams import CudaTeams
+from ...compiler.schedules.primitives.cuda.mma import multiply_fragments
+from ...compiler.schedules.teams import team_schedule
 from ...compiler.transforms.dense_axes.share import share_axis
 from ...planner.cpu.relational import RelationCounts
 from ...planner.cuda.cost import NEARER
@@ -114,7 +115,7 @@ def tiles_kernel(spec: RgmsTilesSpec, arch: str) -> Kernel:
     features = spec.blocks * spec.in_features
     part = min(shares(features, BYTES[spec.dtype]).part, _each(features))
     program = share_axis(rgms_tiles(spec), "FI", LANES, part, exchanged=(SHARED,))
-    return cuda_build.build(program, CudaTeams(LANES, 1, shared=(SHARED,), mma=("mma",)), arch)
+    return cuda_build.build(program, team_schedule(LANES, multiply_fragments("mma"), shared=(SHARED,)), arch)
 
 
 # Edges of a pair that the shape of the blocks of a sum is chosen for: one binary serves all graphs.

@@ -17,7 +17,8 @@ from typing import NamedTuple, TypeVar
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.language.types import BYTES
-from ...compiler.schedules.cuda_teams import CudaTeams
+from ...compiler.schedules.primitives.cuda.mma import multiply_fragments
+from ...compiler.schedules.teams import team_schedule
 from ...planner.cuda.plan import shares
 from ...planner.cuda.tensor_cores import FASTER, LANES, has_instructions, padded, refuses
 from ..core import cuda_build
@@ -133,12 +134,12 @@ def _best(
 @kept
 def rows_kernel(spec: RgmsRowsSpec, arch: str) -> Kernel:
     """The kernel: a block for each tile of rows, block on the diagonal, and stretch of its columns."""
-    return cuda_build.build(rgms_rows(spec), CudaTeams(LANES, 1, shared=(SHARED,), mma=spec.product.instruction), arch)
+    schedule = team_schedule(LANES, *map(multiply_fragments, spec.product.instruction), shared=(SHARED,))
+    return cuda_build.build(rgms_rows(spec), schedule, arch)
 
 
 @kept
 def dots_kernel(spec: RgmsDotsSpec, arch: str) -> Kernel:
     """The kernel of the dots: a block for each tile of rows."""
-    return cuda_build.build(
-        rgms_row_dots(spec), CudaTeams(LANES, 1, shared=DOTS_SHARED, mma=spec.product.instruction), arch
-    )
+    schedule = team_schedule(LANES, *map(multiply_fragments, spec.product.instruction), shared=DOTS_SHARED)
+    return cuda_build.build(rgms_row_dots(spec), schedule, arch)

@@ -220,8 +220,3 @@ def passes(width: int, of: Shares) -> tuple[int, ...]:
 def stretches(plan: CudaPlan, lanes: int, *iterations: str) -> tuple[str, ...]:
     """The iterations over edges that a team of ``lanes`` lanes goes through in stretches: all or none."""
     return iterations if plan.cached and lanes >= STRETCH else ()
-
-
-def teams(lanes: int) -> int:
-    """Teams of a block."""
-    return max(1, BLOCK // lanes)

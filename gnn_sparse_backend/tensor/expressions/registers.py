@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...compiler import CpuSchedule, Program
+from ...compiler import Program
 from ...compiler.codegen import host_target
 from ...compiler.language.types import BYTES
-from ...compiler.schedules.cpu import Prefetch
-from ...compiler.schedules.primitives.cpu.lanes import refuses
+from ...compiler.schedules.cpu import cpu_schedule
+from ...compiler.schedules.primitives.cpu.lanes import fold_in_lanes, refuses
+from ...compiler.schedules.primitives.cpu.prefetch import prefetch_gather
+from ...compiler.schedules.primitives.cpu.unroll_and_jam import unroll_and_jam
+from ...compiler.schedules.sequence import Schedule, Step
 from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
 from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...planner.cpu.prefetch_distance import distance
@@ -58,12 +61,12 @@ class Traits:
         return cls(far, with_fewer(SHORT), with_fewer(SINGLE))
 
 
-def scheduled(written: Written, traits: Traits = Traits()) -> tuple[Program, CpuSchedule]:
+def scheduled(written: Written, traits: Traits = Traits()) -> tuple[Program, Schedule]:
     """The program with its sums cut for the registers of this processor, and the schedule."""
     program, target = written.program, host_target()
-    ahead: list[Prefetch] = []
-    lanes: list[tuple[str, int]] = []
-    together: list[tuple[str, int]] = []
+    ahead: list[Step] = []
+    lanes: list[Step] = []
+    together: list[Step] = []
     for nest in written.nests:
         itemsize = BYTES[nest.dtype]
         gathered = [name for name in nest.gathered if written.buffers[name] in traits.far]
@@ -71,9 +74,11 @@ def scheduled(written: Written, traits: Traits = Traits()) -> tuple[Program, Cpu
         if nest.dot:
             if nest.adds and (count := sum_lanes(nest.width, itemsize, target, 2)) > 1:
                 program = reduce_in_lanes(program, nest.dot, count)
-                together.append((nest.elements, TOGETHER))
+                together.append(unroll_and_jam(nest.elements, TOGETHER))
             if row <= LONGEST_AHEAD:
-                ahead += [Prefetch(nest.elements, name, 0, nest.width, distance(row, BYTES_AHEAD)) for name in gathered]
+                ahead += [
+                    prefetch_gather(nest.elements, name, 0, nest.width, distance(row, BYTES_AHEAD)) for name in gathered
+                ]
             continue
         tiles = register_tiles(nest.width, itemsize, target)
         if nest.deep:  # the sums of several levels are cut where they stand
@@ -82,12 +87,12 @@ def scheduled(written: Written, traits: Traits = Traits()) -> tuple[Program, Cpu
         begin = 0
         for number, tile in enumerate(tiles):
             count, elements = sum(tile), f"{nest.elements}_tile_{number}"
-            ahead += [Prefetch(elements, name, begin, count, distance(row, BYTES_AHEAD)) for name in gathered]
+            ahead += [prefetch_gather(elements, name, begin, count, distance(row, BYTES_AHEAD)) for name in gathered]
             begin += count
         elements = f"{nest.elements}_tile_0"
         too_few = traits.single if nest.width == 1 else traits.short
         filled = ONE_FEATURE if nest.width == 1 else row_lanes(nest.width, itemsize, target)
         count = 1 if nest.sparse in too_few else filled
         if count > 1 and not refuses(program, program.iteration(elements)):
-            lanes.append((elements, count))
-    return program, CpuSchedule(prefetch=tuple(ahead), lanes=tuple(lanes), together=tuple(together))
+            lanes.append(fold_in_lanes(elements, count))
+    return program, cpu_schedule(*lanes, *together, ahead=tuple(ahead))

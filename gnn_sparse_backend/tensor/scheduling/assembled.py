@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import methodcaller
 
-from ...compiler import LoopSchedule, Program, StageIError
+from ...compiler import Program, Schedule, StageIError
+from ...compiler.schedules.units import unit_schedule
 from ..errors import ScheduleError
 from ..expressions.assembled.order import Order, sparse_accesses
 from ..expressions.assembled.programs import Assembling, assemblies
@@ -120,9 +121,9 @@ class AssembledStatement(Statement):
         return self._programs[-1].written.program
 
     @property
-    def schedule(self) -> LoopSchedule:
+    def schedule(self) -> Schedule:
         """What its loops run on, beside threads, which have shares of the outermost one."""
-        return LoopSchedule(tuple((name, "unrolled") for name in self._programs[-1].unrolled))
+        return unit_schedule(tuple((name, "unrolled") for name in self._programs[-1].unrolled))
 
     def kernel(self, serial: bool = False) -> TensorKernel:
         """The compiled kernel."""

@@ -8,9 +8,10 @@ from functools import cached_property
 from operator import methodcaller
 from typing import Any
 
-from ...compiler import Kernel, LoopSchedule, Program, StageIError, compile_program
+from ...compiler import Kernel, Program, Schedule, StageIError, compile_program, unit_schedule
 from ...compiler.language.types import ACCUMULATOR
 from ...compiler.schedules.primitives.shared.whole import most_of
+from ...compiler.schedules.sequence import is_for_gpu, of_stage
 from ..errors import ScheduleError
 from ..expressions.declared import Written
 from ..expressions.execution import Plan
@@ -25,7 +26,7 @@ from . import commands, races, workspaces
 from .nest import Nest
 from .printing import provenance
 from .promises import Promise
-from .writer import LoopWriter
+from .writer import LoopWriter, Units
 
 
 @dataclass(frozen=True)
@@ -157,16 +158,17 @@ class Statement:
         return self._written[0].program
 
     @property
-    def schedule(self) -> LoopSchedule:
+    def schedule(self) -> Schedule:
         """What its loops run on."""
-        return self._written[1]
+        _, units, atomic = self._written
+        return unit_schedule(units, atomic=atomic)
 
     def kernel(self, serial: bool = False) -> TensorKernel:
         """The compiled kernel; serial: loops that are on a GPU run one after the other, on the CPU.
 
         Raises ScheduleError for a statement with loops on a GPU that is to run otherwise.
         """
-        if self.schedule.on_gpu and not serial:
+        if is_for_gpu(self.schedule) and not serial:
             raise ScheduleError(
                 "loops are on a GPU, and arrays are on the CPU: give serial=True to check what it computes, one "
                 "element after the other, or take the text of cuda(arch)"
@@ -179,7 +181,7 @@ class Statement:
         from ...compiler import stage3
         from ...compiler.codegen import generate_cuda
 
-        if not self.schedule.on_gpu:
+        if not is_for_gpu(self.schedule):
             raise ScheduleError("no loop is on a GPU; give parallelize(i, 'block') and parallelize(j, 'thread')")
         return generate_cuda(stage3(self.program, self.schedule), arch)
 
@@ -205,11 +207,13 @@ class Statement:
         asked = races.Asked(self.source.notation.result.name, self.source.kept is not None, lambda a: a.name in repeats)
         races.check(self.nests, asked)
         try:
-            program, schedule = self.program, self.schedule
-            schedule.prepare(program)
+            written, units, _ = self._written
+            program = written.program
+            for step in of_stage(self.schedule, 1):
+                step(program)
         except (ScheduleError, StageIError) as error:
             raise ScheduleError(str(error) if str(error).startswith(said) else f"{said}: {error}") from error
-        for name, unit in schedule.units:
+        for name, unit in units:
             most = most_of(program.iteration(name))
             if unit in ("lanes", "unrolled", "warp", "thread") and most is None:
                 raise ScheduleError(
@@ -218,7 +222,7 @@ class Statement:
                 )
             if unit in ("warp", "thread") and most is not None and not 0 < most <= 1024:
                 raise ScheduleError(f"{said}: a block of a GPU has at most 1024 threads, not {most}")
-        commands.check_unrolled(said, program, (name for name, unit in schedule.units if unit == "unrolled"))
+        commands.check_unrolled(said, program, (name for name, unit in units if unit == "unrolled"))
 
     def _of(self, kernel: Kernel) -> TensorKernel:
         """What runs a compiled program on operands."""
@@ -229,7 +233,7 @@ class Statement:
         return TensorKernel(plan, made if source.wanted is None else source.wanted)
 
     @cached_property
-    def _written(self) -> tuple[Written, LoopSchedule]:
+    def _written(self) -> tuple[Written, Units, tuple[str, ...]]:
         source = self.source
         writer = LoopWriter(source.notation, source.operands, source.kept, ACCUMULATOR[source.dtype], self._static)
         return writer.run(self.nests, source.terms)

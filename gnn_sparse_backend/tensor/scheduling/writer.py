@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
-from ...compiler import LoopSchedule, equal, number
+from ...compiler import equal, number
 from ...compiler.language.expr import Expr
 from ..errors import ScheduleError
 from ..expressions.declared import Declared, Written
@@ -21,6 +21,10 @@ from .steps import Steps
 
 WARP = 32
 """Threads of a GPU that add up what each has by shuffles."""
+
+
+Units: TypeAlias = tuple[tuple[str, str], ...]
+"""(iteration, unit) of loops, as of `unit_schedule`."""
 
 
 class LoopWriter(Declared):
@@ -46,8 +50,8 @@ class LoopWriter(Declared):
         self.atomic: list[str] = []
         self.on_gpu = False
 
-    def run(self, nests: Sequence[Nest], terms: Sequence[Term]) -> tuple[Written, LoopSchedule]:
-        """The program, and the schedule that puts its loops on their units."""
+    def run(self, nests: Sequence[Nest], terms: Sequence[Term]) -> tuple[Written, Units, tuple[str, ...]]:
+        """The program, the units of its loops, and the buffers that several of them add to at once."""
         self.declare(tuple(terms), walked=True)
         self.places = Places(self, terms, self.units)
         result = self.statement.result
@@ -63,7 +67,7 @@ class LoopWriter(Declared):
         for nest in nests:
             self.alone(nest)
         written = self.written({result.name: ""})
-        return written, LoopSchedule(tuple(self.units), tuple(dict.fromkeys(self.atomic)))
+        return written, tuple(self.units), tuple(dict.fromkeys(self.atomic))
 
     def clear(self, buffer: Any, where: Sequence[Any], unit: str = "") -> None:
         """Zeros for a whole buffer."""

@@ -12,9 +12,10 @@ from gnn_sparse_backend.compiler.cache import KernelKey
 from gnn_sparse_backend.compiler.cache.key import source_hash, toolchain
 from gnn_sparse_backend.compiler.codegen import cuda_target, host_target
 from gnn_sparse_backend.compiler.library.products import csr_spmm
-from gnn_sparse_backend.compiler.schedules.cpu import CpuSchedule, Prefetch
-from gnn_sparse_backend.compiler.schedules.cuda import CudaSchedule
-from gnn_sparse_backend.compiler.schedules.cuda_teams import CudaTeams
+from gnn_sparse_backend.compiler.schedules.cpu import cpu_schedule
+from gnn_sparse_backend.compiler.schedules.cuda import gpu_schedule
+from gnn_sparse_backend.compiler.schedules.primitives.cpu.prefetch import prefetch_gather
+from gnn_sparse_backend.compiler.schedules.teams import team_schedule
 
 BASE = {"program": "p", "plan": "q", "target": "llvm-x", "symbol": "main"}
 
@@ -33,12 +34,16 @@ def test_every_schedule_and_target_of_a_program_has_a_key(monkeypatch):
     monkeypatch.setattr(compile, "get_kernel", digest)
     cpu, gpus = host_target(), [cuda_target(arch) for arch in ("sm_80", "sm_90")]
     ways = [
-        (CpuSchedule(), cpu),
-        (CpuSchedule(parallel=False), cpu),
-        *((CpuSchedule(prefetch=(Prefetch("spmm", "B", 0, 4, distance),)), cpu) for distance in (8, 16)),
-        *((schedule, gpu) for schedule in (CudaSchedule(), CudaTeams(), CudaTeams(teams=2)) for gpu in gpus),
+        (cpu_schedule(), cpu),
+        (cpu_schedule(parallel=False), cpu),
+        *((cpu_schedule(ahead=(prefetch_gather("spmm", "B", 0, 4, distance),)), cpu) for distance in (8, 16)),
+        *(
+            (schedule, gpu)
+            for schedule in (gpu_schedule(), team_schedule(32), team_schedule(32, teams=2))
+            for gpu in gpus
+        ),
     ]
-    asked = [(width, *way, False) for width in (4, 8) for way in ways] + [(4, CudaTeams(), cpu, True)]
+    asked = [(width, *way, False) for width in (4, 8) for way in ways] + [(4, team_schedule(32), cpu, True)]
     keys = [compile.compile_program(csr_spmm(width), *way) for width, *way in asked]
     assert len(set(keys)) == len(asked)
 

@@ -10,7 +10,7 @@ from gnn_sparse_backend.compiler.language.interpret import interpret
 from gnn_sparse_backend.compiler.language.printer import program_from_script, script
 from gnn_sparse_backend.compiler.lowering import flatten, lower
 from gnn_sparse_backend.compiler.position.interpret import run_loops, run_position
-from gnn_sparse_backend.compiler.schedules.cpu import CpuSchedule
+from gnn_sparse_backend.compiler.schedules.cpu import cpu_schedule
 
 SPECIAL = torch.tensor(
     [0.0, -0.0, 1.0, -1.5, float("inf"), float("-inf"), float("nan"), 1e-40, -1e-40, 3.3e38, 3.4e38, 2.0**-133]
@@ -65,7 +65,7 @@ def test_halves_and_bits():
             "High": np.full(x.shape, 7, np.float32),
             "Bits": np.zeros(x.shape, np.uint32),
         }
-        compile_program(program, CpuSchedule(parallel=False, vectorize=vectorize))(
+        compile_program(program, cpu_schedule(parallel=False, vectorize=vectorize))(
             len(x), arguments["W"], x.numpy(), *out.values()
         )
         found.append(out)

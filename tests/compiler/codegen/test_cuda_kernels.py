@@ -14,7 +14,7 @@ from gnn_sparse_backend.compiler.codegen.cuda.machine_code import compile_cuda, 
 from gnn_sparse_backend.compiler.compile import stage3
 from gnn_sparse_backend.compiler.language.interpret import interpret
 from gnn_sparse_backend.compiler.position.interpret import run_loops
-from gnn_sparse_backend.compiler.schedules.cuda import CudaSchedule
+from gnn_sparse_backend.compiler.schedules.cuda import gpu_schedule
 from tests.compiler.programs_under_test import CASES
 from tests.compiler.structures import seeds
 from tests.compiler.test_stages import NAMES, compare, few, program_of
@@ -32,11 +32,11 @@ def test_thread_loops_mean_what_stage_one_means(name, seed):
     program = program_of(name, "int32")
     arguments = CASES[name].arguments(program, seed)
     want = interpret(program, arguments)
-    compare(run_loops(stage3(program, CudaSchedule()), arguments), want, CASES[name].outputs, 1e-12)
+    compare(run_loops(stage3(program, gpu_schedule()), arguments), want, CASES[name].outputs, 1e-12)
 
 
 def test_a_workspace_of_a_size_that_only_a_call_knows_is_refused_in_words():
-    loops = stage3(program_of(OF_ANY_SIZE, "int32"), CudaSchedule())
+    loops = stage3(program_of(OF_ANY_SIZE, "int32"), gpu_schedule())
     with pytest.raises(
         BuildError, match="local buffer 'W' .* known at run time alone, and a kernel for CUDA allocates"
     ):
@@ -47,7 +47,7 @@ def test_a_workspace_of_a_size_that_only_a_call_knows_is_refused_in_words():
 @pytest.mark.parametrize("name", [name for name in NAMES if name != OF_ANY_SIZE])
 def test_source(name):
     program = program_of(name, "int32")
-    source = cuda_source(build_jit(stage3(program, CudaSchedule()), cuda_target("sm_90")))
+    source = cuda_source(build_jit(stage3(program, gpu_schedule()), cuda_target("sm_90")))
     assert "__global__" in source and ("blockIdx.x" in source or "threadIdx.x" in source)
     assert "__shared__" not in source and "atomicAdd(" not in source.split('extern "C"')[-1]
 
@@ -69,7 +69,7 @@ def test_source(name):
 )
 def test_machine_code_without_spills(name, arch):
     program = program_of(name, "int32")
-    source = cuda_source(build_jit(stage3(program, CudaSchedule()), cuda_target(arch)))
+    source = cuda_source(build_jit(stage3(program, gpu_schedule()), cuda_target(arch)))
     binary = compile_cuda(source, arch)
     assert binary.code
     for kernel in binary.statistics:

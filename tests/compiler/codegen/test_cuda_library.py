@@ -22,10 +22,10 @@ import torch
 import tvm
 import gnn_sparse_backend.compiler.codegen.cuda.machine_code as cuda
 from gnn_sparse_backend.compiler.compile import compile_program
+from gnn_sparse_backend.compiler.schedules.teams import team_schedule
 from gnn_sparse_backend.ops.message.programs.aggregate import AggregateSpec, aggregate
 from gnn_sparse_backend.ops.message.programs.message import parse
 from gnn_sparse_backend.ops.message.programs.operands import Operand
-from gnn_sparse_backend.compiler.schedules.cuda_teams import CudaTeams
 from gnn_sparse_backend.compiler.codegen import cuda_target, linker
 from gnn_sparse_backend.compiler.codegen.cuda.runtime import missing_for_cuda
 from gnn_sparse_backend.compiler.codegen.cuda.nvidia import DRIVER, find_library
@@ -36,7 +36,7 @@ linker.LINKERS = linker.LINKERS if LINKER else ()
 compiled = cuda.compile_cuda
 cuda.compile_cuda = lambda *a: (print("compiles"), compiled(*a))[1]
 program = aggregate(AggregateSpec(parse("x0"), (Operand("column", (4,), "float32"),), (4,)))
-kernel = compile_program(program, CudaTeams(1, 128), cuda_target("sm_80"))
+kernel = compile_program(program, team_schedule(1), cuda_target("sm_80"))
 print(kernel.origin, "__global__" in kernel.script("cuda"))
 ptr, one = torch.tensor([0, 1], dtype=torch.int32), torch.ones(1, 4)
 try:

@@ -37,10 +37,10 @@ import torch
 import tvm
 import tvm_ffi
 from gnn_sparse_backend.compiler.compile import compile_program
+from gnn_sparse_backend.compiler.schedules.teams import team_schedule
 from gnn_sparse_backend.ops.message.programs.aggregate import AggregateSpec, aggregate
 from gnn_sparse_backend.ops.message.programs.message import parse
 from gnn_sparse_backend.ops.message.programs.operands import Operand
-from gnn_sparse_backend.compiler.schedules.cuda_teams import CudaTeams
 from gnn_sparse_backend.compiler.codegen import cuda_target
 from gnn_sparse_backend.compiler.codegen.cuda.nvidia import DRIVER, find_library
 
@@ -61,7 +61,7 @@ class Theirs(Plain):
     __dlpack_c_exchange_api__ = capsule(ctypes.addressof(theirs), b"dlpack_exchange_api", None)
 
 program = aggregate(AggregateSpec(parse("x0"), (Operand("column", (4,), "float32"),), (4,)))
-kernel = compile_program(program, CudaTeams(1, 128), cuda_target("sm_80"))
+kernel = compile_program(program, team_schedule(1), cuda_target("sm_80"))
 acted = find_library(DRIVER)
 launches, others = (ctypes.c_int * 8).in_dll(acted, "fake_launches"), ctypes.c_int.in_dll(acted, "fake_others")
 stream = ctypes.c_void_p.in_dll(acted, "fake_stream")

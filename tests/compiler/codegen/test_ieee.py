@@ -30,10 +30,11 @@ from gnn_sparse_backend.compiler.language.interpret import interpret
 from gnn_sparse_backend.compiler.language.printer import program_from_script, script
 from gnn_sparse_backend.compiler.lowering import flatten, lower
 from gnn_sparse_backend.compiler.position.interpret import run_loops, run_position
-from gnn_sparse_backend.compiler.schedules.cpu import CpuSchedule, decompose_reductions
-from gnn_sparse_backend.compiler.schedules.cuda import CudaSchedule
+from gnn_sparse_backend.compiler.schedules.cpu import cpu_schedule
+from gnn_sparse_backend.compiler.schedules.cuda import gpu_schedule
+from gnn_sparse_backend.compiler.schedules.primitives.shared.decompose import decompose_reductions
 
-SCHEDULES = [CpuSchedule(parallel=False), CpuSchedule(parallel=False, vectorize=False)]
+SCHEDULES = [cpu_schedule(parallel=False), cpu_schedule(parallel=False, vectorize=False)]
 NUMBERS = np.array([0.0, -0.0, 1.0, -2.5, 3.0, np.inf, -np.inf, np.nan])
 PAIRS = np.array(list(itertools.product(NUMBERS, NUMBERS))).T.reshape(2, 4, 16).copy()
 
@@ -240,7 +241,7 @@ def test_reductions_of_nan(update, dtype, schedule):
     np.testing.assert_array_equal(got, want)
     arguments = {"m": 40, "nnz": int(indptr[-1]), "indptr": indptr, "A": a, "M": np.zeros((40, 5))}
     np.testing.assert_array_equal(interpret(program, arguments)["M"], want)
-    np.testing.assert_array_equal(run_position(decompose_reductions(lower(program)), arguments)["M"], want)
+    np.testing.assert_array_equal(run_position(decompose_reductions()(lower(program)), arguments)["M"], want)
 
 
 def test_search_where_a_comparison_with_nan_does_not_hold():
@@ -269,7 +270,7 @@ def test_search_where_a_comparison_with_nan_does_not_hold():
 @pytest.mark.parametrize("name", ["x - x", "x * 0", "maximum", "ordered", "x != x", "is_nan", "three ways"])
 def test_cuda_text_keeps_the_operands(name, dtype):
     """No folding: both comparisons are there, the operands are read, and no max of CUDA's own is called."""
-    source = generate_cuda(stage3(program_of(name, dtype), CudaSchedule()), "sm_90")
+    source = generate_cuda(stage3(program_of(name, dtype), gpu_schedule()), "sm_90")
     kernel = source[source.index("pairs_kernel(") :]
     body = kernel[kernel.index("{") :]
     reads = {"maximum": 2, "ordered": 4, "three ways": 4}.get(name, 1)
@@ -283,7 +284,7 @@ def test_cuda_text_compiles_and_nvcc_folds_nothing():
     """In PTX the comparison of x with itself is that of NaN, and x - x is subtracted."""
     ptx = {}
     for name in ("x != x", "x - x", "ordered"):
-        source = generate_cuda(stage3(program_of(name, "float32"), CudaSchedule()), "sm_90")
+        source = generate_cuda(stage3(program_of(name, "float32"), gpu_schedule()), "sm_90")
         ptx[name] = compile_cuda(source, cuda_target("sm_90").arch, "ptx").code.decode()
     assert re.search(r"(neu|nan|num|equ|eq)\.f32", ptx["x != x"]) and "sub" in ptx["x - x"]
     assert len(re.findall(r"set\w*\.\w+(\.\w+)?\.f32", ptx["ordered"])) >= 1

@@ -9,7 +9,7 @@ import pytest
 from gnn_sparse_backend.compiler import compile as compiling
 from gnn_sparse_backend.compiler.codegen.interrupts import interrupts_held
 from gnn_sparse_backend.compiler.library.reductions import csr_row_sum
-from gnn_sparse_backend.compiler.schedules.cpu import CpuSchedule
+from gnn_sparse_backend.compiler.schedules.cpu import cpu_schedule
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,7 @@ def test_a_compilation_is_interrupted_as_such(monkeypatch, tmp_path):
     monkeypatch.setattr(compiling, "get_kernel", lambda text, plan, key, build, **names: build(tmp_path))
     monkeypatch.setattr(compiling, "stage3", stage3)
     with pytest.raises(KeyboardInterrupt):
-        compiling.compile_program(csr_row_sum(), CpuSchedule())
+        compiling.compile_program(csr_row_sum(), cpu_schedule())
     assert [path.suffix for path in tmp_path.iterdir()] == [".so"]  # it was not cut short
     monkeypatch.setattr(compiling, "stage3", own)
-    assert compiling.compile_program(csr_row_sum(), CpuSchedule()) in tmp_path.iterdir()
+    assert compiling.compile_program(csr_row_sum(), cpu_schedule()) in tmp_path.iterdir()

@@ -15,11 +15,11 @@ from gnn_sparse_backend.compiler.language.interpret import interpret
 from gnn_sparse_backend.compiler.language.printer import program_from_script, script
 from gnn_sparse_backend.compiler.lowering import flatten, lower
 from gnn_sparse_backend.compiler.position.interpret import run_loops, run_position
-from gnn_sparse_backend.compiler.schedules.cpu import CpuSchedule
-from gnn_sparse_backend.compiler.schedules.cuda import CudaSchedule
+from gnn_sparse_backend.compiler.schedules.cpu import cpu_schedule
+from gnn_sparse_backend.compiler.schedules.cuda import gpu_schedule
 
 WIDTH = 64
-VECTORS, SCALARS = CpuSchedule(parallel=False), CpuSchedule(parallel=False, vectorize=False)
+VECTORS, SCALARS = cpu_schedule(parallel=False), cpu_schedule(parallel=False, vectorize=False)
 EXACT = {  # in a type wider than the one under test
     "exp": np.exp,
     "log": np.log,
@@ -215,5 +215,5 @@ def test_every_stage_agrees(width):
 def test_the_text_kept_with_a_kernel_and_cuda_keep_the_call():
     program = elementwise(lambda x: exp(x) + tanh(x))
     assert "T.exp(" in stage3(program, VECTORS).script()
-    source = cuda_source(build_jit(stage3(program, CudaSchedule()), cuda_target("sm_90")))
+    source = cuda_source(build_jit(stage3(program, gpu_schedule()), cuda_target("sm_90")))
     assert "expf(" in source and "tanhf(" in source

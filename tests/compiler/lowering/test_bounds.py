@@ -7,7 +7,6 @@ import pytest
 import scipy.sparse
 
 from gnn_sparse_backend.compiler import (
-    CpuSchedule,
     ProgramBuilder,
     StageIError,
     begin_of,
@@ -27,6 +26,7 @@ from gnn_sparse_backend.compiler import (
     stage3,
     stored,
 )
+from gnn_sparse_backend.compiler.schedules.cpu import cpu_schedule
 
 INDPTR = np.array([0, 0, 3, 3, 4, 8, 8], np.int32)
 INDICES = np.array([1, 4, 6, 0, 0, 2, 2, 5], np.int32)  # one coordinate twice
@@ -54,7 +54,7 @@ def program(low, high, by="position", unique=False):
 def every_stage(made, given, result="Y"):
     """What each stage of a program computes."""
     assert program_from_script(made.script()) == made
-    schedule = CpuSchedule()
+    schedule = cpu_schedule()
     yield interpret(made, given)[result]
     yield run_position(stage2(made, schedule), given)[result]
     yield run_loops(stage3(made, schedule), given)[result]

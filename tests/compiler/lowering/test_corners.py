@@ -13,7 +13,8 @@ from gnn_sparse_backend.compiler.language.interpret import interpret
 from gnn_sparse_backend.compiler.lowering import flatten, lower
 from gnn_sparse_backend.compiler.position.interpret import run_loops, run_position
 from gnn_sparse_backend.compiler.position.validate import validate_loops, validate_position
-from gnn_sparse_backend.compiler.schedules.cpu import CpuSchedule, decompose_reductions
+from gnn_sparse_backend.compiler.schedules.cpu import cpu_schedule
+from gnn_sparse_backend.compiler.schedules.primitives.shared.decompose import decompose_reductions
 
 ONE = number(1, "float32")
 
@@ -31,12 +32,12 @@ def agree(program, **given):
         arguments[buffer.name] = arguments[buffer.name].astype(buffer.dtype)
     assert not given
     want = interpret(program, arguments)
-    stage2 = decompose_reductions(lower(program))
+    stage2 = decompose_reductions()(lower(program))
     validate_position(stage2)
     stage3 = flatten(stage2)
     validate_loops(stage3)
     results = {"II": run_position(stage2, arguments), "III": run_loops(stage3, arguments)}
-    for schedule in (CpuSchedule(parallel=False, vectorize=False), CpuSchedule()):
+    for schedule in (cpu_schedule(parallel=False, vectorize=False), cpu_schedule()):
         copies = {n: v if isinstance(v, int) else v.copy() for n, v in arguments.items()}
         compile_program(program, schedule)(*(copies[n] for n in program.parameter_names))
         results[repr(schedule)] = copies

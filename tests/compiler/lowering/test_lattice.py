@@ -99,4 +99,4 @@ def test_walks_are_neither_parallel_nor_vectors():
     stage2 = lower(CASES["merged_features"].make("int32"))
     inner = next(it for it in stage2.program.iteration("rows").body if it.points).points[0].cases[0].body[0]
     assert vectorize.refuses(inner) is None
-    vectorize.vectorize_spatial(stage2, inner)
+    vectorize.vectorize_spatial(inner.name)(stage2)

@@ -8,12 +8,12 @@ import pytest
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from gnn_sparse_backend.compiler.compile import stage3
+from gnn_sparse_backend.compiler.compile import stage2, stage3
 from gnn_sparse_backend.compiler.library.products import csr_spmm
 from gnn_sparse_backend.compiler.lowering import lower
 from gnn_sparse_backend.compiler.position.validate import StageError, validate_loops, validate_position
-from gnn_sparse_backend.compiler.schedules.cpu import CpuSchedule
-from gnn_sparse_backend.compiler.schedules.cuda import CudaSchedule
+from gnn_sparse_backend.compiler.schedules.cpu import cpu_schedule
+from gnn_sparse_backend.compiler.schedules.cuda import gpu_schedule
 from tests.compiler.test_stages import NAMES, program_of
 
 
@@ -21,8 +21,8 @@ from tests.compiler.test_stages import NAMES, program_of
 def test_every_stage_of_every_program_is_valid(name):
     program = program_of(name, "int32")
     validate_position(lower(program))
-    validate_position(CpuSchedule().apply(lower(program)))
-    for schedule in (CpuSchedule(), CudaSchedule()):
+    stage2(program, cpu_schedule())
+    for schedule in (cpu_schedule(), gpu_schedule()):
         validate_loops(stage3(program, schedule))
 
 

@@ -16,12 +16,14 @@ from gnn_sparse_backend.compiler.language.builder import ProgramBuilder
 from gnn_sparse_backend.compiler.language.expr import cast
 from gnn_sparse_backend.compiler.language.interpret import interpret
 from gnn_sparse_backend.compiler.position.interpret import run_loops
-from gnn_sparse_backend.compiler.schedules.cpu import CpuSchedule
+from gnn_sparse_backend.compiler.schedules.cpu import cpu_schedule
+from gnn_sparse_backend.compiler.schedules.primitives.cpu.amx_tiles import amx_tiles
+from gnn_sparse_backend.compiler.schedules.primitives.cpu.pairs import interleave, transpose_pairs
 
 WITH_TILES = ("amx-bf16", "amx-tile", "avx512bf16", "avx512f", "avx512vl")
 on_x86 = pytest.mark.skipif("x86_64" not in host_target().triple, reason="code for x86")
 on_tiles = pytest.mark.skipif(not host_target().has_amx_bf16, reason="no tile registers for this process")
-SCHEDULE = CpuSchedule(tiles=("C",), interleaved=("pairs",), transposed=("turned",))
+SCHEDULE = cpu_schedule(interleave("pairs"), transpose_pairs("turned"), amx_tiles(("C",)))
 
 
 def sapphire_rapids() -> Target:
@@ -102,7 +104,7 @@ def test_loops_without_the_schedule_say_the_same():
     program = product(16, 16, 32)
     arguments = {"count": 1, "X": x, "W": w, "P": np.zeros((1, 16, 32)), "Y": np.zeros((1, 16, 16))}
     arguments["T"] = np.zeros((1, 16, 32))
-    run = run_loops(stage3(program, CpuSchedule(parallel=False, vectorize=False)), arguments)
+    run = run_loops(stage3(program, cpu_schedule(parallel=False, vectorize=False)), arguments)
     np.testing.assert_array_equal(run["Y"], x @ w)
     np.testing.assert_array_equal(run["T"][0], w[0].T)
 
@@ -118,15 +120,15 @@ def test_loops_without_the_schedule_say_the_same():
 )
 def test_refuses_what_tiles_do_not_multiply(program, words):
     with pytest.raises(StageIError, match=words):
-        stage3(program, CpuSchedule(tiles=("C",)))
+        stage3(program, cpu_schedule(amx_tiles(("C",))))
 
 
 def test_refuses_what_are_no_pairs():
     with pytest.raises(StageIError, match="not in vectors of 16"):
-        stage3(product(columns=24), CpuSchedule(interleaved=("pairs",)))
+        stage3(product(columns=24), cpu_schedule(interleave("pairs")))
     with pytest.raises(StageIError, match="is not two stores"):
-        stage3(product(), CpuSchedule(interleaved=("turned",)))
+        stage3(product(), cpu_schedule(interleave("turned")))
     with pytest.raises(StageIError, match="one of 2"):
-        stage3(product(), CpuSchedule(transposed=("pairs",)))
+        stage3(product(), cpu_schedule(transpose_pairs("pairs")))
     with pytest.raises(StageIError, match="no iteration has nothing"):
-        stage3(product(), CpuSchedule(tiles=("C", "nothing")))
+        stage3(product(), cpu_schedule(amx_tiles(("C", "nothing"))))

@@ -21,7 +21,8 @@ from gnn_sparse_backend.compiler.language.builder import ProgramBuilder
 from gnn_sparse_backend.compiler.language.expr import cast
 from gnn_sparse_backend.compiler.language.interpret import interpret
 from gnn_sparse_backend.compiler.position.interpret import run_loops
-from gnn_sparse_backend.compiler.schedules.cpu import CpuSchedule
+from gnn_sparse_backend.compiler.schedules.cpu import cpu_schedule
+from gnn_sparse_backend.compiler.schedules.primitives.cpu.bf16_pair_dot import bf16_pair_dot
 from gnn_sparse_backend.ops.grouped import schedules_cpu as grouped
 from gnn_sparse_backend.ops.grouped.programs.grouped import GroupedSpec, grouped_product
 from gnn_sparse_backend.ops.relational import schedules_cpu as rgms
@@ -176,14 +177,14 @@ def test_the_call_computes_what_the_loops_say():
     arguments = {"count": 5, "A": a.double().numpy(), "W": w.double().numpy(), "C": np.zeros((5, 21))}
     want = interpret(program, arguments)["C"]
     np.testing.assert_array_equal(
-        run_loops(stage3(program, CpuSchedule(parallel=False, vectorize=False)), arguments)["C"], want
+        run_loops(stage3(program, cpu_schedule(parallel=False, vectorize=False)), arguments)["C"], want
     )
-    for schedule in (CpuSchedule(), CpuSchedule(bf16_pair_dots=grouped.bf16_pair_dots_of(program))):
+    for schedule in (cpu_schedule(), cpu_schedule(*grouped.bf16_pair_dots(program))):
         out = torch.full((5, 21), float("nan"))
         compile_program(program, schedule)(5, a, w, out)
         np.testing.assert_allclose(out.numpy(), want, rtol=1e-6, atol=1e-6)
     assert (
-        grouped.bf16_pair_dots_of(program) == ("sum_tile_0",)
+        grouped.bf16_pair_dots(program) == (bf16_pair_dot("sum_tile_0"),)
         and np.isnan(want[:, 4]).all()
         and np.isfinite(want[0]).sum() == 20
     )
@@ -195,11 +196,11 @@ def test_the_call_computes_what_the_loops_say():
 )
 def test_refuses_what_the_instruction_does_not_compute(program, words):
     with pytest.raises(StageIError, match=words):
-        stage3(program, CpuSchedule(bf16_pair_dots=("sum_tile_0",)))
+        stage3(program, cpu_schedule(bf16_pair_dot("sum_tile_0")))
 
 
 def test_refuses_other_iterations():
     with pytest.raises(StageIError, match="not a reduction over two terms"):
-        stage3(product(), CpuSchedule(bf16_pair_dots=("out_0",)))
+        stage3(product(), cpu_schedule(bf16_pair_dot("out_0")))
     with pytest.raises(StageIError, match="7 features do not come two at a time"):
         grouped_product(GroupedSpec(7, 4, 4, 4, dtype="bfloat16", bf16_pairs=True))

@@ -10,11 +10,12 @@ from gnn_sparse_backend.compiler.compile import compile_program, stage3
 from gnn_sparse_backend.compiler.language.axes import StageIError
 from gnn_sparse_backend.compiler.language.builder import ProgramBuilder
 from gnn_sparse_backend.compiler.language.expr import exp
-from gnn_sparse_backend.compiler.schedules.cpu import CpuSchedule
+from gnn_sparse_backend.compiler.schedules.cpu import cpu_schedule
+from gnn_sparse_backend.compiler.schedules.primitives.cpu.brief_exponentials import brief_exponentials
 
 LANES = 16
 widths = pytest.mark.parametrize("lanes", [LANES, 8, 4])
-SCHEDULE = CpuSchedule(brief=("weight",))
+SCHEDULE = cpu_schedule(brief_exponentials("weight"))
 
 
 def exponentials(lanes=LANES, body=exp):

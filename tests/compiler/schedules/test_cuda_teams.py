@@ -15,10 +15,10 @@ from gnn_sparse_backend.compiler.language.expr import select
 from gnn_sparse_backend.compiler.language.interpret import interpret
 from gnn_sparse_backend.compiler.lowering import lower
 from gnn_sparse_backend.compiler.position.interpret import run_loops
-from gnn_sparse_backend.compiler.schedules.cuda_teams import CudaTeams
 from gnn_sparse_backend.compiler.schedules.primitives.cuda.cache_row import cache_row
 from gnn_sparse_backend.compiler.schedules.primitives.cuda.side_by_side import visit_side_by_side
 from gnn_sparse_backend.compiler.schedules.primitives.cuda.team_reduce import fold_across_lanes
+from gnn_sparse_backend.compiler.schedules.teams import team_schedule
 from gnn_sparse_backend.compiler.transforms.compact import compact_parameters
 from gnn_sparse_backend.compiler.transforms.dense_axes.load_ahead import load_ahead
 from gnn_sparse_backend.compiler.transforms.dense_axes.share import share_axis, share_sum
@@ -61,34 +61,34 @@ def test_features_shared_out(features, lanes, part):
     off. Two groups of rows fill a block of two teams, and not one of three.
     """
     for teams in (2, 3):
-        check(spmm(features), share_axis(spmm(features), "K_0", lanes, part), CudaTeams(lanes, teams), "C")
+        check(spmm(features), share_axis(spmm(features), "K_0", lanes, part), team_schedule(lanes, teams=teams), "C")
 
 
 def test_teams_of_one_lane_are_the_threads():
     """A loop over one lane takes no dimension from them: TVM would then visit the first team of a block alone."""
     program = share_axis(spmm(1), "K_0", 1)
-    check(spmm(1), program, CudaTeams(1, 4), "C")
-    source = generate_cuda(stage3(program, CudaTeams(1, 4)), "sm_80")
+    check(spmm(1), program, team_schedule(1, teams=4), "C")
+    source = generate_cuda(stage3(program, team_schedule(1, teams=4)), "sm_80")
     assert "threadIdx.x" in source and "__launch_bounds__(4)" in source
 
 
 @pytest.mark.parametrize("features, lanes, part", [(8, 4, 2), (7, 4, 1), (6, 4, 4)])
 def test_sums_shared_out(features, lanes, part):
-    check(sddmm(features), share_sum(sddmm(features), "sum", lanes, part), CudaTeams(lanes, 2), "O")
+    check(sddmm(features), share_sum(sddmm(features), "sum", lanes, part), team_schedule(lanes, teams=2), "O")
 
 
 def test_non_zeros_shared_out():
-    check(spmm(2), spmm(2), CudaTeams(2, 2, team_reduced=("edges_tile_0",)), "C")
+    check(spmm(2), spmm(2), team_schedule(2, fold_across_lanes("edges_tile_0", 2), teams=2), "C")
 
 
 def test_places_of_extremes_shared_out():
     """A row of no non-zeros keeps the fill, which says that it has none: lanes that took none say nothing."""
     program = spmm(2, reduce="max", keep=("unique",), fill=-1, propagate=True)
-    check(program, program, CudaTeams(2, 2, team_reduced=("edges_tile_0",)), "Unique")
+    check(program, program, team_schedule(2, fold_across_lanes("edges_tile_0", 2), teams=2), "Unique")
 
 
 def test_edges_side_by_side():
-    check(sddmm(3), sddmm(3), CudaTeams(2, 2, side_by_side=("edges",)), "O")
+    check(sddmm(3), sddmm(3), team_schedule(2, visit_side_by_side("edges", 2), teams=2), "O")
 
 
 def weighted(features: int, **more):
@@ -105,18 +105,23 @@ def test_edges_cached_in_stretches(features, lanes, numbered, reduce):
     same.
     """
     program = weighted(features, numbered=numbered, reduce=reduce)
-    check(program, share_axis(program, "K_0", lanes, 2), CudaTeams(lanes, 2, cached=("edges_tile_0",)), "C")
+    check(
+        program,
+        share_axis(program, "K_0", lanes, 2),
+        team_schedule(lanes, cache_row("edges_tile_0", lanes), teams=2),
+        "C",
+    )
 
 
 def cached(program, lanes: int, name: str = "edges_tile_0", **more) -> str:
-    return stage3(program, CudaTeams(lanes, 2, cached=(name,), **more)).script()
+    return stage3(program, team_schedule(lanes, cache_row(name, lanes), teams=2), **more).script()
 
 
 def test_what_is_cached_of_an_edge():
     """Its column, and its weight with the number that leads there; not the row of features, which is loaded by its
     lanes.
     """
-    text = cached(share_axis(weighted(8, numbered=True), "K_0", 4, 2), 4, shuffles=False)
+    text = cached(share_axis(weighted(8, numbered=True), "K_0", 4, 2), 4, serial=True)
     fetched = [line.strip() for line in text.splitlines() if "_row[lane] = " in line]
     assert [line.partition("[")[0] for line in fetched] == ["indices_0_row", "X1_1_row"]
     assert all("T.min(stretch * T.int64(4) + lane," in line for line in fetched) and "E[" in fetched[1]
@@ -166,7 +171,7 @@ def test_what_a_condition_guards_is_loaded_under_it():
     arguments["X"][3] = np.inf
     want = interpret(program, arguments)["C"]
     assert np.isfinite(want).all()
-    schedule = CudaTeams(4, 2, cached=("edges",))
+    schedule = team_schedule(4, cache_row("edges", 4), teams=2)
     np.testing.assert_allclose(
         run_loops(stage3(program, schedule, serial=True), arguments)["C"], want, rtol=0, atol=1e-12
     )
@@ -176,7 +181,7 @@ def test_what_a_condition_guards_is_loaded_under_it():
 def test_loads_before_they_are_compared(reduce, more):
     program = weighted(6, reduce=reduce, **more)
     held = share_axis(load_ahead(program, "K_0"), "K_0", 4, 2)
-    check(program, held, CudaTeams(4, 2, cached=("edges_tile_0",)), "C")
+    check(program, held, team_schedule(4, cache_row("edges_tile_0", 4), teams=2), "C")
     text = held.script()
     assert text.count("X0[j, ") == 1 and "X0_held_edges_0[k_lane, k_part]" in text
     assert "X1_held" not in text  # the same for all features
@@ -233,31 +238,31 @@ def test_buffers_that_lanes_read_of_each_other_stay_whole():
         ),
         (lambda: share_sum(spmm(8), "edges_tile_0", 4), "is not over one static dense reduction axis"),
         (
-            lambda: fold_across_lanes(lower(spmm(2)), spmm(2).iteration("edges_tile_0"), 3),
+            lambda: fold_across_lanes("edges_tile_0", 3)(lower(spmm(2))),
             "3 lanes are not a power of two",
         ),
         (
-            lambda: stage3(share_axis(spmm(8), "K_0", 4), CudaTeams(4, 2, shared=("Total_0",))),
+            lambda: stage3(share_axis(spmm(8), "K_0", 4), team_schedule(4, teams=2, shared=("Total_0",))),
             "2 teams of a block would wait",
         ),
         (
-            lambda: visit_side_by_side(lower(spmm(2)), spmm(2).iteration("edges_tile_0"), 4),
+            lambda: visit_side_by_side("edges_tile_0", 4)(lower(spmm(2))),
             "is not over one spatial axis",
         ),
         (
-            lambda: visit_side_by_side(lower(spmm(2)), spmm(2).iteration("edges_zero_0"), 4),
+            lambda: visit_side_by_side("edges_zero_0", 4)(lower(spmm(2))),
             "stores to 'Total_0', which outlives",
         ),
         (
-            lambda: stage3(in_passes(spmm(8), "a", "b"), CudaTeams(4, 2)),
+            lambda: stage3(in_passes(spmm(8), "a", "b"), team_schedule(4, teams=2)),
             "all lanes would store to 'C' in iteration 'out_0_a'",
         ),
         (
-            lambda: stage3(share_axis(spmm(8), "K_0", 4), CudaTeams(2, 4)),
+            lambda: stage3(share_axis(spmm(8), "K_0", 4), team_schedule(2, teams=4)),
             "threadIdx.x of aggregate has 2 and 4 elements; teams have 2 lanes",
         ),
-        (lambda: cache_row(lower(spmm(2)), spmm(2).iteration("edges_tile_0"), 3), "3 lanes are not a power of two"),
-        (lambda: cache_row(lower(spmm(2)), spmm(2).iteration("rows"), 4), "is not nested in another"),
+        (lambda: cache_row("edges_tile_0", 3)(lower(spmm(2))), "3 lanes are not a power of two"),
+        (lambda: cache_row("rows", 4)(lower(spmm(2))), "is not nested in another"),
     ],
     ids=range(12),
 )
@@ -267,7 +272,7 @@ def test_refusals(make, words):
 
 
 def test_a_team_of_one_may_do_what_lanes_may_not():
-    stage3(in_passes(spmm(8), "a", "b"), CudaTeams(1, 128))
+    stage3(in_passes(spmm(8), "a", "b"), team_schedule(1, teams=128))
 
 
 def test_compact_parameters_have_no_strides():

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnn_sparse_backend.compiler.compile import compile_program
+from gnn_sparse_backend.compiler.compile import compile_program, stage2
 from gnn_sparse_backend.compiler.language.axes import StageIError
 from gnn_sparse_backend.compiler.language.builder import ProgramBuilder
 from gnn_sparse_backend.compiler.language.expr import Var, differ, number, select
@@ -17,7 +17,7 @@ from gnn_sparse_backend.compiler.language.program import Store
 from gnn_sparse_backend.compiler.library.products import csr_spmm
 from gnn_sparse_backend.compiler.lowering import flatten, lower
 from gnn_sparse_backend.compiler.position.interpret import run_loops, run_position
-from gnn_sparse_backend.compiler.schedules.cpu import CpuSchedule
+from gnn_sparse_backend.compiler.schedules.cpu import cpu_schedule
 from gnn_sparse_backend.compiler.schedules.primitives.cpu.lanes import fold_in_lanes
 from gnn_sparse_backend.compiler.transforms import split_parts, tile_axis
 from gnn_sparse_backend.ops.message.programs.aggregate import AggregateSpec, aggregate
@@ -80,7 +80,7 @@ def arguments_of(made, seed, extreme):
 
 
 def scheduled(lanes, edges="edges_tile_0"):
-    return CpuSchedule(lanes=((edges, lanes),))
+    return cpu_schedule(fold_in_lanes(edges, lanes))
 
 
 # seeds of each type of indices, extremes without and with NaN; with either number of lanes in every other program
@@ -98,12 +98,12 @@ def test_every_stage_means_the_same(name, lanes, seed):
     arguments = arguments_of(made, seed, name in EXTREMES)
     want = interpret(made, arguments)
     schedule = scheduled(lanes, "edges_tile_0_b" if name == "continued" else "edges_tile_0")
-    stage2 = schedule.apply(lower(made))
+    position = stage2(made, schedule)
     results = [name for name in ("C", "Unique") if name in made.parameter_names]
     for name in results:
         # values are exact quarters: the order of additions does not show
-        np.testing.assert_allclose(run_position(stage2, arguments)[name], want[name], rtol=1e-12)
-        np.testing.assert_allclose(run_loops(flatten(stage2), arguments)[name], want[name], rtol=1e-12)
+        np.testing.assert_allclose(run_position(position, arguments)[name], want[name], rtol=1e-12)
+        np.testing.assert_allclose(run_loops(flatten(position), arguments)[name], want[name], rtol=1e-12)
     kernel = compile_program(made, schedule)
     copies = {n: v if isinstance(v, int) else np.array(v) for n, v in arguments.items()}
     kernel(*(copies[n] for n in made.parameter_names))
@@ -172,13 +172,13 @@ def test_places_that_are_chosen_by_position_stay_within_the_row():
         with p.iterate("store", (one,), "S", ("s",)) as (s,):
             out[i] = total[s]
     made = p.finish()
-    assert "Select" not in tvm_text(scheduled(4, "sum").apply(lower(made)).function)
-    assert "Select" in tvm_text(scheduled(4).apply(lower(program())).function)
+    assert "Select" not in tvm_text(stage2(made, scheduled(4, "sum")).function)
+    assert "Select" in tvm_text(stage2(program(), scheduled(4)).function)
 
 
 def test_as_text(file_regression):
-    stage2 = CpuSchedule(parallel=False, lanes=(("edges_tile_0", 4),)).apply(lower(program(width=2)))
-    file_regression.check(tvm_text(stage2.function))
+    position = stage2(program(width=2), cpu_schedule(fold_in_lanes("edges_tile_0", 4), parallel=False))
+    file_regression.check(tvm_text(position.function))
 
 
 NO_FOLD = "does not fold in the form X = X + term, or that of a product or maximum, into 'P'"
@@ -186,7 +186,7 @@ NO_FOLD = "does not fold in the form X = X + term, or that of a product or maxim
 
 def refused(message, made, name="edges_tile_0", lanes=4):
     with pytest.raises(StageIError, match=message):
-        fold_in_lanes(lower(made), made.iteration(name), lanes)
+        fold_in_lanes(name, lanes)(lower(made))
 
 
 def test_refusals():

@@ -7,7 +7,7 @@ from gnn_sparse_backend.compiler.compile import stage3
 from gnn_sparse_backend.compiler.language.builder import ProgramBuilder
 from gnn_sparse_backend.compiler.lowering import lower
 from gnn_sparse_backend.compiler.position.validate import validate_position
-from gnn_sparse_backend.compiler.schedules.cpu import CpuSchedule
+from gnn_sparse_backend.compiler.schedules.cpu import cpu_schedule
 from gnn_sparse_backend.compiler.schedules.primitives.shared.local_memory import locals_on_stack
 
 
@@ -39,5 +39,5 @@ def test_scopes_change_and_nothing_else():
 
 
 def test_the_code_takes_no_workspace():
-    function = stage3(row_sums(), CpuSchedule(parallel=False))
+    function = stage3(row_sums(), cpu_schedule(parallel=False))
     assert "AllocWorkspace" not in build_jit(function, host_target()).module.inspect_source("ll")

@@ -7,7 +7,6 @@ import pytest
 from tvm import tirx
 
 from gnn_sparse_backend.compiler import (
-    LoopSchedule,
     ProgramBuilder,
     StageIError,
     compile_program,
@@ -20,6 +19,7 @@ from gnn_sparse_backend.compiler import (
 )
 from gnn_sparse_backend.compiler.codegen import generate_cuda
 from gnn_sparse_backend.compiler.codegen.nodes import nodes
+from gnn_sparse_backend.compiler.schedules.units import unit_schedule
 
 SIZES = (0, 1, 8, 29)
 
@@ -64,7 +64,7 @@ def agree(made, schedule, arguments, wanted, serial=False):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
 def test_threads_add_atomically(dtype):
-    made, schedule = sums(dtype), LoopSchedule((("chunks", "threads"),), ("Y",))
+    made, schedule = sums(dtype), unit_schedule((("chunks", "threads"),), atomic=("Y",))
     for n in SIZES:
         arguments = given(n, 3, dtype)
         wanted = [arguments["X"][at::3].sum() for at in range(3)]
@@ -73,7 +73,7 @@ def test_threads_add_atomically(dtype):
 
 def test_no_addition_is_lost():
     made, n = sums(), 200_000
-    kernel = compile_program(made, LoopSchedule((("chunks", "threads"),), ("Y",)))
+    kernel = compile_program(made, unit_schedule((("chunks", "threads"),), atomic=("Y",)))
     out = np.zeros(3, np.float32)
     kernel(n, -(-n // 8), np.ones(n, np.float32), out)
     assert out.sum() == n
@@ -81,7 +81,7 @@ def test_no_addition_is_lost():
 
 @pytest.mark.parametrize("unit", ["lanes", "unrolled"])
 def test_whole_parts_apart_from_the_last(unit):
-    made, schedule = doubled(), LoopSchedule((("chunks", "threads"), ("part", unit)))
+    made, schedule = doubled(), unit_schedule((("chunks", "threads"), ("part", unit)))
     for n in SIZES:
         arguments = given(n, n)
         agree(made, schedule, arguments, arguments["X"] * 2)
@@ -91,7 +91,7 @@ def test_whole_parts_apart_from_the_last(unit):
 
 
 def test_a_gpu_one_element_after_the_other():
-    made, schedule = doubled(), LoopSchedule((("chunks", "block"), ("part", "thread")))
+    made, schedule = doubled(), unit_schedule((("chunks", "block"), ("part", "thread")))
     for n in SIZES:
         arguments = given(n, n)
         agree(made, schedule, arguments, arguments["X"] * 2, serial=True)
@@ -100,7 +100,7 @@ def test_a_gpu_one_element_after_the_other():
 
 
 def test_atomic_additions_of_a_gpu():
-    schedule = LoopSchedule((("chunks", "block"), ("part", "thread")), ("Y",))
+    schedule = unit_schedule((("chunks", "block"), ("part", "thread")), atomic=("Y",))
     assert "atomic" in generate_cuda(stage3(sums(), schedule), "sm_80")
     arguments = given(29, 3)
     agree(sums(), schedule, arguments, [arguments["X"][at::3].sum() for at in range(3)], serial=True)
@@ -118,7 +118,7 @@ def test_atomic_additions_of_a_gpu():
 )
 def test_refusals(made, units, atomic, reason):
     with pytest.raises(StageIError, match=reason):
-        stage2(made(), LoopSchedule(units, atomic))
+        stage2(made(), unit_schedule(units, atomic=atomic))
 
 
 def test_a_loop_over_two_axes_has_no_unit():
@@ -128,4 +128,4 @@ def test_a_loop_over_two_axes_has_no_unit():
     with p.iterate("pairs", (i_axis, j_axis), "SS") as (i, j):
         y[i, j] = 0.0
     with pytest.raises(StageIError, match="iteration 'pairs' on threads is over several axes"):
-        stage2(p.finish(), LoopSchedule((("pairs", "threads"),)))
+        stage2(p.finish(), unit_schedule((("pairs", "threads"),)))

@@ -48,7 +48,7 @@ def rows_under_relations(unique: bool, by_coordinate: bool):
 
 def test_vectorize():
     program = tiled()
-    stage2 = vectorize_spatial(lower(program), program.iteration("edges_1"))
+    stage2 = vectorize_spatial("edges_1")(lower(program))
     assert [line for line in loops(stage2) if "vectorized" in line] == ["for k_1 in T.vectorized(T.int64(2)):"]
 
 
@@ -64,7 +64,7 @@ def test_vectorize():
 def test_long_vectors_are_cut(features, ranges):
     """Over vectors of hundreds of lanes LLVM takes minutes; no vector divides a prime."""
     program = tile_axis(small_aggregation(features=features), "K", ((features,),))
-    before, after = lower(program), vectorize_spatial(lower(program), program.iteration("edges_0"))
+    before, after = lower(program), vectorize_spatial("edges_0")(lower(program))
     changed = [line for line in loops(after) if line not in loops(before)]
     assert [line.partition(" in ")[2].rstrip(":") for line in changed] == ranges
 
@@ -72,7 +72,7 @@ def test_long_vectors_are_cut(features, ranges):
 def test_vectorize_refuses_a_reduction():
     program = csr_spmm(4)
     with pytest.raises(StageIError, match="'spmm' is not over one spatial axis"):
-        vectorize_spatial(lower(program), program.iteration("spmm"))
+        vectorize_spatial("spmm")(lower(program))
 
 
 def scalar_store(read_ahead: bool):
@@ -91,18 +91,18 @@ def scalar_store(read_ahead: bool):
 def test_vectorize_refuses_stores_to_one_place():
     program = scalar_store(False)
     with pytest.raises(StageIError, match="stores every element to the same place of 'Y'"):
-        vectorize_spatial(lower(program), program.iteration("body"))
+        vectorize_spatial("body")(lower(program))
 
 
 def test_vectorize_refuses_a_buffer_read_elsewhere():
     program = scalar_store(True)
     with pytest.raises(StageIError, match="reads buffer 'X' elsewhere than it writes it"):
-        vectorize_spatial(lower(program), program.iteration("body"))
+        vectorize_spatial("body")(lower(program))
 
 
 def test_parallelize():
     program = csr_spmm(4)
-    stage2 = parallelize_spatial(lower(program), program.iteration("spmm"))
+    stage2 = parallelize_spatial("spmm")(lower(program))
     assert loops(stage2)[0] == "for i in T.parallel(m):"
 
 
@@ -119,7 +119,7 @@ def test_parallelize_passes_over_loops_of_one_turn():
             Y[z, i] = 0.0
         Y[z, i] = Y[z, i] + A[z, i, j]
     program = p.finish()
-    stage2 = parallelize_spatial(lower(program), program.iteration("sums"))
+    stage2 = parallelize_spatial("sums")(lower(program))
     assert [line.split(" in ")[0] for line in loops(stage2)] == ["for z", "for i", "for j"]
     assert [line for line in loops(stage2) if "parallel" in line] == [loops(stage2)[1]]
 
@@ -127,16 +127,16 @@ def test_parallelize_passes_over_loops_of_one_turn():
 def test_parallelize_refuses_reductions_and_nested_iterations():
     program = rgms_heterogeneous(2, 2)
     with pytest.raises(StageIError, match="begins with axis 'R', which is not spatial"):
-        parallelize_spatial(lower(program), program.iteration("rgms"))
+        parallelize_spatial("rgms")(lower(program))
     program = tiled()
     with pytest.raises(StageIError, match="'out_0' is nested in another"):
-        parallelize_spatial(lower(program), program.iteration("out_0"))
+        parallelize_spatial("out_0")(lower(program))
 
 
 def test_parallelize_refuses_rows_that_may_repeat():
     program = rows_under_relations(unique=False, by_coordinate=True)
     with pytest.raises(StageIError, match="visits axis 'I', whose coordinates may repeat"):
-        parallelize_spatial(lower(program), program.iteration("scatter"))
+        parallelize_spatial("scatter")(lower(program))
     # the places in the list are distinct even where the rows are not
     program = rows_under_relations(unique=False, by_coordinate=False)
     assert parallelize.refuses(lower(program), program.iteration("scatter")) is None
@@ -150,7 +150,7 @@ def test_bind_rows_to_blocks_and_features_to_threads():
     with p.iterate("scale", (I, K), "SS") as (i, k):
         X[i, k] = X[i, k] * 2.0
     program = p.finish()
-    bound = loops(bind_spatial(lower(program), program.iteration("scale")))
+    bound = loops(bind_spatial("scale")(lower(program)))
     assert bound == [
         'for i in T.thread_binding(m, thread="blockIdx.x"):',
         'for k in T.thread_binding(T.int64(64), thread="threadIdx.x"):',
@@ -165,7 +165,7 @@ def test_bind_cuts_a_single_loop_into_blocks():
     with p.iterate("scale", (I,), "S") as (i,):
         X[i] = X[i] * 2.0
     program = p.finish()
-    text = bind_spatial(lower(program), program.iteration("scale")).script()
+    text = bind_spatial("scale")(lower(program)).script()
     assert (
         'T.thread_binding(T.int64(128), thread="threadIdx.x")' in text
         and "if i_block * T.int64(128) + i_thread < m" in text
@@ -174,13 +174,13 @@ def test_bind_cuts_a_single_loop_into_blocks():
 
 def test_bind_runs_dependent_rows_in_one_thread():
     program = rgms_heterogeneous(2, 2)
-    text = bind_spatial(lower(program), program.iteration("rgms")).script()
+    text = bind_spatial("rgms")(lower(program)).script()
     assert 'T.thread_binding(T.int64(1), thread="blockIdx.x")' in text
 
 
 def test_prefetch():
     program = tiled()
-    text = prefetch_gather(lower(program), program.iteration("edges_tile_0"), "X0", 0, 6, 16).script()
+    text = prefetch_gather("edges_tile_0", "X0", 0, 6, 16)(lower(program)).script()
     assert text.count("prefetch") == 1
     # no index behind the last one is read
     assert re.search(r"indices\[T\.min\(.* \+ T\.int64\(16\), nnz - T\.int64\(1\)\)\]", text)
@@ -197,4 +197,4 @@ def test_prefetch():
 def test_prefetch_refuses(iteration, buffer, distance, reason):
     program = tiled()
     with pytest.raises(StageIError, match=reason):
-        prefetch_gather(lower(program), program.iteration(iteration), buffer, 0, 6, distance)
+        prefetch_gather(iteration, buffer, 0, 6, distance)(lower(program))

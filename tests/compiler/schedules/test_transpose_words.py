@@ -11,9 +11,10 @@ from gnn_sparse_backend.compiler.compile import compile_program, stage3
 from gnn_sparse_backend.compiler.language.axes import StageIError
 from gnn_sparse_backend.compiler.language.builder import ProgramBuilder
 from gnn_sparse_backend.compiler.language.interpret import interpret
-from gnn_sparse_backend.compiler.schedules.cpu import CpuSchedule
+from gnn_sparse_backend.compiler.schedules.cpu import cpu_schedule
+from gnn_sparse_backend.compiler.schedules.primitives.cpu.pairs import transpose_words
 
-SCHEDULE = CpuSchedule(turned=("turn",))
+SCHEDULE = cpu_schedule(transpose_words("turn"))
 on_avx512 = pytest.mark.skipif(not set(FEATURES) <= set(host_target().features), reason=f"no {FEATURES} here")
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnn_sparse_backend.compiler.compile import compile_program
+from gnn_sparse_backend.compiler.compile import compile_program, stage2
 from gnn_sparse_backend.compiler.language.axes import StageIError
 from gnn_sparse_backend.compiler.language.interpret import interpret
 from gnn_sparse_backend.compiler.library.products import csr_spmm
 from gnn_sparse_backend.compiler.lowering import flatten, lower
 from gnn_sparse_backend.compiler.position.interpret import run_loops, run_position
-from gnn_sparse_backend.compiler.schedules.cpu import CpuSchedule, Prefetch
-from gnn_sparse_backend.compiler.schedules.primitives.cpu.unroll_and_jam import jam
+from gnn_sparse_backend.compiler.schedules.cpu import cpu_schedule
+from gnn_sparse_backend.compiler.schedules.primitives.cpu.prefetch import prefetch_gather
+from gnn_sparse_backend.compiler.schedules.primitives.cpu.unroll_and_jam import unroll_and_jam
 from gnn_sparse_backend.compiler.transforms import reduce_in_lanes
 from gnn_sparse_backend.ops.message.programs.edge_map import EdgeMapSpec, edge_map
 from gnn_sparse_backend.ops.message.programs.message import parse
@@ -57,14 +58,16 @@ def test_every_stage_means_the_same(name, count, seed):
     arguments = arguments_of(made, seed)
     degrees = np.diff(arguments["indptr"])
     assert (degrees == 0).any() and (degrees > count).any() and (degrees % count != 0).any()
-    together = (("edges", count),)
     want = interpret(made, arguments)["O"]
-    stage2 = CpuSchedule(together=together).apply(lower(made))
-    np.testing.assert_allclose(run_position(stage2, arguments)["O"], want, rtol=1e-12)
-    np.testing.assert_allclose(run_loops(flatten(stage2), arguments)["O"], want, rtol=1e-12)
+    position = stage2(made, cpu_schedule(unroll_and_jam("edges", count)))
+    np.testing.assert_allclose(run_position(position, arguments)["O"], want, rtol=1e-12)
+    np.testing.assert_allclose(run_loops(flatten(position), arguments)["O"], want, rtol=1e-12)
     found = []
     # the interpreters know of no prefetch
-    for each in (CpuSchedule(together=together, prefetch=(Prefetch("edges", "X1", 0, 8, 3),)), CpuSchedule()):
+    for each in (
+        cpu_schedule(unroll_and_jam("edges", count), ahead=(prefetch_gather("edges", "X1", 0, 8, 3),)),
+        cpu_schedule(),
+    ):
         copies = {n: v if isinstance(v, int) else np.array(v) for n, v in arguments.items()}
         compile_program(made, each)(*(copies[n] for n in made.parameter_names))
         np.testing.assert_allclose(copies["O"], want, rtol=1e-4, atol=1e-5)
@@ -73,8 +76,8 @@ def test_every_stage_means_the_same(name, count, seed):
 
 
 def test_as_text(file_regression):
-    stage2 = CpuSchedule(parallel=False, together=(("edges", 2),)).apply(lower(program((8,))))
-    file_regression.check(tvm_text(stage2.function))
+    position = stage2(program((8,)), cpu_schedule(unroll_and_jam("edges", 2), parallel=False))
+    file_regression.check(tvm_text(position.function))
 
 
 def test_refusals():
@@ -87,4 +90,4 @@ def test_refusals():
         ("'sum_main' stores to 'sum_partial', which outlives an element", program(), "sum_main", 2),
     ):
         with pytest.raises(StageIError, match=message):
-            jam(lower(made), made.iteration(name), count)
+            unroll_and_jam(name, count)(lower(made))

@@ -13,7 +13,7 @@ from gnn_sparse_backend.compiler.language.axes import Size, dense_fixed, sparse_
 from gnn_sparse_backend.compiler.language.builder import ProgramBuilder
 from gnn_sparse_backend.compiler.language.interpret import interpret
 from gnn_sparse_backend.compiler.library.products import csr_spmm
-from gnn_sparse_backend.compiler.schedules.cpu import CpuSchedule
+from gnn_sparse_backend.compiler.schedules.cpu import cpu_schedule
 from gnn_sparse_backend.compiler.transforms import (
     FormatRewriteRule,
     decompose_format,
@@ -66,7 +66,7 @@ def arrays(indptr, indices, index_dtype):
 
 @functools.cache
 def kernel_of(program):
-    return compile_program(program, CpuSchedule())
+    return compile_program(program, cpu_schedule())
 
 
 def run(program, arguments):

@@ -10,7 +10,8 @@ from gnn_sparse_backend.compiler.compile import stage3
 from gnn_sparse_backend.compiler.language.axes import StageIError
 from gnn_sparse_backend.compiler.language.interpret import interpret
 from gnn_sparse_backend.compiler.position.interpret import run_loops
-from gnn_sparse_backend.compiler.schedules.cuda_teams import CudaTeams
+from gnn_sparse_backend.compiler.schedules.primitives.cuda.mma import multiply_fragments
+from gnn_sparse_backend.compiler.schedules.teams import team_schedule
 from gnn_sparse_backend.ops.convolution.executables_cuda import Tiles
 from gnn_sparse_backend.ops.convolution.programs.tiles_cuda import SHARED, ConvTilesSpec, conv_tiles
 from gnn_sparse_backend.ops.convolution.schedules_cuda import (
@@ -67,7 +68,7 @@ def test_blocks_give_the_sums_of_products(run, spec):
         "O": np.full((40, spec.groups, spec.out_features), -1.0),
     }
     program = conv_tiles(spec)
-    schedule = CudaTeams(32, 1, shared=(SHARED,), mma=spec.product.instruction)
+    schedule = team_schedule(32, *map(multiply_fragments, spec.product.instruction), teams=1, shared=(SHARED,))
     found = run(program if run is interpret else stage3(program, schedule, serial=True), arguments)["O"]
     wanted = exact(kernel_map, torch.from_numpy(x).flatten(1), torch.from_numpy(w))
     np.testing.assert_allclose(found.reshape(40, -1), wanted.numpy(), rtol=0, atol=1e-12)

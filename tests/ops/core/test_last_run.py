@@ -17,8 +17,9 @@ from gnn_sparse_backend.compiler.codegen.cuda.nvidia import nvcc_path
 from gnn_sparse_backend.compiler.compile import _texts, compile_program, stage2, stage3
 from gnn_sparse_backend.compiler.language.printer import program_from_script
 from gnn_sparse_backend.compiler.library.products import csr_spmm
-from gnn_sparse_backend.compiler.schedules.cpu import CpuSchedule
-from gnn_sparse_backend.compiler.schedules.cuda import CudaSchedule
+from gnn_sparse_backend.compiler.schedules.cpu import cpu_schedule
+from gnn_sparse_backend.compiler.schedules.cuda import gpu_schedule
+from gnn_sparse_backend.compiler.schedules.sequence import is_for_gpu
 from gnn_sparse_backend.ops.core.last_run import _recent, last_runs
 from gnn_sparse_backend.ops.core.library import OPERATORS as REGISTERED
 from tests.ops.operators import OPERATORS, RGMS, some_graph
@@ -137,11 +138,11 @@ def test_a_layer_of_pyg_is_told():
     assert_told()
 
 
-@pytest.mark.parametrize("schedule", [CpuSchedule(), CudaSchedule()], ids=["cpu", "cuda"])
+@pytest.mark.parametrize("schedule", [cpu_schedule(), gpu_schedule()], ids=["cpu", "cuda"])
 def test_texts_are_the_same_from_the_compiler_and_from_disk(schedule, tmp_path, monkeypatch):
     """And those of the program itself. A schedule for a GPU runs serially here."""
     program = csr_spmm(6)
-    serial, kernels = isinstance(schedule, CudaSchedule), []
+    serial, kernels = is_for_gpu(schedule), []
     for _ in range(2):
         monkeypatch.setattr(default.default_store, "_store", KernelStore(DiskCache(tmp_path), load))
         kernels.append(compile_program(program, schedule, serial=serial))
@@ -159,7 +160,7 @@ def test_texts_are_the_same_from_the_compiler_and_from_disk(schedule, tmp_path, 
 def test_kernels_of_a_gpu_have_ptx():
     if default_compiler() == "nvcc" and nvcc_path() is None:
         pytest.skip("no compiler of CUDA source on this machine")
-    texts = _texts(csr_spmm(4).script(), CudaSchedule(), cuda_target("sm_80"), False)
+    texts = _texts(csr_spmm(4).script(), gpu_schedule(), cuda_target("sm_80"), False)
     assert sorted(texts) == ["ptx", "stage2", "stage3"]
     assert ".visible .entry csr_spmm" in texts["ptx"]() and ".target sm_80" in texts["ptx"]()
 

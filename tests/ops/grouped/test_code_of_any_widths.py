@@ -13,7 +13,8 @@ from gnn_sparse_backend.compiler.codegen.cuda.machine_code import compile_cuda
 from gnn_sparse_backend.compiler.compile import stage3
 from gnn_sparse_backend.compiler.language.interpret import interpret
 from gnn_sparse_backend.compiler.position.interpret import run_loops
-from gnn_sparse_backend.compiler.schedules.cuda_teams import CudaTeams
+from gnn_sparse_backend.compiler.schedules.primitives.cuda.mma import multiply_fragments
+from gnn_sparse_backend.compiler.schedules.teams import team_schedule
 from gnn_sparse_backend.ops.grouped import schedules_cuda as cuda_grouped
 from gnn_sparse_backend.ops.grouped.programs.grouped import GroupedSpec
 from gnn_sparse_backend.ops.grouped.programs.grouped_tiles import TilesSpec, grouped_tiles
@@ -58,7 +59,11 @@ def test_fragments_give_the_product_of_any_widths(widths, dtype, run, by_columns
         "W": w if by_columns else w.swapaxes(1, 2),
         "C": np.full((14, outer), np.nan),
     }
-    subject = program if run is interpret else stage3(program, CudaTeams(32, 4, mma=("mma",)), serial=True)
+    subject = (
+        program
+        if run is interpret
+        else stage3(program, team_schedule(32, multiply_fragments("mma"), teams=4), serial=True)
+    )
     found = run(subject, arguments)["C"]
     np.testing.assert_allclose(found[1:13], a[rows] @ w[1].T, rtol=0, atol=1e-12)
     assert np.isnan(found[[0, 13]]).all()

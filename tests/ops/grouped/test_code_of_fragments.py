@@ -18,8 +18,8 @@ from gnn_sparse_backend.compiler.language.interpret import interpret
 from gnn_sparse_backend.compiler.library.products import csr_spmm
 from gnn_sparse_backend.compiler.lowering import lower
 from gnn_sparse_backend.compiler.position.interpret import run_loops
-from gnn_sparse_backend.compiler.schedules.cuda_teams import CudaTeams
 from gnn_sparse_backend.compiler.schedules.primitives.cuda.mma import multiply_fragments
+from gnn_sparse_backend.compiler.schedules.teams import team_schedule
 from gnn_sparse_backend.compiler.transforms import decompose_format
 from gnn_sparse_backend.compiler.transforms.block_rules import bsr_rule, sr_bcrs_rule
 from gnn_sparse_backend.ops.core.tiles.windows import instructions
@@ -70,7 +70,11 @@ def test_fragments_give_the_product(dtype, run, by_columns):
         "W": w if by_columns else w.swapaxes(1, 2),
         "C": np.full((12, 8), np.nan),
     }
-    subject = program if run is interpret else stage3(program, CudaTeams(32, 4, mma=("mma",)), serial=True)
+    subject = (
+        program
+        if run is interpret
+        else stage3(program, team_schedule(32, multiply_fragments("mma"), teams=4), serial=True)
+    )
     np.testing.assert_allclose(run(subject, arguments)["C"], a[rows] @ w[1].T, rtol=0, atol=1e-12)
 
 
@@ -113,7 +117,7 @@ def test_fragments_give_the_sum_of_outer_products(widths, chunks, run, dtype, pi
         "G": g,
         "W": np.full((2, *widths), np.nan),
     }
-    schedule = CudaTeams(32, 1, shared=SHARED_ROWS, mma=instructions(pipelined))
+    schedule = team_schedule(32, *map(multiply_fragments, instructions(pipelined)), teams=1, shared=SHARED_ROWS)
     found = run(program if run is interpret else stage3(program, schedule, serial=True), arguments)["W"]
     here = slice(start, start + count)
     np.testing.assert_allclose(found[1], a[rows[here]].T @ g[here], rtol=0, atol=1e-12)
@@ -158,7 +162,7 @@ def test_fragments_give_the_product_of_blocks(listed, part, pipelined, run):
         "Y": np.full((rows, 1, width), -1.0),
         "Mask": there[at],
     }
-    schedule = CudaTeams(32, 1, shared=("Rows",), mma=instructions(pipelined))
+    schedule = team_schedule(32, *map(multiply_fragments, instructions(pipelined)), teams=1, shared=("Rows",))
     found = run(program if run is interpret else stage3(program, schedule, serial=True), arguments)["Y"][:, 0]
     with np.errstate(invalid="ignore"):  # 0 * Inf, where the matrix stores a zero
         expected = np.stack(
@@ -180,7 +184,7 @@ def test_only_what_an_instruction_computes_is_replaced():
     program = grouped_tiles(TilesSpec(16, 8))
     stage2 = lower(program)
     with pytest.raises(StageIError, match="'store' is not one store over two spatial axes and a reduction"):
-        multiply_fragments(stage2, program.iteration("store"))
+        multiply_fragments("store")(stage2)
 
 
 def test_what_tiles_do_not_take_is_refused():

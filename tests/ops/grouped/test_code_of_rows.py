@@ -9,7 +9,7 @@ from gnn_sparse_backend.compiler.compile import stage3
 from gnn_sparse_backend.compiler.language.axes import StageIError
 from gnn_sparse_backend.compiler.language.interpret import interpret
 from gnn_sparse_backend.compiler.position.interpret import run_loops
-from gnn_sparse_backend.compiler.schedules.cuda_teams import CudaTeams
+from gnn_sparse_backend.compiler.schedules.teams import team_schedule
 from gnn_sparse_backend.ops.grouped.programs.grouped_rows import SHARED, GroupedRowsSpec, grouped_rows
 from gnn_sparse_backend.ops.grouped.schedules_cuda import BLOCK_ROWS, FULL_ROWS, WINDOW_BYTES, panel_of, rows_spec
 
@@ -59,7 +59,8 @@ def test_blocks_multiply_the_rows_of_a_panel(run, spec):
     arguments |= {name: at for name, at, gathered in zip(("RowsA", "RowsC"), rows, spec.gathered) if gathered}
     program = grouped_rows(spec)
     found = run(
-        program if run is interpret else stage3(program, CudaTeams(32, 1, shared=(SHARED,)), serial=True), arguments
+        program if run is interpret else stage3(program, team_schedule(32, teams=1, shared=(SHARED,)), serial=True),
+        arguments,
     )["C"]
     expected = np.full_like(found, -1.0)
     for begin, end, r in zip(stop - lengths, stop, relation):

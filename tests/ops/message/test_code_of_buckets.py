@@ -8,8 +8,10 @@ import pytest
 from gnn_sparse_backend.compiler.compile import stage3
 from gnn_sparse_backend.compiler.language.axes import StageIError
 from gnn_sparse_backend.compiler.language.interpret import interpret
+from gnn_sparse_backend.compiler.loops.horizontal import fuse_grids
 from gnn_sparse_backend.compiler.position.interpret import run_loops
-from gnn_sparse_backend.compiler.schedules.cuda_teams import CudaTeams
+from gnn_sparse_backend.compiler.schedules.primitives.cuda.cache_row import cache_row
+from gnn_sparse_backend.compiler.schedules.teams import team_schedule
 from gnn_sparse_backend.compiler.transforms.compact import compact_parameters
 from gnn_sparse_backend.compiler.transforms.decompose import decompose_format
 from gnn_sparse_backend.compiler.transforms.dense_axes.share import share_axis
@@ -86,7 +88,7 @@ def test_buckets_give_what_rows_give(lengths, cached):
     touched.
     """
     program = weighted_mean()
-    schedule = CudaTeams(4, 2, cached=cached, fuse=True, apart=("C",))
+    schedule = team_schedule(4, *(cache_row(name, 4) for name in cached), fuse_grids(("C",)), teams=2)
     bucketed = in_buckets()
     loops = stage3(bucketed, schedule, serial=True)
     csr, buckets = arguments_of(lengths, 0)
@@ -108,7 +110,7 @@ def test_what_becomes_of_rows():
 
 
 def test_grids_lie_side_by_side():
-    text = stage3(in_buckets(), CudaTeams(4, 2, fuse=True, apart=("C",))).script()
+    text = stage3(in_buckets(), team_schedule(4, fuse_grids(("C",)), teams=2)).script()
     assert text.count('thread="blockIdx.x"') == 1 and text.count('thread="threadIdx.y"') == 2
     blocks = [
         "(count_w4 + T.int64(2) - T.int64(1)) // T.int64(2)",
@@ -120,4 +122,4 @@ def test_grids_lie_side_by_side():
 
 def test_grids_that_share_a_result():
     with pytest.raises(StageIError, match="iteration 'rows_w4' stores to 'C', and so may 'rows_w1' or read it"):
-        stage3(in_buckets(), CudaTeams(4, 2, fuse=True))
+        stage3(in_buckets(), team_schedule(4, fuse_grids(), teams=2))

@@ -16,7 +16,7 @@ from gnn_sparse_backend.compiler.codegen import BuildError, build_shared, cuda_t
 from gnn_sparse_backend.compiler.codegen.cuda.library import build_cuda_shared, check_lane_reductions
 from gnn_sparse_backend.compiler.codegen.cuda.machine_code import compile_cuda, nvcc_path, nvrtc_available
 from gnn_sparse_backend.compiler.compile import stage3
-from gnn_sparse_backend.compiler.schedules.cuda_teams import CudaTeams
+from gnn_sparse_backend.compiler.schedules.teams import team_schedule
 from gnn_sparse_backend.ops.message.programs.aggregate import AggregateSpec
 from gnn_sparse_backend.ops.message.programs.message import parse
 from gnn_sparse_backend.ops.message.programs.operands import Operand
@@ -309,7 +309,7 @@ def test_a_cuda_kernel_is_kept_as_one_file(tmp_path):
     from gnn_sparse_backend.ops.message.programs.aggregate import aggregate
 
     program = aggregate(AggregateSpec(parse("x0"), (Operand("column", (4,), "float32"),), (4,)))
-    function = stage3(program, CudaTeams(1, 128))
+    function = stage3(program, team_schedule(1, teams=128))
     path = build_cuda_shared(function, cuda_target("sm_80"), tmp_path)
     assert path.suffix == ".so" and b"aggregate_kernel" in path.read_bytes()
     assert "__global__" in (tmp_path / "cuda.cu").read_text()

@@ -17,8 +17,8 @@ from gnn_sparse_backend.compiler.language.axes import StageIError
 from gnn_sparse_backend.compiler.language.interpret import interpret
 from gnn_sparse_backend.compiler.lowering import lower
 from gnn_sparse_backend.compiler.position.interpret import run_loops
-from gnn_sparse_backend.compiler.schedules.cuda_teams import CudaTeams
 from gnn_sparse_backend.compiler.schedules.primitives.cuda.segments import scan_segments
+from gnn_sparse_backend.compiler.schedules.teams import team_schedule
 from gnn_sparse_backend.compiler.transforms.compact import compact_parameters
 from gnn_sparse_backend.compiler.transforms.dense_axes.tile import tile_axis
 from gnn_sparse_backend.formats.partitions.chunks import chunk_rows
@@ -27,7 +27,7 @@ from gnn_sparse_backend.ops.message.programs.message import parse
 from gnn_sparse_backend.ops.message.programs.operands import Operand
 
 WARP = 32
-SCAN = CudaTeams(WARP, 2, segmented=("edges_tile_0",))
+SCAN = team_schedule(WARP, scan_segments("edges_tile_0", WARP), teams=2)
 LENGTHS = {
     "odd": (0, 5, 1, 40, 0, 0, 31, 2, 70, 1, 1, 0),
     "one row": (0, 3 * WARP + 5),
@@ -146,15 +146,15 @@ def test_five_shuffles_that_all_lanes_meet():
     "make, words",
     [
         (
-            lambda: stage3(program_of(2), CudaTeams(8, 2, segmented=("edges_tile_0",))),
+            lambda: stage3(program_of(2), team_schedule(8, scan_segments("edges_tile_0", 8), teams=2)),
             "a chunk is the work of a warp of 32 lanes, not of 8",
         ),
         (
-            lambda: scan_segments(lower(program_of(2)), program_of(2).iteration("rows"), WARP),
+            lambda: scan_segments("rows", WARP)(lower(program_of(2))),
             "'rows' is not nested in one over rows in groups",
         ),
         (
-            lambda: scan_segments(lower(program_of(2)), program_of(2).iteration("out_0"), WARP),
+            lambda: scan_segments("out_0", WARP)(lower(program_of(2))),
             "'out_0' is not a plain reduction over the non-zeros of a row",
         ),
         (lambda: stage3(program_of(4, (2, 2)), SCAN), "is not the only one in 'rows' of a run-time length"),

@@ -10,7 +10,8 @@ from gnn_sparse_backend.compiler.compile import stage3
 from gnn_sparse_backend.compiler.language.axes import StageIError
 from gnn_sparse_backend.compiler.language.interpret import interpret
 from gnn_sparse_backend.compiler.position.interpret import run_loops
-from gnn_sparse_backend.compiler.schedules.cuda_teams import CudaTeams
+from gnn_sparse_backend.compiler.schedules.primitives.cuda.mma import multiply_fragments
+from gnn_sparse_backend.compiler.schedules.teams import team_schedule
 from gnn_sparse_backend.formats.partitions.relational import relation_pairs
 from gnn_sparse_backend.formats.partitions.relational_tiles import row_tiles
 from gnn_sparse_backend.ops.relational.programs.rgms_row_dots import SHARED, RgmsDotsSpec, rgms_row_dots
@@ -89,7 +90,7 @@ def test_blocks_give_the_dots_of_products(run, spec):
     }
     arguments = {name: value if isinstance(value, int) else np.asarray(value) for name, value in arguments.items()}
     program = rgms_row_dots(spec)
-    schedule = CudaTeams(32, 1, shared=SHARED, mma=spec.product.instruction)
+    schedule = team_schedule(32, *map(multiply_fragments, spec.product.instruction), teams=1, shared=SHARED)
     found = run(program if run is interpret else stage3(program, schedule, serial=True), arguments)["O"][:, 0]
     expected = np.array(
         [np.einsum("bk,bfk,bf->", g[row[e]], w[relation[e]], x[col[e]].reshape(blocks, -1)) for e in range(edges)]

@@ -10,7 +10,8 @@ from gnn_sparse_backend.compiler.compile import stage3
 from gnn_sparse_backend.compiler.language.axes import StageIError
 from gnn_sparse_backend.compiler.language.interpret import interpret
 from gnn_sparse_backend.compiler.position.interpret import run_loops
-from gnn_sparse_backend.compiler.schedules.cuda_teams import CudaTeams
+from gnn_sparse_backend.compiler.schedules.primitives.cuda.mma import multiply_fragments
+from gnn_sparse_backend.compiler.schedules.teams import team_schedule
 from gnn_sparse_backend.formats.partitions.relational import relation_pairs
 from gnn_sparse_backend.formats.partitions.relational_tiles import row_tiles
 from gnn_sparse_backend.ops.relational.programs.rgms_rows import SHARED, RgmsRowsSpec, rgms_rows
@@ -116,7 +117,7 @@ def test_blocks_give_the_sums_of_products(run, spec):
     if spec.weighted:
         arguments["A"] = a[np.asarray(tiles.edge_ids)]
     program = rgms_rows(spec)
-    schedule = CudaTeams(32, 1, shared=(SHARED,), mma=spec.product.instruction)
+    schedule = team_schedule(32, *map(multiply_fragments, spec.product.instruction), teams=1, shared=(SHARED,))
     found = run(program if run is interpret else stage3(program, schedule, serial=True), arguments)["O"][:, 0]
     expected = np.zeros((rows, spec.out_features))
     for e in range(edges):

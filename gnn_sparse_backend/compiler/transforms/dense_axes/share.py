@@ -87,9 +87,9 @@ class Split:
         turns = -(-axis.static_length // (lanes * part))
         return cls(
             axis,
-            dense_fixed(f"{axis.name}_turn", turns) if turns > 1 else None,
-            dense_fixed(f"{axis.name}_lane", lanes),
-            dense_fixed(f"{axis.name}_part", part) if part > 1 else None,
+            dense_fixed(f"{axis.name}_turn", turns, "turn") if turns > 1 else None,
+            dense_fixed(f"{axis.name}_lane", lanes, "lane"),
+            dense_fixed(f"{axis.name}_part", part, "part") if part > 1 else None,
             turns * lanes * part == axis.length,
         )
 
@@ -105,7 +105,7 @@ class Split:
 
     def variables(self, of: Var) -> dict[Axis, Var]:
         """Iterators, named after the one of the axis."""
-        return {a: Var(f"{of.name}_{a.name.rpartition('_')[2]}") for a in self.axes}
+        return {a: Var(f"{of.name}_{a.role}") for a in self.axes}
 
     def element(self, at: Mapping[Axis, Expr]) -> Expr:
         """The element of the axis that the iterators stand for."""

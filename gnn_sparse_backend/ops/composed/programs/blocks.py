@@ -54,7 +54,7 @@ def blocks(spec: BlocksSpec) -> Program:
         "mb", "nb", "nnzb", "batch", "rows", "cols", "features", "stretches", "grid"
     )
     depth, height = spec.in_features, spec.out_features
-    IO, B, Z = p.dense_fixed("IO", mb), p.dense_fixed("B_grid", grid), p.dense_fixed("Z", batch)
+    IO, B, Z = p.dense_fixed("IO", mb), p.role_axis("B", grid, "grid"), p.dense_fixed("Z", batch)
     JO = p.sparse_variable("JO", IO, (nb, nnzb), ("indptr", "indices"), spec.index_dtype)
     JI, II = p.dense_fixed("JI", depth), p.dense_fixed("II", height)
     F, N, M = p.dense_fixed("F", features), p.dense_fixed("NX", cols), p.dense_fixed("MY", rows)

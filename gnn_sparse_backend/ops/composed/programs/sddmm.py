@@ -33,7 +33,7 @@ def sddmm(spec: ComposedSpec) -> Program:
     T = p.dense_fixed("T", tasks)
     I = p.dense_variable("I", T, (m, m), "row_ptr", index)
     J = p.sparse_variable("J", I, (n, nnz), ("indptr", "indices"), index)
-    Z, N, K = p.dense_fixed("Z_grid" if spec.grid else "Z", batch), p.dense_fixed("N", n), p.dense_fixed("K", terms)
+    Z, N, K = p.role_axis("Z", batch, "grid" if spec.grid else ""), p.dense_fixed("N", n), p.dense_fixed("K", terms)
     if by_terms(spec):
         U, V = p.buffer("U", (Z, K, T, I), spec.dtype), p.buffer("V", (Z, K, N), spec.dtype)
         O = p.buffer("O", (Z, T, I, J), spec.result)
@@ -77,7 +77,7 @@ def _in_lanes(p: ProgramBuilder, spec: ComposedSpec, axes: tuple[Axis, ...]) -> 
     """
     T, I, J, Z, N, K = axes
     wide, terms = ACCUMULATOR[spec.dtype], as_expr(K.length)
-    G, L = p.dense_fixed("G", p.size("lane_terms")), p.dense_fixed("L_lane", spec.tile)
+    G, L = p.dense_fixed("G", p.size("lane_terms")), p.role_axis("L", spec.tile, "lane")
     U, V = p.buffer("U", (Z, T, I, K), spec.dtype), p.buffer("V", (Z, N, K), spec.dtype)
     O = p.buffer("O", (Z, T, I, J), spec.result)
     with p.iterate("tasks", (T, Z), "SS") as (t, z), p.iterate("elements", (I, J), "SS") as (i, j):

@@ -36,7 +36,7 @@ def spmm(spec: ComposedSpec) -> Program:
     J = p.sparse_variable("J", I, (n, nnz), ("indptr", "indices"), index)
     Z, Q, N = p.dense_fixed("Z", batch), p.dense_fixed("Q", tiles), p.dense_fixed("N", n)
     # as one axis, of batch * column_tiles elements
-    B = p.dense_fixed("B_grid", p.size("grid")) if spec.grid else None
+    B = p.role_axis("B", p.size("grid"), "grid") if spec.grid else None
     K, C = p.dense_fixed("K", features), p.dense_fixed("C", spec.tile)
     A = p.buffer("A", (Z, T, I, J), spec.dtype)
     X = p.buffer("X", (Z, N, K), spec.dtype)

@@ -48,8 +48,8 @@ class _Channels:
 
     def __init__(self, p: ProgramBuilder, spec: DepthwiseSpec) -> None:
         self.p, self.spec = p, spec
-        self.grid, self.lane = p.dense_fixed("B_grid", spec.grid), p.dense_fixed("W_lane", spec.lanes)
-        self.turn, self.part = p.dense_fixed("C_turn", spec.turns), p.dense_fixed("C_part", spec.part)
+        self.grid, self.lane = p.role_axis("B", spec.grid, "grid"), p.role_axis("W", spec.lanes, "lane")
+        self.turn, self.part = p.role_axis("C", spec.turns, "turn"), p.role_axis("C", spec.part, "part")
 
     def visit(self, name: str) -> AbstractContextManager[tuple[Var, ...]]:
         axes = self.turn, self.lane, self.part

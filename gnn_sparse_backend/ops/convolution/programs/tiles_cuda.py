@@ -72,7 +72,7 @@ def conv_tiles(spec: ConvTilesSpec) -> Program:
     sums = Accumulators(p, spec)
     T = p.dense_fixed("T", count)
     C = p.dense_variable("C", T, (panels, panels), "panel_ptr", spec.index_dtype)
-    B, D = p.dense_fixed("B_grid", spec.groups * spec.grid), p.dense_fixed("D", spec.groups)
+    B, D = p.role_axis("B", spec.groups * spec.grid, "grid"), p.dense_fixed("D", spec.groups)
     L = p.dense_fixed("L", spec.rows)
     Offset, In = p.buffer("Offset", (T, C), spec.index_dtype), p.buffer("In", (T, C, L), spec.index_dtype)
     Row = p.buffer("Row", (T, L), spec.index_dtype)

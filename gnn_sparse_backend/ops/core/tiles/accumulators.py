@@ -25,16 +25,16 @@ class Accumulators:
 
     def __init__(self, p: ProgramBuilder, spec: BlockSpec) -> None:
         self.p, self.spec, self.product = p, spec, spec.product
-        self.warp, self.lane = p.dense_fixed("V_warp", spec.warps[0] * spec.warps[1]), p.dense_fixed("W_lane", LANES)
-        self.down, self.wide = p.dense_fixed("M_turn", spec.tiles[0]), p.dense_fixed("N_turn", spec.tiles[1])
+        self.warp, self.lane = p.role_axis("V", spec.warps[0] * spec.warps[1], "warp"), p.role_axis("W", LANES, "lane")
+        self.down, self.wide = p.role_axis("M", spec.tiles[0], "turn"), p.role_axis("N", spec.tiles[1], "turn")
         high, self.near = self.product.held
-        self.held, self.half = p.dense_fixed("R_turn", high * self.near), p.dense_fixed("H_turn", high)
+        self.held, self.half = p.role_axis("R", high * self.near, "turn"), p.role_axis("H", high, "turn")
         # neighbouring elements, of as many tiles as columns are dealt to, are one vector where every row of the result
         # begins with a whole one
-        self.group = p.dense_fixed("Group_turn", spec.tiles[1] // self.product.together)
+        self.group = p.role_axis("Group", spec.tiles[1] // self.product.together, "turn")
         aside = self.near * self.product.together
         part = math.gcd(aside, spec.out_features)
-        self.turn, self.part = p.dense_fixed("O_turn", aside // part), p.dense_fixed("O_part", part)
+        self.turn, self.part = p.role_axis("O", aside // part, "turn"), p.role_axis("O", part, "part")
 
     @property
     def threads(self) -> int:

@@ -71,7 +71,7 @@ class Operands:
         return column if self.whole else minimum(column, as_expr(self.columns - several))
 
     def steps(self, p: ProgramBuilder, count: int) -> Axis:
-        return p.dense_fixed("S_turn" if self.unrolled else "S", count)
+        return p.role_axis("S", count, "turn" if self.unrolled else "")
 
 
 @dataclass(frozen=True)
@@ -101,15 +101,15 @@ class InFragments:
     def writer(self, p: ProgramBuilder, of: Operands) -> Multiply:
         dtype, q, lane = self.dtype, SIDE_BY_SIDE[self.dtype], of.lane
         covered = self.covered(of.terms)
-        step, four, half = of.steps(p, covered // (8 * q)), p.dense_fixed("A_turn", 4), p.dense_fixed("B_turn", 2)
+        step, four, half = of.steps(p, covered // (8 * q)), p.role_axis("A", 4, "turn"), p.role_axis("B", 2, "turn")
         # neighbouring elements are one vector where every row begins with a whole one
-        pair = p.dense_fixed("Q_part" if of.terms_aside else "Q_turn", q)
-        group = p.dense_fixed("P_turn", of.wide.static_length // self.together)
-        twin = p.dense_fixed("T_turn", self.together)
+        pair = p.role_axis("Q", q, "part" if of.terms_aside else "turn")
+        group = p.role_axis("P", of.wide.static_length // self.together, "turn")
+        twin = p.role_axis("T", self.together, "turn")
         # neighbouring elements of a matrix are one vector where every row of it, or column, begins with a whole one
         vectors = (of.terms if of.by_columns else of.columns) % (q if of.by_columns else self.together) == 0
-        side = p.dense_fixed("E_part" if of.by_columns and vectors else "E_turn", q)
-        twins = p.dense_fixed("U_part" if vectors and not of.by_columns else "U_turn", self.together)
+        side = p.role_axis("E", q, "part" if of.by_columns and vectors else "turn")
+        twins = p.role_axis("U", self.together, "part" if vectors and not of.by_columns else "turn")
         extents = tuple(p.dense_fixed(name, extent) for name, extent in zip("MNK", (ROWS, COLUMNS, 8 * q)))
 
         def multiply(w: Expr, result: BufferHandle, suffix: str = "") -> None:
@@ -193,10 +193,10 @@ class InLanes:
         lane, several = of.lane, TERMS if of.terms_aside else 1
         while several > 1 and (of.terms % several or several * of.down.static_length > HELD_TERMS):
             several //= 2
-        step, term = of.steps(p, of.terms // several), p.dense_fixed("K_turn", several)
-        loaded, each = p.dense_fixed("K_part", several), p.dense_fixed("C_turn", STRETCH)
+        step, term = of.steps(p, of.terms // several), p.role_axis("K", several, "turn")
+        loaded, each = p.role_axis("K", several, "part"), p.role_axis("C", STRETCH, "turn")
         vectors = of.columns % STRETCH == 0 and not of.by_columns
-        side = p.dense_fixed("E_part" if vectors else "E_turn", STRETCH)
+        side = p.role_axis("E", STRETCH, "part" if vectors else "turn")
 
         def column(w: Expr, nt: Expr, l: Expr, e: Expr) -> Expr:
             first = of.place(w, 0, nt)[1] + self.column(l)

@@ -47,8 +47,8 @@ class SharedRows:
         at_once = warp.static_length * LANES * part
         self.exact = rows * width % at_once == 0
         self.kept = p.dense_fixed(f"{name}_kept", rows * self.stride)
-        self.turn = p.dense_fixed(f"{letter}_turn", -(-rows * width // at_once))
-        self.part = p.dense_fixed(f"{letter}_part", part)
+        self.turn = p.role_axis(letter, -(-rows * width // at_once), "turn")
+        self.part = p.role_axis(letter, part, "part")
 
     def start(self, first: Expr) -> None:
         """Inside the iteration for which the rows are kept. first: feature of the window."""

@@ -60,7 +60,7 @@ def grouped_rows(spec: GroupedRowsSpec) -> Program:
     num_groups, panels, relations, rows_a, rows_c = p.sizes("num_groups", "num_panels", "relations", "rows_a", "rows_c")
     G = p.dense_fixed("G", num_groups)
     P = p.dense_variable("P", G, (panels, panels), "group_ptr", spec.index_dtype)
-    B = p.dense_fixed("B_grid", spec.grid)
+    B = p.role_axis("B", spec.grid, "grid")
     Start, Stop, Relation = (p.buffer(name, (G, P), spec.index_dtype) for name in ("Start", "Stop", "Relation"))
     rows = row_indices(p, spec.gathered, spec.index_dtype, "RowsA", "RowsC")
     FI, FO = p.dense_fixed("FI", spec.in_features), p.dense_fixed("FO", spec.out_features)

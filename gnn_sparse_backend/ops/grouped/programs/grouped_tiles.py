@@ -74,13 +74,13 @@ class Fragments:
         self.whole = spec.in_features == covered[0], spec.out_features == covered[1]
         # neighbouring elements are one vector where every row begins with a whole one
         self.vectors = spec.in_features % self.q == 0, spec.out_features % 2 == 0
-        self.lane = p.dense_fixed("W_lane", LANES)
-        self.pair = p.dense_fixed("Q_part" if self.vectors[0] else "Q_turn", self.q)
-        self.side = p.dense_fixed("E_part" if self.vectors[0] and spec.by_columns else "E_turn", self.q)
-        self.two = p.dense_fixed("T_part" if self.vectors[1] else "T_turn", 2)
-        self.step = p.dense_fixed("S_turn", covered[0] // spec.step)
-        self.tile = p.dense_fixed("M_turn", spec.tiles)
-        self.four, self.half = p.dense_fixed("R_turn", 4), p.dense_fixed("H_turn", 2)
+        self.lane = p.role_axis("W", LANES, "lane")
+        self.pair = p.role_axis("Q", self.q, "part" if self.vectors[0] else "turn")
+        self.side = p.role_axis("E", self.q, "part" if self.vectors[0] and spec.by_columns else "turn")
+        self.two = p.role_axis("T", 2, "part" if self.vectors[1] else "turn")
+        self.step = p.role_axis("S", covered[0] // spec.step, "turn")
+        self.tile = p.role_axis("M", spec.tiles, "turn")
+        self.four, self.half = p.role_axis("R", 4, "turn"), p.role_axis("H", 2, "turn")
         self.extents = tuple(p.dense_fixed(name, extent) for name, extent in zip("MNK", (ROWS, COLUMNS, spec.step)))
         self.column = p.dense_fixed("B", covered[1] // COLUMNS)
 

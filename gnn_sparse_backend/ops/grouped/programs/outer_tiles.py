@@ -133,7 +133,7 @@ def grouped_sum_tiles(spec: OuterSpec) -> Program:
     p = ProgramBuilder("grouped_sum_tiles")
     tasks, chunks, slots, rows_a, rows_g = p.sizes("num_tasks", "num_chunks", "slots", "rows_a", "rows_g")
     outer = _Outer(p, spec)
-    T, B = p.dense_fixed("T", tasks), p.dense_fixed("B_grid", spec.grid[0] * spec.grid[1])
+    T, B = p.dense_fixed("T", tasks), p.role_axis("B", spec.grid[0] * spec.grid[1], "grid")
     C = p.dense_variable("C", T, (chunks, chunks), "task_ptr", spec.index_dtype)
     Slot = p.buffer("Slot", (T,), spec.index_dtype)
     Start, Stop = (p.buffer(name, (T, C), spec.index_dtype) for name in ("Start", "Stop"))
@@ -180,7 +180,7 @@ def rgms_sum_tiles(spec: OuterSpec) -> Program:
     )
     outer = _Outer(p, spec)
     of_block = spec.grid[0] * spec.grid[1]
-    T, B = p.dense_fixed("T", tasks), p.dense_fixed("B_grid", spec.blocks * of_block)
+    T, B = p.dense_fixed("T", tasks), p.role_axis("B", spec.blocks * of_block, "grid")
     D = p.dense_fixed("D", spec.blocks)
     C = p.dense_variable("C", T, (chunks, chunks), "task_ptr", spec.index_dtype)
     I = p.dense_variable("I", C, (pairs, pairs), "pair_ptr", spec.index_dtype)
@@ -194,7 +194,7 @@ def rgms_sum_tiles(spec: OuterSpec) -> Program:
     G = p.buffer("G", (p.dense_fixed("NG", rows), D, FO), spec.dtype)
     W = p.buffer("W", (p.dense_fixed("NW", slots), D, FI, FO), "float32")
     width, part = spec.block[0], spec.parts[0]
-    turn = p.dense_fixed("F_turn", -(-width // (LANES * part)))
+    turn = p.role_axis("F", -(-width // (LANES * part)), "turn")
     with p.iterate("tasks", (T, B), "SS", ("t", "b")) as (t, b):
         d = b // of_block
         outer.start(b % of_block)

@@ -76,8 +76,8 @@ class Features:
     def __init__(self, p: ProgramBuilder, spec: TeamSpec, name: str, width: int, part: int) -> None:
         self.p, self.spec, self.name, self.width = p, spec, name, width
         turns = -(-width // (spec.lanes * part))
-        self.turn, self.lane = p.dense_fixed(f"{name}_turn", turns), p.dense_fixed(f"{name}_lane", spec.lanes)
-        self.part, self.whole = p.dense_fixed(f"{name}_part", part), turns * spec.lanes * part == width
+        self.turn, self.lane = p.role_axis(name, turns, "turn"), p.role_axis(name, spec.lanes, "lane")
+        self.part, self.whole = p.role_axis(name, part, "part"), turns * spec.lanes * part == width
         self.axis = p.dense_fixed(name, width)
 
     def local(self, name: str) -> BufferHandle:
@@ -136,8 +136,8 @@ class Teams:
         self.J = p.dense_variable("J", self.P, (extent["num_item_blocks"], extent["num_item_blocks"]), "block_ptr")
         self.Z = p.dense_fixed("Z", extent["num_blocks"])
         self.One, self.S = p.dense_fixed("One", 1), p.dense_fixed("S", spec.block)
-        self.G = p.dense_fixed("I_grid", -(-spec.block // spec.teams))
-        self.W = p.dense_fixed("V_warp", spec.teams)
+        self.G = p.role_axis("I", -(-spec.block // spec.teams), "grid")
+        self.W = p.role_axis("V", spec.teams, "warp")
         self.First = p.buffer("First", (p.dense_fixed("Lines", extent["lines"]),), "int32")
         self.Indices, self.Tile = p.buffer("Indices", (self.Z,), "int32"), p.buffer("Tile", (self.Z,), "int32")
         tiles = p.dense_fixed("N", extent["num_tiles"])

@@ -13,7 +13,7 @@ from torch import Tensor
 from ....compiler.codegen import host_target
 from ....compiler.compile import compile_program
 from ....compiler.language.types import ACCUMULATOR
-from ....compiler.schedules.cpu import CpuSchedule
+from ....compiler.schedules.cpu import cpu_schedule
 from ....runtime.memory import empty
 from ....runtime.type_names import DTYPES
 from ...core.arguments import operand_arguments
@@ -33,7 +33,7 @@ class MessagesOnList(OnList):
     def __init__(self, spec: AggregateSpec | EdgeMapSpec):
         aggregates = isinstance(spec, AggregateSpec)
         program = listed_aggregate(spec) if aggregates else listed_edge_map(spec)
-        super().__init__(compile_program(program, CpuSchedule(parallel=False), host_target()))
+        super().__init__(compile_program(program, cpu_schedule(parallel=False), host_target()))
         self.places = tuple(operand.at for operand in spec.operands)
         self.widths = [operand.width for operand in spec.operands]
         self.strided = tuple(operand.strided for operand in spec.operands if operand.at != "number")

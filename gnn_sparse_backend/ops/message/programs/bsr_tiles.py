@@ -78,7 +78,7 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
     block_cols = None if spec.listed else p.size("block_cols")
     blocks, rows, cols = p.sizes("blocks", "rows", "cols")
     across = -(-spec.features // spec.width)
-    IO, B = p.dense_fixed("IO", block_rows), p.dense_fixed("B_grid", spec.heads * across)
+    IO, B = p.dense_fixed("IO", block_rows), p.role_axis("B", spec.heads * across, "grid")
     H = p.dense_fixed("H", spec.heads)
     II, JI, F = p.dense_fixed("II", height), p.dense_fixed("JI", depth), p.dense_fixed("F", spec.features)
     if spec.listed:
@@ -92,10 +92,12 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
     Degrees = p.buffer("Degrees", (NY,), spec.index_dtype) if spec.mean else None
     X = p.buffer("X", (p.dense_fixed("NX", cols), H, F), spec.dtype)
     Y = p.buffer("Y", (NY, H, F), spec.dtype)
-    warp, lane_axis = p.dense_fixed("V_warp", spec.warps), p.dense_fixed("W_lane", LANES)
-    columns = p.dense_fixed("N_turn", spec.tiles)
-    four, half, pair, side = (p.dense_fixed(*x) for x in (("R_turn", 4), ("H_turn", 2), ("Q_part", q), ("E_turn", q)))
-    out = p.dense_fixed("O_part" if spec.features % 2 == 0 else "O_turn", 2)
+    warp, lane_axis = p.role_axis("V", spec.warps, "warp"), p.role_axis("W", LANES, "lane")
+    columns = p.role_axis("N", spec.tiles, "turn")
+    four, half, pair, side = (
+        p.role_axis(*x) for x in (("R", 4, "turn"), ("H", 2, "turn"), ("Q", q, "part"), ("E", q, "turn"))
+    )
+    out = p.role_axis("O", 2, "part" if spec.features % 2 == 0 else "turn")
     again = p.dense_fixed("Again", 4 * spec.tiles)
     extents = tuple(p.dense_fixed(name, extent) for name, extent in zip("MNK", (ROWS, COLUMNS, depth)))
     window = SharedRows(p, SHARED, "X", depth, spec.width, spec.features, spec.part, warp, lane_axis, spec.dtype)

@@ -19,14 +19,14 @@ from ....compiler.cache.kernel import Kernel
 from ....compiler.codegen import host_target
 from ....compiler.compile import compile_program
 from ....compiler.language.types import BYTES
-from ....compiler.schedules.cpu import CpuSchedule
-from ....compiler.schedules.cuda_teams import CudaTeams
+from ....compiler.schedules.cpu import cpu_schedule
+from ....compiler.schedules.teams import team_schedule
 from ....compiler.transforms.compact import compact_parameters
 from ....compiler.transforms.dense_axes.tile import tile_axis
 from ....formats.structure import row_of_position
 from ....planner.cpu.spmm import group_count
 from ....planner.cpu.tiling import register_tiles
-from ....planner.cuda.plan import CudaPlan, shares, teams
+from ....planner.cuda.plan import CudaPlan, shares
 from ....planner.plan import Plan
 from ....runtime import devices
 from ....runtime.layout import compact
@@ -80,14 +80,14 @@ class Recurrence:
 def on_cpu(spec: RecurrenceSpec, plan: Plan) -> Kernel:
     target = host_target()
     program = tile_axis(recurrence(spec), "K", register_tiles(spec.width, BYTES[spec.dtype], target))
-    return compile_program(program, CpuSchedule(parallel=plan.groups > 1), target)
+    return compile_program(program, cpu_schedule(parallel=plan.groups > 1), target)
 
 
 @kept
 def on_gpu(spec: RecurrenceSpec, plan: CudaPlan) -> Kernel:
     of = shares(spec.width, BYTES[spec.dtype])
     program = share_features(compact_parameters(recurrence(spec)), "K", spec.width, of)
-    return cuda_build.build(program, CudaTeams(of.lanes, teams(of.lanes)), plan.arch)
+    return cuda_build.build(program, team_schedule(of.lanes), plan.arch)
 
 
 _executable = kept(Recurrence)

@@ -88,12 +88,12 @@ def rgms_row_dots(spec: RgmsDotsSpec) -> Program:
     W = Matrices(p, (p.dense_fixed("NW", tiles.relations), D), FI, FO, spec.by_columns, spec.dtype)
     O = p.buffer("O", (p.dense_fixed("NO", numbers), p.dense_fixed("One", 1)), "float32")
     of_g, of_x = spec.parts
-    each_g, each_x = p.dense_fixed("G_part", of_g), p.dense_fixed("X_part", of_x)
+    each_g, each_x = p.role_axis("G", of_g, "part"), p.role_axis("X", of_x, "part")
     threads, loaded = products.threads, spec.rows * spec.blocks * spec.in_features
-    fetch = p.dense_fixed("G_turn", -(-loaded // (threads * of_g)))
-    fold = p.dense_fixed("X_turn", -(-FX.static_length // (LANES * of_x)))
+    fetch = p.role_axis("G", -(-loaded // (threads * of_g)), "turn")
+    fold = p.role_axis("X", -(-FX.static_length // (LANES * of_x)), "turn")
     lack = spec.rows * spec.blocks * (covered - spec.in_features)
-    lacking = p.dense_fixed("Z_turn", -(-lack // threads)) if lack else None
+    lacking = p.role_axis("Z", -(-lack // threads), "turn") if lack else None
     stride, far = spec.strides
     kept = [p.dense_fixed(f"{name}_kept", spec.rows * elements) for name, elements in zip(SHARED, (stride, far))]
 

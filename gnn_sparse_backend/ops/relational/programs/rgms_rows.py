@@ -85,7 +85,7 @@ def rgms_rows(spec: RgmsRowsSpec) -> Program:
     p = ProgramBuilder("rgms_rows")
     tiles, sums = OwnedRows(p, spec, "rows"), Accumulators(p, spec)
     T, C, U, J, warp, lane = tiles.T, tiles.C, tiles.U, tiles.J, sums.warp, sums.lane
-    B, D = p.dense_fixed("B_grid", spec.blocks * spec.grid), p.dense_fixed("D", spec.blocks)
+    B, D = p.role_axis("B", spec.blocks * spec.grid, "grid"), p.dense_fixed("D", spec.blocks)
     Present = p.buffer("Present", (T, C, p.dense_fixed("L", spec.rows)), "uint8")
     A = p.buffer("A", (T, C, U, J), "float32") if spec.weighted else None
     NO = p.dense_fixed("NO", tiles.more[0])
@@ -94,11 +94,11 @@ def rgms_rows(spec: RgmsRowsSpec) -> Program:
     X = p.buffer("X", (p.dense_fixed("NX", tiles.cols), D, FI), spec.dtype)
     W = Matrices(p, (p.dense_fixed("NW", tiles.relations), D), FI, FO, spec.by_columns, spec.dtype)
     O = p.buffer("O", (NO, D, FO), spec.out_dtype)
-    turn = p.dense_fixed("X_turn", -(-spec.in_features // (spec.lanes * spec.part)))
-    part = p.dense_fixed("X_part", spec.part)
+    turn = p.role_axis("X", -(-spec.in_features // (spec.lanes * spec.part)), "turn")
+    part = p.role_axis("X", spec.part, "part")
     kept = p.dense_fixed("Kept", spec.rows * spec.stride)
     lack = spec.rows * (covered - spec.in_features)
-    lacking = p.dense_fixed("Z_turn", -(-lack // sums.threads)) if lack else None
+    lacking = p.role_axis("Z", -(-lack // sums.threads), "turn") if lack else None
 
     with p.iterate("owned", (T, B), "SS", ("t", "b")) as (t, b):
         d, first_column = b // spec.grid, b % spec.grid * spec.width

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ....compiler import CpuSchedule
 from ....compiler.language.expr import Expr
 from ....compiler.language.types import ACCUMULATOR
+from ....compiler.schedules.cpu import cpu_schedule
+from ....compiler.schedules.primitives.shared.whole import whole_or_part
+from ....compiler.schedules.sequence import Schedule
 from ..declared import Written
 from ..notation import Statement
 from ..terms import Operand, Term
@@ -34,9 +36,9 @@ class Assembling:
     unrolled: tuple[str, ...]
     turns: Expr | None
 
-    def schedule(self, parallel: bool) -> CpuSchedule:
+    def schedule(self, parallel: bool) -> Schedule:
         """What its loops run on."""
-        return CpuSchedule(parallel, unrolled=self.unrolled)
+        return cpu_schedule(*(whole_or_part(name, "unrolled") for name in self.unrolled), parallel=parallel)
 
 
 def assemblies(

@@ -14,10 +14,12 @@ from ....language.axes import StageIError
 from ....language.expr import Binary, Cast, Const, Load
 from ....language.program import Iteration, Store, loads_in, walk_iterations
 from ....position.function import PositionFunction
+from ...sequence import primitive
 from ..shared.loops import rewrite_block
 from .addresses import NotSo, address, call, check_rows, rewrite
 
 
+@primitive()
 def amx_tiles(stage2: PositionFunction, names: tuple[str, ...]) -> PositionFunction:
     """Keep the local buffers of these names in tile registers, and put tile instructions in the place of the loops over
     them.

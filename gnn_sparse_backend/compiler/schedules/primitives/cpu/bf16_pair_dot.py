@@ -9,9 +9,11 @@ from ....language.axes import StageIError
 from ....language.expr import Binary, Cast, Expr, Load
 from ....language.program import Iteration, Store
 from ....position.function import PositionFunction
+from ...sequence import iteration_primitive
 from ..shared.loops import rewrite_loop
 
 
+@iteration_primitive()
 def bf16_pair_dot(stage2: PositionFunction, iteration: Iteration) -> PositionFunction:
     """Make one call for each store under the innermost loop of `iteration`, of two terms, and the loop of its columns.
 

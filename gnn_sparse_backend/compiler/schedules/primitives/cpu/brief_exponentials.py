@@ -9,11 +9,13 @@ from ....codegen.nodes import with_parts
 from ....language.axes import StageIError
 from ....language.program import Iteration
 from ....position.function import PositionFunction
+from ...sequence import iteration_primitive
 from ..shared.loops import rewrite_block
 
 LOG2_E = 1.4426950408889634
 
 
+@iteration_primitive()
 def brief_exponentials(stage2: PositionFunction, iteration: Iteration) -> PositionFunction:
     """Take exponentials of float32 in an iteration as powers of 2, which `codegen.cpu.llvm_exp2` computes to 13 bits.
 

@@ -13,10 +13,12 @@ from ....language.axes import Axis, StageIError, refuse
 from ....language.folds import folds
 from ....language.program import Iteration, Program, Store
 from ....position.function import PositionFunction
+from ...sequence import iteration_primitive
 from ..shared.folded import Folded, Put
 from ..shared.loops import rewrite_loop
 
 
+@iteration_primitive()
 def fold_in_lanes(stage2: PositionFunction, iteration: Iteration, lanes: int) -> PositionFunction:
     """Cut the reduction loop of `iteration` into rounds of `lanes` elements, each lane with partial results of its own.
 

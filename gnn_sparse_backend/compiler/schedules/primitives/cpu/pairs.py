@@ -9,9 +9,11 @@ from ....language.axes import StageIError
 from ....language.expr import Cast, Expr, Load
 from ....language.program import Iteration, Store
 from ....position.function import PositionFunction
+from ...sequence import iteration_primitive
 from .addresses import NotSo, address, call, check_rows, rewrite
 
 
+@iteration_primitive()
 def interleave(stage2: PositionFunction, iteration: Iteration) -> PositionFunction:
     """Make calls for 16 pairs of the loops of an iteration that puts two rows in one.
 
@@ -53,6 +55,7 @@ def interleave(stage2: PositionFunction, iteration: Iteration) -> PositionFuncti
     return rewrite(stage2, iteration, 0, change, where)
 
 
+@iteration_primitive()
 def transpose_pairs(stage2: PositionFunction, iteration: Iteration) -> PositionFunction:
     """Make calls for 16 x 16 pairs of the loops of an iteration that transposes them.
 
@@ -97,6 +100,7 @@ def transpose_pairs(stage2: PositionFunction, iteration: Iteration) -> PositionF
     return rewrite(stage2, iteration, 2, change, where)
 
 
+@iteration_primitive()
 def transpose_words(stage2: PositionFunction, iteration: Iteration) -> PositionFunction:
     """Make calls for 16 x 16 numbers of float32 of the loops of an iteration that transposes them.
 

@@ -7,9 +7,11 @@ from ....language.axes import Axis, refuse
 from ....language.program import Iteration, Store, stores_in
 from ....lowering.nest import Nest, block_name, plan_nest
 from ....position.function import PositionFunction
+from ...sequence import iteration_primitive
 from ..shared.loops import set_loop_kind
 
 
+@iteration_primitive()
 def parallelize_spatial(stage2: PositionFunction, iteration: Iteration) -> PositionFunction:
     """Make the outermost loop of a top-level `iteration` a parallel loop; loops of one turn are passed over.
 

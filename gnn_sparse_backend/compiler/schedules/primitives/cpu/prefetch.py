@@ -11,10 +11,12 @@ from ....language.layout import elements
 from ....language.program import Iteration
 from ....language.types import INTEGERS
 from ....position.function import PositionFunction
+from ...sequence import iteration_primitive
 
 LINE_BYTES = 64
 
 
+@iteration_primitive()
 def prefetch_gather(
     stage2: PositionFunction, iteration: Iteration, buffer: str, first: int, count: int, distance: int
 ) -> PositionFunction:

@@ -9,11 +9,13 @@ from ....codegen.nodes import blocks, buffer_like, int64, on_buffers, own_block,
 from ....language.axes import StageIError, refuse
 from ....language.program import Iteration, Program, walk_iterations
 from ....position.function import PositionFunction
+from ...sequence import iteration_primitive
 from ..cuda.side_by_side import outlives
 from ..shared.loops import rewrite_loop
 
 
-def jam(stage2: PositionFunction, iteration: Iteration, count: int) -> PositionFunction:
+@iteration_primitive()
+def unroll_and_jam(stage2: PositionFunction, iteration: Iteration, count: int) -> PositionFunction:
     """Visit the elements of `iteration` along its innermost axis `count` at a time (unroll-and-jam); what is left over
     one by one.
 
@@ -34,7 +36,7 @@ def jam(stage2: PositionFunction, iteration: Iteration, count: int) -> PositionF
 
     Preconditions, each refused with a StageIError: what `refuses` names; a count of at least two.
     """
-    where = f"jam: iteration {iteration.name!r}"
+    where = f"unroll_and_jam: iteration {iteration.name!r}"
     if count < 2:
         raise StageIError(f"{where}: {count} at a time are not several")
     refuse(where, refuses(stage2.program, iteration))

@@ -9,6 +9,7 @@ from ....language.expr import Load
 from ....language.program import Iteration, Store
 from ....language.traversal import walk
 from ....position.function import PositionFunction
+from ...sequence import iteration_primitive
 from ..shared.loops import rewrite_loop
 
 MOST_LANES, LANES = 128, 64
@@ -17,6 +18,7 @@ hundred lanes whose elements are gathered.
 """
 
 
+@iteration_primitive()
 def vectorize_spatial(stage2: PositionFunction, iteration: Iteration) -> PositionFunction:
     """Make the loop of `iteration`, over one static dense spatial axis, a vector loop.
 

@@ -8,6 +8,7 @@ from ....language.axes import StageIError, refuse
 from ....language.program import Iteration
 from ....lowering.nest import Loop, block_name, plan_nest
 from ....position.function import PositionFunction
+from ...sequence import iteration_primitive
 from ..cpu import parallelize
 from ..shared.loops import bind_loop, bound_loop, rewrite_block, rewrite_loop
 
@@ -15,6 +16,7 @@ MAX_THREADS = 1024
 THREADS = 128
 
 
+@iteration_primitive(on_gpu=True)
 def bind_spatial(stage2: PositionFunction, iteration: Iteration) -> PositionFunction:
     """Bind the outermost loop of a top-level `iteration` to blocks, and one more loop of its first segment to threads.
 
@@ -46,6 +48,7 @@ def bind_spatial(stage2: PositionFunction, iteration: Iteration) -> PositionFunc
     return rewrite_loop(stage2, block, depth - 1, lambda loop: _blocks(loop, THREADS, "threadIdx.x"))
 
 
+@iteration_primitive(on_gpu=True)
 def bind_teams(
     stage2: PositionFunction, iteration: Iteration, lanes: int, teams: int, turns: int = 1
 ) -> PositionFunction:

@@ -13,6 +13,7 @@ from ....codegen.nodes import blocks, int64, nodes, own_block, sequence, substit
 from ....language.axes import StageIError, refuse
 from ....language.program import Iteration, Program, walk_iterations
 from ....position.function import PositionFunction
+from ...sequence import iteration_primitive
 from ..shared.loops import bound_loop, rewrite_loop
 
 WARP = 32
@@ -21,7 +22,10 @@ WARP = 32
 UNROLL = 4
 
 
-def cache_row(stage2: PositionFunction, iteration: Iteration, lanes: int, shuffle: bool = True) -> PositionFunction:
+@iteration_primitive(on_gpu=True, instructions=True)
+def cache_row(
+    stage2: PositionFunction, iteration: Iteration, lanes: int, instructions: bool = True
+) -> PositionFunction:
     """Go through the elements of `iteration` in stretches of `lanes`, and let each thread of a team load what one of
     them takes.
 
@@ -40,8 +44,8 @@ def cache_row(stage2: PositionFunction, iteration: Iteration, lanes: int, shuffl
 
     Lanes beyond the end load the last element again, so that threads do not part. A load under a condition of the
     element's own (padding) is made under it. Elements keep their order, and so does every bit of the result.
-    shuffle: C[s] is read by an instruction that only a GPU has. Without it the loops say the same, and any interpreter
-    runs them.
+    instructions: C[s] is read by an instruction that only a GPU has. Without it the loops say the same, and any
+    interpreter runs them.
 
     Last of all primitives: it parts the loop from the block. Preconditions, each refused with a StageIError: lanes are
     a power of two from 2 to 32; what `refuses` names. Where there is nothing to cache the loop stays as it is.
@@ -51,7 +55,7 @@ def cache_row(stage2: PositionFunction, iteration: Iteration, lanes: int, shuffl
         raise StageIError(f"{where}: {lanes} lanes are not a power of two from 2 to 32, the threads of a warp")
     refuse(where, refuses(stage2.program, iteration))
     stored = [store.buffer for store in nodes(stage2.function.body, tirx.BufferStore)]
-    mask = team_mask(stage2.function, iteration.name, lanes) if shuffle else None
+    mask = team_mask(stage2.function, iteration.name, lanes) if instructions else None
     readable = {p for p in stage2.function.params if tirx_buffer.is_buffer_var(p)}.difference(stored)
 
     def change(loop: tirx.For) -> tirx.Stmt:
@@ -67,7 +71,7 @@ def refuses(program: Program, iteration: Iteration) -> str | None:
         return "is not nested in another, so no team goes through it"
     if len(iteration.axes) != 1:
         return "is not over one axis"
-    if any(axis.name.endswith("_lane") for axis in iteration.axes):
+    if any(axis.role == "lane" for axis in iteration.axes):
         return "is over the lanes themselves"
     if iteration.init:
         return "has an init; give it a nest of its own"
@@ -76,7 +80,7 @@ def refuses(program: Program, iteration: Iteration) -> str | None:
         (
             f"is visited by the lanes of {it.name!r} one by one"
             for it in around
-            if any(axis.name.endswith("_lane") for axis in it.axes)
+            if any(axis.role == "lane" for axis in it.axes)
         ),
         None,
     )

@@ -8,6 +8,7 @@ from ....language.axes import StageIError
 from ....language.expr import Binary, Cast, Load
 from ....language.program import Buffer, Iteration, Store
 from ....position.function import PositionFunction
+from ...sequence import iteration_primitive
 from ..shared.loops import bound_loop, rewrite_loop
 
 LANES = 32
@@ -15,8 +16,11 @@ LANES = 32
 SHAPES = {"float16": ("m16n8k16", "fp16"), "bfloat16": ("m16n8k16", "bf16"), "float32": ("m16n8k8", "tf32")}
 
 
-def multiply_fragments(stage2: PositionFunction, iteration: Iteration) -> PositionFunction:
+@iteration_primitive(on_gpu=True, instructions=True)
+def multiply_fragments(stage2: PositionFunction, iteration: Iteration, instructions: bool = True) -> PositionFunction:
     """Put one ``mma.sync`` in the place of the loops of `iteration`, which say what it computes, element by element.
+
+    Without ``instructions`` the loops stay.
 
         for m, n, k in grid(16, 8, 16):                          for lane in thread_binding(32, "threadIdx.x"):
             with block("mma"): CF[...] += AF[...] * BF[...]  ->      mma.sync.m16n8k16(CF[lane], AF[lane], BF[lane])
@@ -32,6 +36,8 @@ def multiply_fragments(stage2: PositionFunction, iteration: Iteration) -> Positi
     extents = tuple(a.length for a in iteration.axes)
     if not shape or extents != tuple(map(int, shape.replace("m", "").replace("n", " ").replace("k", " ").split())):
         raise StageIError(f"{where}: no instruction multiplies {left.dtype} in tiles of {extents}")
+    if not instructions:
+        return stage2
 
     def change(loop: tirx.For) -> tirx.Stmt:
         block = blocks(loop)[-1]

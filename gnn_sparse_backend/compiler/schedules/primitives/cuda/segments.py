@@ -14,12 +14,16 @@ from ....codegen.nodes import blocks, int64, nodes, own_block, sequence, substit
 from ....language.axes import StageIError, refuse
 from ....language.program import Iteration, Program, Store
 from ....position.function import PositionFunction
+from ...sequence import iteration_primitive
 from ..shared.loops import bound_loop, rewrite_loop
 
 WARP = 32
 
 
-def scan_segments(stage2: PositionFunction, iteration: Iteration, lanes: int, shuffle: bool = True) -> PositionFunction:
+@iteration_primitive(on_gpu=True, instructions=True)
+def scan_segments(
+    stage2: PositionFunction, iteration: Iteration, lanes: int, instructions: bool = True
+) -> PositionFunction:
     """Give each non-zero of a group of rows to a lane, and reduce `iteration`, over the non-zeros of a row, by a scan.
 
     Non-zero-balanced parallel reduction: a warp takes 32 non-zeros whatever rows they belong to (Huang et al., sections
@@ -41,8 +45,8 @@ def scan_segments(stage2: PositionFunction, iteration: Iteration, lanes: int, sh
     lines for all lanes; an array of rows would be one more load of every non-zero. Lanes beyond the end repeat the last
     non-zero, so that threads do not part, and nothing flows down from them. The order of additions depends on the
     length of a row alone.
-    shuffle: Q[l] is read by an instruction that only a GPU has. Without it the loops say the same, and any interpreter
-    runs them.
+    instructions: Q[l] is read by an instruction that only a GPU has. Without it the loops say the same, and any
+    interpreter runs them.
 
     What the caller answers for: every group has from 1 to 32 non-zeros, and none of its rows is empty.
     Last of all primitives: it parts loops from blocks. Preconditions, each refused with a StageIError: 32 lanes; what
@@ -53,7 +57,7 @@ def scan_segments(stage2: PositionFunction, iteration: Iteration, lanes: int, sh
         raise StageIError(f"{where}: a chunk is the work of a warp of {WARP} lanes, not of {lanes}")
     refuse(where, refuses(stage2.program, iteration))
     (rows,) = [it for it in stage2.program.iterations if iteration in it.body]
-    statement = _Chunk(_loop_above(stage2.function.body, rows.name), iteration, lanes, shuffle).statement()
+    statement = _Chunk(_loop_above(stage2.function.body, rows.name), iteration, lanes, instructions).statement()
     return rewrite_loop(stage2, rows.name, 0, lambda loop: statement)
 
 

@@ -7,9 +7,11 @@ from ....codegen.nodes import int64, substitute
 from ....language.axes import StageIError, refuse
 from ....language.program import Iteration, Program, stores_in, walk_iterations
 from ....position.function import PositionFunction
+from ...sequence import iteration_primitive
 from ..shared.loops import bound_loop, rewrite_loop
 
 
+@iteration_primitive(on_gpu=True)
 def visit_side_by_side(stage2: PositionFunction, iteration: Iteration, lanes: int) -> PositionFunction:
     """Give the elements of `iteration` to `lanes` threads (threadIdx.x) in turns.
 
@@ -43,7 +45,7 @@ def refuses(program: Program, iteration: Iteration) -> str | None:
     """Why the elements of `iteration` cannot be visited side by side, or None."""
     if len(iteration.axes) != 1 or iteration.kinds != "S":
         return "is not over one spatial axis"
-    if any(axis.name.endswith("_lane") for it in walk_iterations((iteration,)) for axis in it.axes):
+    if any(axis.role == "lane" for it in walk_iterations((iteration,)) for axis in it.axes):
         return "holds an axis that lanes share"
     return outlives(iteration)
 

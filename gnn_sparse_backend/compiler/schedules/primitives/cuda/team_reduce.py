@@ -11,6 +11,7 @@ from ....codegen.nodes import blocks, buffer_like, int64, own_block, sequence, s
 from ....language.axes import StageIError, refuse
 from ....language.program import Iteration
 from ....position.function import PositionFunction
+from ...sequence import iteration_primitive
 from ..cpu.lanes import refuses
 from ..shared.folded import Folded
 from ..shared.loops import bound_loop, rewrite_loop
@@ -19,8 +20,9 @@ from .cache_row import team_mask
 WARP = 32
 
 
+@iteration_primitive(on_gpu=True, instructions=True)
 def fold_across_lanes(
-    stage2: PositionFunction, iteration: Iteration, lanes: int, shuffle: bool = True
+    stage2: PositionFunction, iteration: Iteration, lanes: int, instructions: bool = True
 ) -> PositionFunction:
     """Let `lanes` threads (threadIdx.x) walk along the elements of the reduction `iteration` side by side, and fold
     theirs.
@@ -40,8 +42,8 @@ def fold_across_lanes(
                                                   for l in threads(32): R = P[0]
                                                   S[0] += R
 
-    shuffle: Q[l] and R are read by instructions that only a GPU has, which name the threads of the team: teams of one
-    warp have rows of other lengths. Without it the loops say the same, and any interpreter runs them.
+    instructions: Q[l] and R are read by instructions that only a GPU has, which name the threads of the team: teams of
+    one warp have rows of other lengths. Without them the loops say the same, and any interpreter runs them.
     Last of all primitives: it parts the loop from the block. Preconditions, each refused with a StageIError: lanes are
     a power of two from 2 to 32; what `lanes.refuses` names.
     """
@@ -50,7 +52,7 @@ def fold_across_lanes(
         raise StageIError(f"{where}: {lanes} lanes are not a power of two from 2 to 32, the threads of a warp")
     refuse(where, refuses(stage2.program, iteration))
     inner = {it.name: it for it in iteration.nested}
-    mask = team_mask(stage2.function, iteration.name, lanes) if shuffle else None
+    mask = team_mask(stage2.function, iteration.name, lanes) if instructions else None
     return rewrite_loop(stage2, iteration.name, 0, lambda loop: _Across(loop, inner, lanes, mask).statement())
 
 

@@ -10,16 +10,21 @@ from ....codegen.cpu.atomics import ADD, TYPES, addition
 from ....codegen.nodes import importing
 from ....language.axes import refuse
 from ....position.function import PositionFunction
+from ...sequence import primitive
 
 
-def add_atomically(stage2: PositionFunction, name: str, on_gpu: bool) -> PositionFunction:
+@primitive(instructions=True)
+def add_atomically(stage2: PositionFunction, name: str, on_gpu: bool, instructions: bool = True) -> PositionFunction:
     """Make every addition to the buffer of this name one that no other thread comes between.
 
     The order of additions is that of the threads, so the last bits of floating-point sums may differ between two runs.
+    Without ``instructions``, where loops run one after the other, additions stay as they are.
     Preconditions, each refused with a StageIError: sums in float32, float64, int32 or int64, and for the GPU not int64.
 
         Y[i] = Y[i] + x  ->  atomic_add(address_of(Y[i]), x)
     """
+    if not instructions:
+        return stage2
     dtype = ""
 
     def store(node: tirx.BufferStore, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:

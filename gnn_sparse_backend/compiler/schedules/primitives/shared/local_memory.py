@@ -9,8 +9,10 @@ import tvm_ffi
 from .....deferred import s_tir, tirx
 from ....codegen.nodes import buffer_like, on_buffers, with_parts
 from ....position.function import PositionFunction
+from ...sequence import primitive
 
 
+@primitive()
 def in_shared_memory(stage2: PositionFunction, names: tuple[str, ...]) -> PositionFunction:
     """Give the local buffers of these names the scope "shared": all threads of a block see them.
 

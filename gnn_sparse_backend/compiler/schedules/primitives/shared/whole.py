@@ -9,6 +9,7 @@ from ....codegen.nodes import buffer_like, int64, nodes, on_buffers, substitute,
 from ....language.axes import refuse
 from ....language.program import Iteration
 from ....position.function import PositionFunction
+from ...sequence import iteration_primitive
 from .loops import bound_loop, rewrite_loop
 
 KINDS = {"lanes": "VECTORIZED", "unrolled": "UNROLLED"}
@@ -26,6 +27,7 @@ def most_of(iteration: Iteration) -> int | None:
     return axis.length if axis.kind == "dense_fixed" and isinstance(axis.length, int) else None
 
 
+@iteration_primitive()
 def whole_or_part(stage2: PositionFunction, iteration: Iteration, unit: str) -> PositionFunction:
     """Make the loop of an iteration over one axis one of ``unit`` where it has all of its elements, else a serial one.
 
@@ -52,6 +54,7 @@ def whole_or_part(stage2: PositionFunction, iteration: Iteration, unit: str) -> 
     return rewrite_loop(stage2, iteration.name, 0, change)
 
 
+@iteration_primitive(on_gpu=True)
 def bind_part(stage2: PositionFunction, iteration: Iteration, tag: str) -> PositionFunction:
     """Bind the loop of an iteration over one axis to a GPU index; threads that are more than its elements do nothing.
 

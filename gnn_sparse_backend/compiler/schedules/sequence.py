@@ -1,0 +1,114 @@
+"""A schedule is a sequence of primitives, each of which rewrites a program at one of its stages.
+
+    schedule = cpu_schedule(prefetch_gather("edges", "X", 0, 32, 16), unroll_and_jam("rows", 4))
+
+A primitive is a documented function that takes what it rewrites and its parameters. Decorated with `primitive` it takes
+its parameters alone, and gives the `Step` that a schedule holds. (Exo calls such functions scheduling operators:
+Ikarashi et al., PLDI 2022, section 3; here a schedule is a value, because it is part of what a kernel is kept under.)
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Concatenate, ParamSpec, TypeAlias
+
+from ..language.program import Iteration, Program
+from ..position.function import PositionFunction
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A primitive with its parameters.
+
+    Attributes:
+        rewrite: takes what it rewrites, the parameters, and the keyword ``instructions`` where it has such.
+        arguments: the parameters by position.
+        named: those by name, in the order of names.
+        stage: which it rewrites: a `Program` (1), a `PositionFunction` (2), or a flat function and its program (3).
+        on_gpu: it puts loops on blocks or threads of a GPU.
+        has_instructions: it uses instructions that only a GPU has; told not to, it writes loops that run anywhere.
+    """
+
+    rewrite: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    named: tuple[tuple[str, Any], ...]
+    stage: int
+    on_gpu: bool
+    has_instructions: bool
+
+    def __call__(self, *subject: Any, instructions: bool = True) -> Any:
+        """Return the rewritten function.
+
+        subject: what it rewrites, which at stage III is the function and its program.
+        """
+        named = dict(self.named)
+        if self.has_instructions and not instructions:
+            named["instructions"] = False
+        return self.rewrite(*subject, *self.arguments, **named)
+
+    @property
+    def name(self) -> str:
+        """The primitive's name."""
+        return self.rewrite.__name__
+
+    def __repr__(self) -> str:
+        told = [repr(argument) for argument in self.arguments] + [f"{name}={value!r}" for name, value in self.named]
+        return f"{self.name}({', '.join(told)})"
+
+
+Schedule: TypeAlias = tuple[Step, ...]
+OfIteration: TypeAlias = Callable[Concatenate[PositionFunction, Iteration, P], PositionFunction]
+
+
+def primitive(
+    stage: int = 2, on_gpu: bool = False, instructions: bool = False
+) -> Callable[[Callable[Concatenate[Any, P], Any]], Callable[P, Step]]:
+    """Make a function a primitive: called with its parameters alone it gives a step. Arguments are those of `Step`."""
+
+    def decorate(rewrite: Callable[Concatenate[Any, P], Any]) -> Callable[P, Step]:
+        @functools.wraps(rewrite)
+        def step(*arguments: P.args, **named: P.kwargs) -> Step:
+            return Step(rewrite, arguments, tuple(sorted(named.items())), stage, on_gpu, instructions)
+
+        return step
+
+    return decorate
+
+
+def iteration_primitive(
+    on_gpu: bool = False, instructions: bool = False
+) -> Callable[[OfIteration[P]], Callable[Concatenate[str, P], Step]]:
+    """Make a function a primitive of stage II whose first parameter is an iteration, which a step names."""
+
+    def decorate(rewrite: OfIteration[P]) -> Callable[Concatenate[str, P], Step]:
+        def found(stage2: PositionFunction, name: str, /, *arguments: P.args, **named: P.kwargs) -> PositionFunction:
+            return rewrite(stage2, stage2.program.iteration(name), *arguments, **named)
+
+        functools.update_wrapper(found, rewrite)
+        return primitive(2, on_gpu, instructions)(found)
+
+    return decorate
+
+
+def flat_primitive(rewrite: Callable[Concatenate[Any, Program, P], Any]) -> Callable[P, Step]:
+    """Make a function a primitive of stage III, which takes the flat function and its program."""
+
+    @functools.wraps(rewrite)
+    def step(*arguments: P.args, **named: P.kwargs) -> Step:
+        return Step(rewrite, arguments, tuple(sorted(named.items())), 3, False, False)
+
+    return step
+
+
+def of_stage(schedule: Schedule, stage: int) -> Schedule:
+    """The steps of a schedule that rewrite one stage, in their order."""
+    return tuple(step for step in schedule if step.stage == stage)
+
+
+def is_for_gpu(schedule: Schedule) -> bool:
+    """Whether a step puts loops on blocks or threads of a GPU."""
+    return any(step.on_gpu for step in schedule)
