@@ -53,11 +53,16 @@ if TYPE_CHECKING:
     from .language.program import Buffer as Buffer
     from .language.program import Iteration as Iteration
     from .language.program import Program as Program
+    from .loops.horizontal import fuse_horizontally as fuse_horizontally
     from .position.interpret import run_loops as run_loops
     from .position.interpret import run_position as run_position
     from .schedules.cpu import cpu_schedule as cpu_schedule
     from .schedules.cuda import gpu_schedule as gpu_schedule
+    from .schedules.primitives.cpu.lanes import fold_in_lanes as fold_in_lanes
+    from .schedules.primitives.cpu.prefetch import prefetch_gather as prefetch_gather
+    from .schedules.primitives.cpu.unroll_and_jam import unroll_and_jam as unroll_and_jam
     from .schedules.sequence import Schedule as Schedule
+    from .schedules.sequence import iteration_primitive as iteration_primitive
     from .schedules.sequence import primitive as primitive
     from .schedules.teams import team_schedule as team_schedule
     from .schedules.units import unit_schedule as unit_schedule
@@ -93,10 +98,14 @@ _NAMES = {
     "language.interpret": "interpret",
     "language.printer": "program_from_script",
     "language.program": "Buffer Iteration Program",
+    "loops.horizontal": "fuse_horizontally",
     "position.interpret": "run_loops run_position",
     "schedules.cpu": "cpu_schedule",
     "schedules.cuda": "gpu_schedule",
-    "schedules.sequence": "Schedule primitive",
+    "schedules.primitives.cpu.lanes": "fold_in_lanes",
+    "schedules.primitives.cpu.prefetch": "prefetch_gather",
+    "schedules.primitives.cpu.unroll_and_jam": "unroll_and_jam",
+    "schedules.sequence": "Schedule iteration_primitive primitive",
     "schedules.teams": "team_schedule",
     "schedules.units": "unit_schedule",
     "transforms": "FormatRewriteRule compact_parameters decompose_format group_axis hoist_axis reduce_in_lanes "

@@ -61,6 +61,7 @@ class Step:
 
 
 Schedule: TypeAlias = tuple[Step, ...]
+"""Steps, in the order in which they are applied to each stage."""
 OfIteration: TypeAlias = Callable[Concatenate[PositionFunction, Iteration, P], PositionFunction]
 
 
