@@ -90,3 +90,12 @@ class Recorded(Function):
 
         found = for_each(gradients, cotangents) if in_batch(cotangents) else gradients(*cotangents)
         return None, None, None, *found
+
+
+def recorded(operator: Operator, structure: Any, operands: Operands, attributes: Attributes = ()) -> Any:
+    """Record a call for autograd, and do not note it: that of a step which is no operator to users."""
+    return Recorded.apply(operator, structure, attributes, *operands)
+
+
+recorded_eagerly = super(Function, Recorded).apply
+"""`Recorded.apply` without the handling of transforms: for callers that have none."""

@@ -16,15 +16,13 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
 from ....compiler.language.reduction import REDUCTIONS
 from ....structures.csr import EdgeList
 from ....structures.graph import Graph
-from ...core.batched import for_each, in_batch
 from ...core.last_run import note_operator
-from ...core.operator import Operator
-from ...core.transforms import as_recorded, transformed
+from ...core.operator import Operator, recorded_eagerly
+from ...core.transforms import transformed
 from ..calls import broadcast_features, feature_shapes, flat, spec_of_aggregate, spec_of_edge_map
 from ..executables.listed import MessagesOnList
 from ..gradients import GradientPlan, fit_gradient, gradient_plan
@@ -39,10 +37,12 @@ FLOATS = (torch.float32, torch.float64)
 class Flat(ABC):
     """An operator for operands of one kind: shapes behind the first, and types.
 
-    operator: which it is, for what is not done here. reads_result: whether a gradient reads the result again.
+    operator: which it is, for what is not done here. reads_result: whether a gradient reads the result again. operands:
+        None, as of operators that ``torch.library`` does not know.
     """
 
     operator: ClassVar[Operator]
+    operands: ClassVar[None] = None
     reads_result = False
 
     def __call__(self, edges: EdgeList, operands: Sequence[Tensor]) -> Tensor:
@@ -51,8 +51,29 @@ class Flat(ABC):
         if torch.is_grad_enabled():
             for x in operands:
                 if x.requires_grad:
-                    return _apply(self, edges, *operands)
+                    return recorded_eagerly(self, edges, (), *operands)
         return self.run(edges, operands)[0]
+
+    def record(self, edges: EdgeList, operands: Sequence[Tensor], attributes, needed) -> tuple:
+        """As of an operator. Saved are the result, where a gradient reads it, and the operands that one reads."""
+        out, extra = self.run(edges, operands)
+        used, memo = self.read_again(needed), (extra, [x.shape for x in operands])
+        if not (used or self.reads_result):
+            return out, (), memo
+        kept = [x if at in used else None for at, x in enumerate(operands)]
+        return out, (out if self.reads_result else None, *kept), memo
+
+    def gradients(self, edges: EdgeList, attributes, saved, memo, needed, grad: Tensor) -> Sequence:
+        """As of an operator."""
+        saved, found = saved or (None,) * (1 + len(needed)), None
+        if not (torch.is_grad_enabled() or transformed()):
+            note_operator(self.operator.name)
+            found = self.by_kernels(edges, saved, *memo, needed, grad)
+        if found is not None:
+            return found
+        graph = Graph._of_list(edges)
+        structure = self.operator.structure.traced(graph) if transformed() else graph
+        return self.by_operator(structure, saved, *memo, needed, grad)
 
     @abstractmethod
     def prepare_gradients(self) -> Any:
@@ -67,11 +88,11 @@ class Flat(ABC):
         """The operands that gradients of those that are ``needed`` read."""
 
     @abstractmethod
-    def gradients(self, edges: EdgeList, saved, extra: Tensor | None, needed, grad: Tensor, shapes) -> list | None:
-        """The gradients; None where they are left to the operator."""
+    def by_kernels(self, edges: EdgeList, saved, extra: Tensor | None, shapes, needed, grad: Tensor) -> list | None:
+        """The gradients by kernels over the list; None where they are left to the operator."""
 
     @abstractmethod
-    def by_operator(self, structure: Any, saved, extra: Tensor | None, needed, grad: Tensor, shapes) -> Sequence:
+    def by_operator(self, structure: Any, saved, extra: Tensor | None, shapes, needed, grad: Tensor) -> Sequence:
         """The gradients by the operator, on a structure."""
 
 
@@ -132,7 +153,7 @@ class FlatAggregate(Flat):
     def read_again(self, needed):
         return self.of.saved(needed)
 
-    def gradients(self, edges, saved, extra, needed, grad, shapes):
+    def by_kernels(self, edges, saved, extra, shapes, needed, grad):
         result, *saved = saved
         more = {"cotangent": grad, "scale": extra, "result": result}
         if self.count is not None:
@@ -144,7 +165,7 @@ class FlatAggregate(Flat):
             more["cotangent"] = grad / (count.add_(result == 0) if self.of.ties == "even_with_zero" else count)
         return _each(self.backward, edges, saved, more, needed, shapes)
 
-    def by_operator(self, structure, saved, extra, needed, grad, shapes):
+    def by_operator(self, structure, saved, extra, shapes, needed, grad):
         memo = Memo(tuple(self.shapes), [(shape, grad.dtype) for shape in shapes])
         return AGGREGATE.gradients(structure, (self.of,), (None, *saved), memo, needed, grad)
 
@@ -180,10 +201,10 @@ class FlatMap(Flat):
     def read_again(self, needed):
         return self.of.saved(needed)
 
-    def gradients(self, edges, saved, extra, needed, grad, shapes):
+    def by_kernels(self, edges, saved, extra, shapes, needed, grad):
         return _each(self.backward, edges, saved[1:], {"cotangent": grad}, needed, shapes)
 
-    def by_operator(self, structure, saved, extra, needed, grad, shapes):
+    def by_operator(self, structure, saved, extra, shapes, needed, grad):
         memo = Memo(tuple(self.shapes), [(shape, grad.dtype) for shape in shapes])
         return EDGE_MAP.gradients(structure, (self.of, self.reduced), saved[1:], memo, needed, grad)
 
@@ -242,42 +263,3 @@ class _Back:
         if out.shape == shape:
             return out
         return fit_gradient(plan, out.view(rows, *self.dims), self.place, shape).view(shape)
-
-
-class _Flat(Function):
-    """saved: the result, where a gradient reads it, and the operands that one reads."""
-
-    @staticmethod
-    def forward(ctx, operator: Flat, edges: EdgeList, *operands):
-        out, extra = operator.run(edges, operands)
-        needed = ctx.needs_input_grad[2:]
-        ctx.operator, ctx.edges, ctx.extra = operator, edges, extra
-        ctx.shapes = [x.shape for x in operands]
-        used = operator.read_again(needed)
-        if used or operator.reads_result:
-            kept = [x if at in used else None for at, x in enumerate(operands)]
-            ctx.save_for_backward(out if operator.reads_result else None, *kept)
-        return out
-
-    @staticmethod
-    def backward(ctx, grad):
-        operator, edges, needed = ctx.operator, ctx.edges, ctx.needs_input_grad[2:]
-        saved = ctx.saved_tensors or (None,) * (1 + len(needed))
-        found = None
-        if not (torch.is_grad_enabled() or transformed() or in_batch((grad,))):
-            note_operator(operator.operator.name)
-            found = operator.gradients(edges, saved, ctx.extra, needed, grad, ctx.shapes)
-        if found is None:
-            structure: Any = Graph._of_list(edges)
-            if transformed():
-                structure, saved = operator.operator.structure.traced(structure), as_recorded(saved)
-
-            def gradients(grad: Tensor) -> Sequence[Tensor | None]:
-                return operator.by_operator(structure, saved, ctx.extra, needed, grad, ctx.shapes)
-
-            found = for_each(gradients, (grad,)) if in_batch((grad,)) else gradients(grad)
-        return None, None, *found
-
-
-# without the handling of transforms, under which nothing comes here
-_apply = super(Function, _Flat).apply
