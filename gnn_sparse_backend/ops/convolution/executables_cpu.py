@@ -22,7 +22,7 @@ from ...runtime.layout import kernel_ready, matrices
 from ...runtime.memory import empty
 from ...runtime.type_names import accumulator_of, type_name
 from ...structures.kernel_map import KernelMap, RelGraphOf
-from ..core.last_run import Launch, in_threads
+from ..core.executable import Launch, in_threads
 from ..grouped.executables import in_bf16_pairs
 from ..relational.executables import run_product, run_sum
 from .programs.pack import PackSpec

@@ -19,7 +19,7 @@ from ...structures.derived import Derived
 from ...structures.graph import Graph
 from ...structures.kernel_map import KernelMap, NeighbourTable, RelGraphOf
 from ...structures.segments import Segments
-from ..core.last_run import Launch
+from ..core.executable import Launch
 from ..grouped.outer_sums_cuda import OuterSums, takes_sum
 from ..grouped.programs.grouped import GroupedSpec
 from ..grouped.schedules_cuda import sum_lanes_kernel, sum_tiles_kernel

@@ -17,7 +17,7 @@ from ...runtime.memory import empty
 from ...runtime.precision import on_tensor_cores
 from ...runtime.type_names import accumulator_of, type_name
 from ...structures.segments import Segments
-from ..core.last_run import Launch, in_threads
+from ..core.executable import Launch, in_threads
 from . import schedules_cuda as cuda_grouped
 from .outer_sums_cuda import OuterSums, takes_sum
 from .programs.grouped import GroupedSpec

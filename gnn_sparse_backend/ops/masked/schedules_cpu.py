@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 from ...compiler.cache.bounded import kept
 from ...compiler.codegen import Target, host_target
-from ...compiler.compile import compile_program
 from ...compiler.language.program import Program, walk_iterations
 from ...compiler.schedules.cpu import CpuSchedule
-from ..core.last_run import Named, in_threads
+from ..core.executable import Launch, compiled, in_threads
 from .programs.backward import backward
 from .programs.forward import forward
 from .programs.pairs import masked_dots, masked_sums
@@ -49,11 +48,9 @@ def spec_of(
 
 
 @kept
-def masked_kernel(make: str, spec: MaskedSpec, parallel: bool) -> Named:
+def masked_kernel(make: str, spec: MaskedSpec, parallel: bool) -> Launch:
     """The kernel of a program of `PROGRAMS`."""
-    program, schedule = scheduled(make, spec, parallel)
-    kernel = compile_program(program, schedule, host_target())
-    return Named(kernel, program.parameter_names, f"{make}, {in_threads(parallel)}")
+    return compiled(*scheduled(make, spec, parallel), f"{make}, {in_threads(parallel)}")
 
 
 def scheduled(make: str, spec: MaskedSpec, parallel: bool) -> tuple[Program, CpuSchedule]:

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import constant_argument
-from ...compiler.compile import compile_program
 from ...compiler.language.builder import BufferHandle, ProgramBuilder
 from ...compiler.language.expr import Expr, as_expr, cast, differ, select
 from ...compiler.language.program import Program
@@ -26,7 +25,7 @@ from ...compiler.language.types import ACCUMULATOR
 from ...compiler.schedules.cpu import CpuSchedule
 from ...runtime.layout import in_memory
 from ...runtime.type_names import accumulator_of, type_name
-from ..core.last_run import Launch, in_threads
+from ..core.executable import Launch, compiled, in_threads
 from ..core.library import register
 from ..core.operands import check_dense
 from ..core.operator import Operator
@@ -74,7 +73,7 @@ def masked_product(dtype: str, unit: str = "") -> Program:
 
 @kept
 def _launch(dtype: torch.dtype, unit: str) -> Launch:
-    return Launch(compile_program(masked_product(type_name(dtype), unit), CpuSchedule()), in_threads(True))
+    return compiled(masked_product(type_name(dtype), unit), CpuSchedule(), in_threads(True))
 
 
 @kept

@@ -18,7 +18,7 @@ from ...runtime.layout import ByLayout, compact, matrices
 from ...runtime.type_names import type_name
 from ...structures.derived import fact
 from ...structures.graph import Graph
-from ..core.last_run import Launch
+from ..core.executable import Launch
 from ..grouped.executables import ProductOnGpu
 from ..grouped.outer_sums_cuda import OuterSums
 from ..grouped.schedules_cuda import tiles
