@@ -109,9 +109,10 @@ def sums(
         return add_up
     if groups > 1 or not takes_sum(in_features, out_features, dtype, arch):
         return None
-    outer = OuterSums(kernel_map.derived(SegmentsOfPairs()), in_features, out_features, dtype)
+    segments = kernel_map.derived(SegmentsOfPairs())
+    outer = OuterSums(segments, in_features, out_features, dtype)
     tasks = outer.tasks
-    sizes = tasks.tasks, tasks.chunks, tasks.tasks, columns, rows, pairs
+    sizes = *outer.sizes, columns, rows, pairs
     make = sum_lanes_kernel if outer.full else sum_tiles_kernel
     spec = GroupedSpec(in_features, out_features, 0, 0, (True, True), type_name(dtype), index)
     arrays = [a.to(kernel_map.indptr.dtype) for a in (tasks.task_ptr, tasks.slot, tasks.start, tasks.stop)]
@@ -120,7 +121,7 @@ def sums(
     def run(x: Tensor, g: Tensor) -> Tensor:
         out = outer.results(x.device)
         entry(*sizes, *arrays, inputs, outputs, compact(x), compact(g), out)
-        return outer.total(out).to(dtype).unsqueeze(1)
+        return outer.total(segments, out).to(dtype).unsqueeze(1)
 
     return run
 
