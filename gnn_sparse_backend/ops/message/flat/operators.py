@@ -28,6 +28,8 @@ from ..executables.listed import MessagesOnList
 from ..gradients import GradientPlan, fit_gradient, gradient_plan
 from ..message_op import MessageOp, ties_count
 from ..operators import AGGREGATE, EDGE_MAP, Memo
+from ..programs.aggregate import AggregateSpec
+from ..programs.edge_map import EdgeMapSpec
 
 _SOURCES = frozenset(("cotangent", "scale", "result"))
 FLOATS = (torch.float32, torch.float64)
@@ -96,25 +98,52 @@ class Flat(ABC):
         """The gradients by the operator, on a structure."""
 
 
-class FlatAggregate(Flat):
-    """An aggregation: a sum or mean, or a maximum or minimum that puts into zeros."""
+class _OfMessages(Flat):
+    """An operator on messages, whose gradients are, too. dims: features of the result. attributes: the operator's."""
 
-    operator = AGGREGATE
-
-    def __init__(self, of: MessageOp, operands: Sequence[Tensor]):
-        self.of, self.like = of, operands[0]
+    def __init__(self, of: MessageOp, operands: Sequence[Tensor], spec: AggregateSpec | EdgeMapSpec, *reduced):
+        self.of, self.attributes, self.like = of, (of, *reduced), operands[0].new_empty(0)
         self.shapes = feature_shapes(of, operands)
         self.dims = broadcast_features(self.shapes)
-        self.kernel = MessagesOnList(spec_of_aggregate(of, operands, "int64"))
-        self.features = prod(self.dims)
-        self.reads_result = of.shares
-        self.likes = operands
+        if any(reduced):
+            self.dims = tuple(1 if gone else extent for extent, gone in zip(self.dims, *reduced))
+        self.features, self.kernel = prod(self.dims), MessagesOnList(spec)
 
     @functools.cached_property
     def backward(self) -> list[_Back | None]:
         """The gradient of each operand."""
         numbers = range(len(self.shapes))
         return [_Back.of(self.of, number, self.shapes, self.dims, self.like) for number in numbers]
+
+    def prepare_gradients(self):
+        return self.backward
+
+    def read_again(self, needed):
+        return self.of.saved(needed)
+
+    def by_operator(self, structure, saved, extra, shapes, needed, grad):
+        memo = Memo(tuple(self.shapes), [(shape, grad.dtype) for shape in shapes])
+        saved = (None, *saved) if self.operator is AGGREGATE else saved[1:]
+        return self.operator.gradients(structure, self.attributes, saved, memo, needed, grad)
+
+    def _each(self, edges: EdgeList, saved, more, needed, shapes) -> list[Tensor | None] | None:
+        """The gradients of those that are ``needed``; None where one is no kernel over the list."""
+        found: list[Tensor | None] = []
+        for number, (wanted, back) in enumerate(zip(needed, self.backward)):
+            if wanted and back is None:
+                return None
+            found.append(back(edges, saved, more, shapes[number]) if wanted else None)
+        return found
+
+
+class FlatAggregate(_OfMessages):
+    """An aggregation: a sum or mean, or a maximum or minimum that puts into zeros."""
+
+    operator = AGGREGATE
+
+    def __init__(self, of: MessageOp, operands: Sequence[Tensor]):
+        super().__init__(of, operands, spec_of_aggregate(of, operands, "int64"))
+        self.reads_result, self.likes = of.shares, operands
 
     @functools.cached_property
     def count(self) -> tuple | None:
@@ -150,9 +179,6 @@ class FlatAggregate(Flat):
         kernel.launch(edges, False, given, flat(out, rows, self.features))
         return out, extra
 
-    def read_again(self, needed):
-        return self.of.saved(needed)
-
     def by_kernels(self, edges, saved, extra, shapes, needed, grad):
         result, *saved = saved
         more = {"cotangent": grad, "scale": extra, "result": result}
@@ -163,60 +189,25 @@ class FlatAggregate(Flat):
             kernel.launch(edges, False, given, count)
             count = count.view(grad.shape)
             more["cotangent"] = grad / (count.add_(result == 0) if self.of.ties == "even_with_zero" else count)
-        return _each(self.backward, edges, saved, more, needed, shapes)
-
-    def by_operator(self, structure, saved, extra, shapes, needed, grad):
-        memo = Memo(tuple(self.shapes), [(shape, grad.dtype) for shape in shapes])
-        return AGGREGATE.gradients(structure, (self.of,), (None, *saved), memo, needed, grad)
+        return self._each(edges, saved, more, needed, shapes)
 
 
-class FlatMap(Flat):
+class FlatMap(_OfMessages):
     """An edge map. reduced: for each feature dimension, whether to sum over it, which then goes."""
 
     operator = EDGE_MAP
 
     def __init__(self, of: MessageOp, operands: Sequence[Tensor], reduced: tuple[bool, ...] = ()):
-        self.of, self.reduced, self.like = of, reduced, operands[0]
-        self.shapes = feature_shapes(of, operands)
-        self.dims = broadcast_features(self.shapes)
-        self.kept = tuple(1 if gone else e for e, gone in zip(self.dims, reduced)) if reduced else self.dims
-        self.kernel = MessagesOnList(spec_of_edge_map(of, operands, "int64", reduced))
-        self.features = prod(self.kept)
-
-    @functools.cached_property
-    def backward(self) -> list[_Back | None]:
-        """The gradient of each operand."""
-        numbers = range(len(self.shapes))
-        return [_Back.of(self.of, number, self.shapes, self.kept, self.like) for number in numbers]
-
-    def prepare_gradients(self):
-        return self.backward
+        super().__init__(of, operands, spec_of_edge_map(of, operands, "int64", reduced), reduced)
 
     def run(self, edges, operands):
         count, kernel = edges.row.shape[0], self.kernel
-        out = operands[0].new_empty(count, *self.kept)
+        out = operands[0].new_empty(count, *self.dims)
         kernel.launch(edges, False, kernel.given(operands), flat(out, count, self.features))
         return out, None
 
-    def read_again(self, needed):
-        return self.of.saved(needed)
-
     def by_kernels(self, edges, saved, extra, shapes, needed, grad):
-        return _each(self.backward, edges, saved[1:], {"cotangent": grad}, needed, shapes)
-
-    def by_operator(self, structure, saved, extra, shapes, needed, grad):
-        memo = Memo(tuple(self.shapes), [(shape, grad.dtype) for shape in shapes])
-        return EDGE_MAP.gradients(structure, (self.of, self.reduced), saved[1:], memo, needed, grad)
-
-
-def _each(backward, edges: EdgeList, saved, more, needed, shapes) -> list[Tensor | None] | None:
-    """The gradients of those that are ``needed``; None where one is no kernel over the list."""
-    found: list[Tensor | None] = []
-    for number, (wanted, back) in enumerate(zip(needed, backward)):
-        if wanted and back is None:
-            return None
-        found.append(back(edges, saved, more, shapes[number]) if wanted else None)
-    return found
+        return self._each(edges, saved[1:], {"cotangent": grad}, needed, shapes)
 
 
 class _Back:
