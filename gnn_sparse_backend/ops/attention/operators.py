@@ -19,11 +19,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ...runtime.devices import check_kernels
 from ...runtime.type_names import accumulator_of
 from ...structures.checks import plain_tensor
 from ...structures.graph import Graph
 from ..core.library import TRANSPOSED, register
-from ..core.operands import check_dense, check_kernels_for, check_rows
+from ..core.operands import check_dense, check_rows
 from ..core.operator import Operator
 from ..core.traced import GRAPH, Traced
 from ..core.transforms import differentiated_again, pulled_back
@@ -106,7 +107,7 @@ def _check_softmax(graph: Graph, operands, attributes):
             raise ValueError(
                 f"edge_softmax: {tuple(x.shape)} of {x.dtype} does not go with {tuple(first.shape)} of {first.dtype}"
             )
-    check_kernels_for("edge_softmax", graph)
+    check_kernels("edge_softmax", graph.device)
     return operands
 
 

@@ -19,7 +19,6 @@ from torch import Tensor
 from ...runtime import devices
 from ...structures.build import index_dtype
 from ...structures.checks import check_range, plain_tensor
-from ...structures.graph import Graph
 from ...structures.segment_rows import rows_graph
 from ...structures.segments import Segments, check_segments
 from ...structures.unsynchronised import order_in_range, segments_of_index, segments_of_offsets
@@ -134,11 +133,7 @@ def _back_to_rows(x: Tensor, at: Tensor | None, rows: int) -> Tensor:
     """``out[i] = sum of x[n] over all n with at[n] = i``, where one row of the operand stands for several."""
     if at is None:
         return x
-    if devices.on_cpu(at.device):
-        graph = Graph.from_coo(at, torch.zeros_like(at), (rows, 1))
-    else:
-        graph = rows_graph(segments_of_index(at, rows, at.device))
-    return AGGREGATE(graph, (x,), (_ROWS,))
+    return AGGREGATE(rows_graph(segments_of_index(at, rows, at.device)), (x,), (_ROWS,))
 
 
 _GROUPED = {

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from ...runtime.devices import check_kernels
 from ..core.library import register
-from ..core.operands import check_dense, check_features, check_kernels_for, check_rows
+from ..core.operands import check_dense, check_features, check_rows
 from ..core.operator import Operator
 from ..core.traced import GRAPH, GRAPH_OF_BOTH_ENDS
 from .calls import run_aggregate, run_edge_map
@@ -109,7 +110,7 @@ def _check_spmm(graph, operands, attributes):
             raise ValueError(
                 f"spmm: weight {tuple(weight.shape)} of {weight.dtype} does not go with x {tuple(x.shape)} of {x.dtype}"
             )
-    check_kernels_for("spmm", graph)
+    check_kernels("spmm", graph.device)
     return operands
 
 

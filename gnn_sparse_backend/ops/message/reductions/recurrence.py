@@ -27,6 +27,7 @@ from ....planner.cpu.tiling import register_tiles
 from ....planner.cuda.plan import CudaPlan, shares, teams
 from ....planner.plan import Plan
 from ....runtime import devices
+from ....runtime.devices import check_kernels
 from ....runtime.layout import compact
 from ....runtime.memory import empty
 from ....runtime.type_names import type_name
@@ -36,7 +37,7 @@ from ...core import cuda_build
 from ...core.arguments import edge_arguments
 from ...core.executable import Launch, compiled
 from ...core.library import register
-from ...core.operands import check_dense, check_kernels_for, check_rows
+from ...core.operands import check_dense, check_rows
 from ...core.operator import Operator
 from ...core.traced import GRAPH
 from ..programs.recurrence import RecurrenceSpec, recurrence
@@ -115,7 +116,7 @@ def _check(graph, operands, attributes):
                     f"recurrence: added {tuple(x.shape)} of {x.dtype} does not go with factor {tuple(factor.shape)} of "
                     f"{factor.dtype}"
                 )
-    check_kernels_for("recurrence", graph)
+    check_kernels("recurrence", graph.device)
     return operands
 
 
