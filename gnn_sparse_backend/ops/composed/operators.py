@@ -22,7 +22,7 @@ from ...formats.composed.decomposition import Decomposition
 from ...formats.composed.spec import parse_formats
 from ...runtime import devices
 from ...structures.graph import Graph
-from ..core.library import TRANSPOSED, register
+from ..core.library import TRANSPOSED
 from ..core.operands import check_dense
 from ..core.operator import Operator
 from ..core.traced import StructureKind, Traced
@@ -142,7 +142,7 @@ def _operator(name: str, run: Any, gradients: Any, operands: str, attributes: st
         return [x if x is None else x.contiguous() for x in operands]
 
     schema = {"operands": operands, "attributes": attributes, **TRANSPOSED}
-    return register(Operator(name, run, gradients, structure=PARTS, **schema, like=like, check=check))
+    return Operator(name, run, gradients, structure=PARTS, **schema, like=like, check=check)
 
 
 SPMM = _operator(

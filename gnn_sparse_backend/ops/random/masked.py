@@ -26,7 +26,6 @@ from ...compiler.schedules.cpu import CpuSchedule
 from ...runtime.layout import in_memory
 from ...runtime.type_names import accumulator_of, type_name
 from ..core.executable import Launch, compiled, in_threads
-from ..core.library import register
 from ..core.operands import check_dense
 from ..core.operator import Operator
 
@@ -138,18 +137,16 @@ def _record(structure, operands, attributes, needed):
     return _run(structure, operands, attributes), (operands[1],), None
 
 
-masked = register(
-    Operator(
-        "masked",
-        run=_run,
-        record=_record,
-        gradients=_gradients,
-        operands="Tensor x, Tensor mask",
-        attributes="float scale, bool dead",
-        check=_check,
-        like=lambda structure, operands, attributes, transposed: torch.empty_like(operands[1], dtype=operands[0].dtype),
-        saved=lambda attributes, operands, results: ((operands[1],), None),
-    )
+masked = Operator(
+    "masked",
+    run=_run,
+    record=_record,
+    gradients=_gradients,
+    operands="Tensor x, Tensor mask",
+    attributes="float scale, bool dead",
+    check=_check,
+    like=lambda structure, operands, attributes, transposed: torch.empty_like(operands[1], dtype=operands[0].dtype),
+    saved=lambda attributes, operands, results: ((operands[1],), None),
 )
 """(None, (x, mask), (scale, dead)) to x * (mask ? scale : 0). mask: uint8, of x's shape and without gaps between its
 elements, whose order in memory the result has. scale: a number of x's type. dead: 0 where the mask is from ``DEAD`` on.

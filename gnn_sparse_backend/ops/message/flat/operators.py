@@ -57,7 +57,7 @@ class Flat(ABC):
         return self.run(edges, operands)[0]
 
     def record(self, edges: EdgeList, operands: Sequence[Tensor], attributes, needed) -> tuple:
-        """As of an operator. Saved are the result, where a gradient reads it, and the operands that one reads."""
+        """Run and record, as operators do. Saved are the result, if a gradient reads it, and operands that it reads."""
         out, extra = self.run(edges, operands)
         used, memo = self.read_again(needed), (extra, [x.shape for x in operands])
         if not (used or self.reads_result):
@@ -66,7 +66,7 @@ class Flat(ABC):
         return out, (out if self.reads_result else None, *kept), memo
 
     def gradients(self, edges: EdgeList, attributes, saved, memo, needed, grad: Tensor) -> Sequence:
-        """As of an operator."""
+        """The gradients, as operators have them."""
         saved, found = saved or (None,) * (1 + len(needed)), None
         if not (torch.is_grad_enabled() or transformed()):
             note_operator(self.operator.name)

@@ -16,7 +16,6 @@ from ....runtime import devices
 from ....runtime.memory import empty
 from ....runtime.type_names import accumulator_of, type_name
 from ...core.executable import Launch
-from ...core.library import register
 from ...core.operands import check_dense
 from ...core.operator import Operator
 from ...core.traced import Traced
@@ -78,20 +77,18 @@ def _check(nothing, operands, attributes):
     return operands
 
 
-ARGMAX_SCATTER = register(
-    Operator(
-        "argmax_scatter",
-        lambda nothing, operands, attributes: _add(*operands, *attributes),
-        _taken,
-        lambda nothing, operands, attributes, needed: (_add(*operands, *attributes), operands[:1], None),
-        operands="Tensor columns, Tensor grad",
-        attributes="SymInt rows",
-        like=lambda arguments, operands, attributes, transposed: operands[1].new_empty(
-            (attributes[0], *operands[1].shape[1:])
-        ),
-        check=_check,
-        saved=lambda attributes, operands, result: (operands[:1], None),
-    )
+ARGMAX_SCATTER = Operator(
+    "argmax_scatter",
+    lambda nothing, operands, attributes: _add(*operands, *attributes),
+    _taken,
+    lambda nothing, operands, attributes, needed: (_add(*operands, *attributes), operands[:1], None),
+    operands="Tensor columns, Tensor grad",
+    attributes="SymInt rows",
+    like=lambda arguments, operands, attributes, transposed: operands[1].new_empty(
+        (attributes[0], *operands[1].shape[1:])
+    ),
+    check=_check,
+    saved=lambda attributes, operands, result: (operands[:1], None),
 )
 """What flows back through a choice. Operands: (chosen columns, negative for none, the cotangent). Attributes: (rows of
 the result,).

@@ -36,7 +36,6 @@ from ....structures.pieces import Piece
 from ...core import cuda_build
 from ...core.arguments import edge_arguments
 from ...core.executable import Launch, compiled
-from ...core.library import register
 from ...core.operands import check_dense, check_rows
 from ...core.operator import Operator
 from ...core.traced import GRAPH
@@ -120,20 +119,18 @@ def _check(graph, operands, attributes):
     return operands
 
 
-RECURRENCE = register(
-    Operator(
-        "recurrence",
-        _run,
-        _gradients,
-        _record,
-        structure=GRAPH,
-        operands="Tensor factor, Tensor? added",
-        attributes="bool reversed, bool transposed",
-        encode=lambda attributes, transposed: (*attributes, transposed),
-        decode=lambda backwards, transposed: ((backwards,), transposed),
-        like=lambda arguments, operands, attributes, transposed: operands[0].new_empty(operands[0].shape),
-        check=_check,
-        saved=lambda attributes, operands, result: ((operands[0], result), None),
-    )
+RECURRENCE = Operator(
+    "recurrence",
+    _run,
+    _gradients,
+    _record,
+    structure=GRAPH,
+    operands="Tensor factor, Tensor? added",
+    attributes="bool reversed, bool transposed",
+    encode=lambda attributes, transposed: (*attributes, transposed),
+    decode=lambda backwards, transposed: ((backwards,), transposed),
+    like=lambda arguments, operands, attributes, transposed: operands[0].new_empty(operands[0].shape),
+    check=_check,
+    saved=lambda attributes, operands, result: ((operands[0], result), None),
 )
 """Attributes: (whether it goes from the last edge of each row to the first,)."""
