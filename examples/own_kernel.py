@@ -7,7 +7,7 @@ The kernel is a layer of a GCN in one pass, relu(A B + bias); its result is comp
 import numpy as np
 import scipy.sparse
 
-from gnn_sparse_backend.compiler import CpuSchedule, ProgramBuilder, compile_program, interpret, maximum
+from gnn_sparse_backend.compiler import ProgramBuilder, compile_program, cpu_schedule, interpret, maximum
 
 
 def spmm_bias_relu(features):
@@ -35,7 +35,7 @@ def spmm_bias_relu(features):
 
 def main():
     program = spmm_bias_relu(16)
-    kernel = compile_program(program, CpuSchedule())
+    kernel = compile_program(program, cpu_schedule())
     print(kernel.stages())
 
     rng = np.random.default_rng(0)

@@ -90,15 +90,12 @@ RECORDED = {
     "ops.core.library": "torch.library of every Operator",
     "ops.core.operator": "autograd.Function of every Operator",
     "tensor.gradients": "expressions, whose gradients are expressions of the same operands, and maxima over modes",
-    "distributed.halo": "rows that processes send to each other, whose gradients go the way back",
-    "ops.message.flat.operators": "operators over few edges, of which a call looks nothing up",
     "ops.core.transforms": "every Operator where a function of it is transformed",
     "integrations.lazy.history": "the history of tensors that nobody has computed",
     "integrations.dgl.spmm": "sums whose gradients depend on both operands in DGL's formulas",
     "integrations.torch.rectified": "a rectified unit whose gradient is one pass with that of its dropout",
     "integrations.lazy.gathers": "a gather of a framework, whose gradient is an aggregation",
     "integrations.pyg.scripting": "what TorchScript calls in the place of PyG's reductions",
-    "nn.kept": "dense weights of which pruned ones have no gradient, whose bits are cleared where it lies",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
+from ..ops.core.operator import Operator, recorded
 from ..ops.core.partitioned import check_part
 from .shared import SharedMemory
 
@@ -49,10 +52,10 @@ class Exchange:
 
     def start(self, x: Tensor, layer: str) -> Travelling:
         """The halo of ``x``, under way."""
-        travelling = Travelling(self, self.traffic.setdefault(layer, Traffic()), x.shape[0], self.delayed)
+        travelling = Travelling(self, self.traffic.setdefault(layer, Traffic()), self.delayed)
         if self.delayed is not None:
             travelling.number, self.delayed.count = self.delayed.count, self.delayed.count + 1
-        travelling.packed, travelling.own = _Start.apply(x, travelling)
+        travelling.packed, travelling.own = recorded(_START, travelling, (x,))
         return travelling
 
     def post(self, x: Tensor, back: bool) -> Posted:
@@ -151,7 +154,6 @@ class Travelling:
 
     exchange: Exchange
     traffic: Traffic
-    rows: int
     delayed: Delayed | None = None
     number: int = 0
     packed: Any = None
@@ -161,7 +163,8 @@ class Travelling:
     def wait(self) -> Tensor:
         """(halo, ...) rows of other processes; once."""
         packed, self.packed, self.own = self.packed, None, None  # whose history holds this: a circle of large tensors
-        return _Wait.apply(packed, self)
+        received: Tensor = recorded(_WAIT, self, (packed,))
+        return received
 
     def post(self, x: Tensor, back: bool) -> int:
         """Send rows, or gradients; how many bytes that are. What is waited for is that, or is a step older."""
@@ -170,48 +173,42 @@ class Travelling:
         return posted.nbytes
 
 
-class _Start(torch.autograd.Function):
-    """Forward sends rows; backward receives their gradients. Between it and `_Wait` there may be work.
-
-    The second result is ``x`` itself, for an operator of own rows whose gradient is a tensor that nobody else has:
-    what is received is added to that.
+def _send(travelling: Travelling, operands, attributes, needed) -> tuple:
+    """Send rows. The second result is ``x`` itself, for an operator of own rows whose gradient is a tensor that nobody
+    else has: what is received is added to that.
     """
-
-    @staticmethod
-    def forward(ctx, x: Tensor, travelling: Travelling) -> tuple[Tensor, Tensor]:
-        ctx.travelling, ctx.shape = travelling, (travelling.exchange.send.numel(), *x.shape[1:])
-        ctx.set_materialize_grads(False)
-        travelling.traffic.forward += travelling.post(x, back=False)
-        return x.new_zeros(()).expand(ctx.shape), x
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, _: Tensor, grad: Tensor | None):
-        travelling = ctx.travelling
-        received = travelling.posted.wait(travelling.traffic)
-        travelling.posted = None
-        if grad is None:
-            grad = received.new_zeros((travelling.rows, *received.shape[1:]))
-        return grad.index_add_(0, travelling.exchange.send, received), None
+    (x,) = operands
+    travelling.traffic.forward += travelling.post(x, back=False)
+    return (x.new_zeros(()).expand(travelling.exchange.send.numel(), *x.shape[1:]), x), (), None
 
 
-class _Wait(torch.autograd.Function):
-    """Forward receives rows; backward sends their gradients, and does not wait: `_Start` does, which autograd
-    calls after whatever was computed in between.
+@once_differentiable
+def _receive_gradients(travelling: Travelling, attributes, saved, memo, needed, _: Tensor, grad: Tensor) -> Tensor:
+    received, travelling.posted = travelling.posted.wait(travelling.traffic), None
+    return grad.index_add_(0, travelling.exchange.send, received)
+
+
+def _receive(travelling: Travelling, operands, attributes, needed) -> tuple:
+    received, travelling.posted = travelling.posted.wait(travelling.traffic), None
+    return received, (), operands[0].shape
+
+
+@once_differentiable
+def _send_gradients(travelling: Travelling, attributes, saved, shape, needed, grad: Tensor) -> Tensor:
+    """Send gradients, and do not wait: `_receive_gradients` does, which autograd calls after whatever was computed in
+    between.
     """
+    travelling.traffic.backward += travelling.post(grad, back=True)
+    return grad.new_zeros(()).expand(shape)  # what arrives is added where it is needed
 
-    @staticmethod
-    def forward(ctx, packed: Tensor, travelling: Travelling) -> Tensor:
-        ctx.travelling, ctx.shape = travelling, packed.shape
-        received, travelling.posted = travelling.posted.wait(travelling.traffic), None
-        return received
 
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, grad: Tensor):
-        travelling = ctx.travelling
-        travelling.traffic.backward += travelling.post(grad, back=True)
-        return grad.new_zeros(()).expand(ctx.shape), None  # what arrives is added where it is needed
+def _step(name: str, record: Callable[..., tuple], gradient: Callable[..., Tensor]) -> Operator:
+    return Operator(name, lambda *call: record(*call, ())[0], lambda *call: [gradient(*call)], record)
+
+
+_START = _step("halo_start", _send, _receive_gradients)
+_WAIT = _step("halo_wait", _receive, _send_gradients)
+"""Between the two there may be work."""
 
 
 def halo_exchange(graph, x: Tensor, layer: str = "halo_exchange") -> Tensor:

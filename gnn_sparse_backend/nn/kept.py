@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..ops.core.batched import in_batch
+from ..ops.core.operator import Operator, recorded
+from ..ops.core.transforms import transformed
 
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -25,67 +26,44 @@ def trained(values: Tensor, bits: Tensor, owned: bool = False) -> Tensor:
 
     owned: nobody but the one operator that takes the result has its gradient, which may be written to.
     """
-    # compiled programs fuse this, and transformed functions (torch.func) know derivatives of every kind of it
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+    # compiled programs fuse this, and transformed functions know derivatives of every kind of it
+    if torch.compiler.is_compiling() or transformed():
         return torch.where(bits != 0, values, 0)
-    found: Tensor = _Trained.apply(values, bits, owned)
+    found: Tensor = recorded(_TRAINED, None, (values, bits), (owned,))
     return found
 
 
 def _masked(x: Tensor, bits: Tensor) -> Tensor:
-    """x where bits are set, else 0; of several gradients at once (`is_grads_batched`), too."""
-    transformed = torch._C._are_functorch_transforms_active() or in_batch((x,))  # where bits have no rule
-    found: Tensor = torch.where(bits != 0, x, 0) if transformed else _Masked.apply(x, bits)
+    """x where bits are set, else 0."""
+    found: Tensor = torch.where(bits != 0, x, 0) if transformed() else recorded(_MASKED, None, (x, bits))
     return found
 
 
-class _Masked(torch.autograd.Function):
+def _clear(nothing: None, operands: Any, attributes: Any) -> Tensor:
     """x where bits are set, else 0. The bits are what is cleared: 0 * Inf would be NaN, and choosing takes longer."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, bits: Tensor) -> Tensor:
-        return (x.view(bits.dtype) & bits).view(x.dtype)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[1])
-        ctx.save_for_forward(inputs[1])
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        return _Masked.apply(g, *ctx.saved_tensors), None
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, _: Any) -> Tensor:
-        found: Tensor = _Masked.apply(tangent, *ctx.saved_tensors)
-        return found
+    x, bits = operands
+    return (x.view(bits.dtype) & bits).view(x.dtype)
 
 
-class _Trained(torch.autograd.Function):
+def _gradients(nothing: None, attributes: Any, saved: Any, memo: None, needed: Any, g: Tensor) -> tuple[Tensor, None]:
+    (bits,) = saved
+    if True in attributes and not torch.is_grad_enabled():  # owned
+        g.view(bits.dtype).bitwise_and_(bits)
+        return g, None
+    return _masked(g, bits), None
+
+
+def _recording(run: Any) -> Any:
+    """Record a run of which the bits alone are read again."""
+    return lambda nothing, operands, attributes, needed: (run(nothing, operands, attributes), operands[1:], None)
+
+
+def _as_it_is(nothing: None, operands: Any, attributes: Any) -> Tensor:
     """x, which is 0 where no bits are set: nothing is to be done but in its gradient."""
+    found: Tensor = operands[0].view_as(operands[0])
+    return found
 
-    generate_vmap_rule = True
 
-    @staticmethod
-    def forward(x: Tensor, bits: Tensor, owned: bool) -> Tensor:
-        return x.view_as(x)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, bool], output: Tensor) -> None:
-        _, bits, ctx.owned = inputs
-        ctx.save_for_backward(bits)
-        ctx.save_for_forward(bits)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
-        (bits,) = ctx.saved_tensors
-        if ctx.owned and not torch.is_grad_enabled() and not in_batch((g,)):
-            g.view(bits.dtype).bitwise_and_(bits)
-            return g, None, None
-        return _masked(g, bits), None, None
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Tensor:
-        return _masked(tangent, *ctx.saved_tensors)
+_MASKED = Operator("masked_bits", _clear, _gradients, _recording(_clear))
+_TRAINED = Operator("trained", _as_it_is, _gradients, _recording(_as_it_is))
+"""Attributes: (whether the gradient may be written to,)."""

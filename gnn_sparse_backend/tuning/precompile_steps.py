@@ -30,8 +30,7 @@ class Step:
         self.name, self.operator, self.structure = name, operator, structure
         self.width, self.dtype, self.backward = width, dtype, backward
         self.device = structure.device
-        if self.device.type != "cpu":
-            check_kernels("plans", self.device)
+        check_kernels("plans", self.device)
         self.tasks: list[Task] = []
         if operator.form is not None:
             self.tasks = tasks_of(structure, (operator.name,), (width,), dtype, backward)

@@ -93,8 +93,7 @@ def tasks_of(
 
     Raises ValueError for a graph on a device that has no kernels, BuildError that says what a GPU lacks here.
     """
-    if graph.device.type != "cpu":
-        check_kernels("plans", graph.device)
+    check_kernels("plans", graph.device)
     tasks = []
     for op in ops:
         for width in features:

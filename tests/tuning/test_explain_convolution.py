@@ -8,6 +8,7 @@ import torch
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.cache import stats
 from gnn_sparse_backend.ops.convolution import executables_cpu
+from gnn_sparse_backend.ops.convolution.executables import conv
 from gnn_sparse_backend.ops.convolution.executables_cuda import spec_on_gpu
 from gnn_sparse_backend.runtime import devices
 from tests.ops.convolution.pairs import one_each, random_map
@@ -22,7 +23,7 @@ def test_the_dataflow_is_the_one_that_runs(make, features, backward, monkeypatch
     found = gsb.explain(kernel_map, "sparse_conv", features, backward=backward)
     c_in, c_out = (features, features) if isinstance(features, int) else features
     on, widths = (kernel_map.transpose(), (c_out, c_in)) if backward else (kernel_map, (c_in, c_out))
-    executables_cpu.conv(on, torch.ones(on.shape[1], widths[0]), torch.ones(on.num_offsets, 1, *widths))
+    conv(on, torch.ones(on.shape[1], widths[0]), torch.ones(on.num_offsets, 1, *widths))
     assert [found.order] == (ran or ["rgms"]) and found.order == min(found.predicted, key=found.predicted.__getitem__)
     assert (found.in_features, found.out_features, found.rows) == (*widths, on.shape[0])
     text = str(found)

@@ -119,6 +119,5 @@ for _operator in (
     ATTEND,
     ATTEND_BACKWARD,
     RECURRENCE,
-    IN_DEGREES,
 ):
     register_for(_operator, EDGES)

@@ -13,7 +13,6 @@ import torch
 import torch._inductor.config as inductor
 from torch.fx import Graph, Node
 
-from ...ops.core.library import register
 from ...ops.core.operator import Operator
 
 _FRESH = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
@@ -25,14 +24,12 @@ def _add(structure, operands, attributes) -> None:
     out.addmm_(a, b)
 
 
-register(
-    Operator(
-        "add_product",
-        run=_add,
-        operands="Tensor(a!) out, Tensor a, Tensor b",
-        results="()",
-        like=lambda structure, operands, attributes, transposed: None,
-    )
+ADD_PRODUCT = Operator(
+    "add_product",
+    run=_add,
+    operands="Tensor(a!) out, Tensor a, Tensor b",
+    results="()",
+    like=lambda structure, operands, attributes, transposed: None,
 )
 
 

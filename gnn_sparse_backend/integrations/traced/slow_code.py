@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, Node
 
-from ...ops.core.library import register
 from ...ops.core.operator import Operator
 from ..lazy import known_size
 
@@ -16,23 +15,19 @@ LEAST = 1 << 16
 """Elements from which another way is worth what it costs: a call that Inductor cannot fuse with others, or a pass."""
 _aten = torch.ops.aten
 
-register(
-    Operator(
-        "row_sums",
-        run=lambda structure, operands, attributes: operands[0].sum(0, keepdim=attributes[0]),
-        operands="Tensor x",
-        attributes="bool keepdim",
-        like=lambda structure, operands, attributes, transposed: operands[0].sum(0, keepdim=attributes[0]),
-    )
+ROW_SUMS = Operator(
+    "row_sums",
+    run=lambda structure, operands, attributes: operands[0].sum(0, keepdim=attributes[0]),
+    operands="Tensor x",
+    attributes="bool keepdim",
+    like=lambda structure, operands, attributes, transposed: operands[0].sum(0, keepdim=attributes[0]),
 )
 
-register(
-    Operator(
-        "truth_values",
-        run=lambda structure, operands, attributes: operands[0].view(torch.bool).clone(),
-        operands="Tensor x",
-        like=lambda structure, operands, attributes, transposed: operands[0].to(torch.bool),
-    )
+TRUTH_VALUES = Operator(
+    "truth_values",
+    run=lambda structure, operands, attributes: operands[0].view(torch.bool).clone(),
+    operands="Tensor x",
+    like=lambda structure, operands, attributes, transposed: operands[0].to(torch.bool),
 )
 
 

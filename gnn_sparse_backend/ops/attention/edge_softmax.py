@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from ...runtime.devices import check_kernels
 from ...structures.graph import Graph
-from ..core.operands import check_graph, check_kernels_for, check_traced, check_written_out, is_plain
+from ..core.operands import check_graph, check_traced, check_written_out, is_plain
 from ..core.partitioned import Partitioned, placed
 from ..core.traced import traced_graph
 from ..message.checks import check_choice
@@ -40,6 +41,6 @@ def edge_softmax(graph: Graph | Partitioned, scores: Tensor, norm_by: str = "dst
         structure = traced_graph(graph)
     else:
         check_written_out("edge_softmax", "scores", scores)
-        check_kernels_for("edge_softmax", graph)
+        check_kernels("edge_softmax", graph.device)
         structure = graph
     return softmax_edges(structure if norm_by == "dst" else structure.transpose(), scores)

@@ -44,14 +44,14 @@ class FlatSoftmax(Flat):
     def read_again(self, needed):
         return frozenset()
 
-    def gradients(self, edges, saved, extra, needed, grad, shapes):
+    def by_kernels(self, edges, saved, extra, shapes, needed, grad):
         width = self.width
         found = grad.new_empty(grad.shape)
         given = _rows(saved[0], width), _rows(grad, width), grad.new_empty(edges.shape[0], width)
         self.backward.launch(edges, False, given, found if found.dim() == 2 else found.view(-1, width))
         return [found]
 
-    def by_operator(self, structure, saved, extra, needed, grad, shapes):
+    def by_operator(self, structure, saved, extra, shapes, needed, grad):
         return EDGE_SOFTMAX.gradients(structure, (), saved[:1], None, needed, grad)
 
 

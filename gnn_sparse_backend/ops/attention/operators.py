@@ -19,11 +19,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ...runtime.devices import check_kernels
 from ...runtime.type_names import accumulator_of
 from ...structures.checks import plain_tensor
 from ...structures.graph import Graph
-from ..core.library import TRANSPOSED, register
-from ..core.operands import check_dense, check_kernels_for, check_rows
+from ..core.library import TRANSPOSED
+from ..core.operands import check_dense, check_rows
 from ..core.operator import Operator
 from ..core.traced import GRAPH, Traced
 from ..core.transforms import differentiated_again, pulled_back
@@ -106,7 +107,7 @@ def _check_softmax(graph: Graph, operands, attributes):
             raise ValueError(
                 f"edge_softmax: {tuple(x.shape)} of {x.dtype} does not go with {tuple(first.shape)} of {first.dtype}"
             )
-    check_kernels_for("edge_softmax", graph)
+    check_kernels("edge_softmax", graph.device)
     return operands
 
 
@@ -126,27 +127,23 @@ _SOFTMAX = {
     "check": _check_softmax,
 }
 EDGE_SOFTMAX, SEGMENT_SOFTMAX = (
-    register(
-        Operator(
-            name,
-            _softmax(False, finite),
-            _gradient_of_softmax,
-            _record_softmax(finite),
-            operands="Tensor scores",
-            saved=lambda attributes, operands, result: ((result,), None),
-            **_SOFTMAX,
-        )
+    Operator(
+        name,
+        _softmax(False, finite),
+        _gradient_of_softmax,
+        _record_softmax(finite),
+        operands="Tensor scores",
+        saved=lambda attributes, operands, result: ((result,), None),
+        **_SOFTMAX,
     )
     for name, finite in (("edge_softmax", False), ("segment_softmax", True))
 )
-EDGE_SOFTMAX_BACKWARD = register(
-    Operator(
-        "edge_softmax_backward",
-        _softmax(True),
-        _second_gradient_of_softmax,
-        operands="Tensor out, Tensor grad",
-        **_SOFTMAX,
-    )
+EDGE_SOFTMAX_BACKWARD = Operator(
+    "edge_softmax_backward",
+    _softmax(True),
+    _second_gradient_of_softmax,
+    operands="Tensor out, Tensor grad",
+    **_SOFTMAX,
 )
 """Operands: (softmax, its cotangent)."""
 
@@ -245,43 +242,39 @@ def _like_attention(arguments, operands, attributes, transposed: bool):
 
 
 _FORMS = "str score, str score_places, str value, str value_places, bool reduced"
-ATTEND = register(
-    Operator(
-        "attend",
-        lambda graph, operands, attributes: run_attention(attributes[0], graph, operands, attributes[1])[0],
-        _gradients_of_attention,
-        _record_attention,
-        GRAPH,
-        "Tensor[] operands",
-        _FORMS,
-        "(Tensor, Tensor, Tensor)",
-        encode=lambda attributes, transposed: _encode(attributes[:1], transposed),
-        decode=lambda *forms: ((_form(*forms), None), False),
-        like=_like_attention,
-        check=_check_attention,
-        library=lambda graph, operands, attributes: run_attention(attributes[0], graph, operands),
-        saved=lambda attributes, operands, results: ((*results, *operands), None),
-    )
+ATTEND = Operator(
+    "attend",
+    lambda graph, operands, attributes: run_attention(attributes[0], graph, operands, attributes[1])[0],
+    _gradients_of_attention,
+    _record_attention,
+    GRAPH,
+    "Tensor[] operands",
+    _FORMS,
+    "(Tensor, Tensor, Tensor)",
+    encode=lambda attributes, transposed: _encode(attributes[:1], transposed),
+    decode=lambda *forms: ((_form(*forms), None), False),
+    like=_like_attention,
+    check=_check_attention,
+    library=lambda graph, operands, attributes: run_attention(attributes[0], graph, operands),
+    saved=lambda attributes, operands, results: ((*results, *operands), None),
 )
 """Operands: those of the score, then those of the value. Attributes: (the form, what is known of the call or None)."""
 
-ATTEND_BACKWARD = register(
-    Operator(
-        "attend_backward",
-        _run_backward,
-        structure=GRAPH,
-        operands="Tensor[] operands",
-        attributes=f"{_FORMS}, Tensor[] results, Tensor grad, bool[] needed",
-        results="Tensor[]",
-        encode=lambda attributes, transposed: _encode(
-            (*attributes[:1], list(attributes[1]), attributes[2], list(attributes[3])), transposed
-        ),
-        decode=lambda *values: ((_form(*values[:5]), *values[5:]), False),
-        like=lambda arguments, operands, attributes, transposed: [
-            x.new_empty(x.shape) for x, wanted in zip(operands, attributes[3]) if wanted
-        ],
-        check=_check_attention,
-    )
+ATTEND_BACKWARD = Operator(
+    "attend_backward",
+    _run_backward,
+    structure=GRAPH,
+    operands="Tensor[] operands",
+    attributes=f"{_FORMS}, Tensor[] results, Tensor grad, bool[] needed",
+    results="Tensor[]",
+    encode=lambda attributes, transposed: _encode(
+        (*attributes[:1], list(attributes[1]), attributes[2], list(attributes[3])), transposed
+    ),
+    decode=lambda *values: ((_form(*values[:5]), *values[5:]), False),
+    like=lambda arguments, operands, attributes, transposed: [
+        x.new_empty(x.shape) for x, wanted in zip(operands, attributes[3]) if wanted
+    ],
+    check=_check_attention,
 )
 """Attributes: (the form, what ``attend`` gave, the cotangent of the first, which gradients are needed), and in eager
 programs for each operand the first that is the same variable, which gets the gradient of both.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...formats.composed.decomposition import Decomposition
-from ...runtime import devices
+from ...runtime.devices import check_kernels
 from ...structures.checks import FLOATING
 from ..core.operands import check_dense, common_type, is_plain
 from .operators import SDDMM, SPMM, Composed, traced_parts
@@ -148,8 +148,7 @@ def _check_types(what: str, parts: Decomposition, x: Tensor) -> None:
         raise TypeError(f"{what}: operands must be float32, float64, bfloat16 or float16, got {x.dtype}")
     if x.device != parts.device:
         raise ValueError(f"{what}: the structure is on {parts.device} and an operand on {x.device}")
-    if x.device.type != "cpu":
-        devices.check_kernels(what, x.device)
+    check_kernels(what, x.device)
 
 
 def _structure(parts: Decomposition, *operands: Tensor) -> Any:

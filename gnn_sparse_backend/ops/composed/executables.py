@@ -8,6 +8,9 @@ import torch
 from torch import Tensor
 
 from ...compiler.cache.bounded import kept
+from ...compiler.codegen import host_target
+from ...compiler.language.program import Program
+from ...compiler.schedules.sequence import Schedule
 from ...formats.composed.decomposition import Decomposition
 from ...planner.composed import problem_of
 from ...planner.database import database
@@ -17,7 +20,7 @@ from ...runtime.type_names import accumulator_of, type_name
 from ...structures.derived import fact
 from ...structures.facts import content_hash
 from ...structures.graph import Graph
-from ..core.last_run import Named, in_threads
+from ..core.executable import Launch, compiled, in_threads
 from ..core.signatures import prepared_call
 from ..message.message_op import message_op
 from ..message.prepared_call import PreparedAggregate
@@ -25,11 +28,7 @@ from .arguments import formats_of, structure_of, values_of
 from .launches import first_tokens, padded_rows
 from .programs.rules import ComposedSpec
 from .programs.sliced import STRETCH
-from .schedules_cpu import (
-    NamedKernel,
-    column_tile,
-    spmm_kernel,
-)
+from .schedules_cpu import column_tile, scheduled_spmm
 
 TASKS_OF_A_THREAD = 4
 """Tasks of rows that a thread takes one after the other, which evens out what they cost."""
@@ -45,9 +44,9 @@ LISTED = ("dbsr", "bucket")
 
 
 @kept
-def launch_of(make: Callable[[ComposedSpec, bool], NamedKernel], spec: ComposedSpec, parallel: bool) -> Named:
+def launch_of(scheduled: Callable[..., tuple[Program, Schedule]], spec: ComposedSpec, parallel: bool) -> Launch:
     words = f"{' + '.join(map(str, spec.pieces))}, tile {spec.tile}{', masked' if spec.masked else ''}"
-    return Named(*make(spec, parallel), f"{words}, {in_threads(parallel)}, by rules")
+    return compiled(*scheduled(spec, parallel, host_target()), f"{words}, {in_threads(parallel)}, by rules")
 
 
 def run_spmm(parts: Decomposition, packed: Tensor, x: Tensor) -> Tensor:
@@ -79,7 +78,7 @@ def run_spmm(parts: Decomposition, packed: Tensor, x: Tensor) -> Tensor:
         "X": x,
         "Y": y,
     }
-    launch = launch_of(spmm_kernel, spec, parallel)
+    launch = launch_of(scheduled_spmm, spec, parallel)
     launch.run(given, structure_of(parts, tasks, masked), _values(parts, values))
     return plain(y, parts.shape[0], batched, x.dtype)
 

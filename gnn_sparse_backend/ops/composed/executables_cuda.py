@@ -14,12 +14,15 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ...compiler.cache.bounded import kept
+from ...compiler.language.program import Program
+from ...compiler.schedules.sequence import Schedule
 from ...formats.composed.decomposition import Decomposition
 from ...planner.cuda.plan import WARP
 from ...runtime.layout import compact
 from ...runtime.precision import on_tensor_cores
 from ...runtime.type_names import type_name
-from ..core.last_run import Named
+from ..core import cuda_build
+from ..core.executable import Launch
 from .arguments import formats_of, named_pieces, of_one_piece, structure_of, unit_of, values_of
 from .executables import by_rows, in_rows, plain, result_type
 from .executables_sddmm import Operands
@@ -27,13 +30,12 @@ from .launches import padded_rows
 from .programs.rules import ComposedSpec, name_of
 from .programs.sddmm import by_terms
 from .schedules_cuda import (
-    NamedKernel,
-    blocks_kernel,
     blocks_spec,
     column_tile,
     multiplies,
-    sddmm_kernel,
-    spmm_kernel,
+    scheduled_blocks,
+    scheduled_sddmm,
+    scheduled_spmm,
 )
 
 MOST = (1 << 16) - 1
@@ -41,8 +43,9 @@ MOST = (1 << 16) - 1
 
 
 @kept
-def _launch(make: Callable[[Any, str], NamedKernel], spec: Hashable, arch: str) -> Named:
-    return Named(*make(spec, arch), f"{spec} on {arch}, by rules")
+def _launch(scheduled: Callable[[Any], tuple[Program, Schedule]], spec: Hashable, arch: str) -> Launch:
+    program, schedule = scheduled(spec)
+    return Launch(cuda_build.build(program, schedule, arch), f"{spec} on {arch}, by rules", program.parameter_names)
 
 
 def run_spmm(parts: Decomposition, packed: Tensor, x: Tensor, arch: str, tokens: bool = False) -> Tensor:
@@ -104,7 +107,7 @@ def _by_teams(
         "column_tiles": tiles,
     }
     structure = structure_of(parts, tasks, masked, some)
-    launch = _launch(spmm_kernel, spec, arch)
+    launch = _launch(scheduled_spmm, spec, arch)
     for first, count in _stretches(batch, tiles):
         own = slice(first, first + count)
         of_batch = {"batch": count, "grid": count * tiles, "X": x[own], "Y": y[own]}
@@ -131,7 +134,7 @@ def _by_warps(
     structure = structure_of(parts, 0, False, (number,))
     given = {name.removesuffix(f"_{name_of(0)}"): array for name, array in structure.items()}
     given |= {"rows": rows, "cols": columns, "features": features, "stretches": stretches}
-    launch = _launch(blocks_kernel, spec, arch)
+    launch = _launch(scheduled_blocks, spec, arch)
     for first, count in _stretches(batch, stretches):
         own = slice(first, first + count)
         a = _values(parts, values[own], (number,))[f"A_{name_of(0)}"]
@@ -171,7 +174,7 @@ def _dots(parts: Decomposition, number: int, operands: Operands, packed: Tensor,
     own = of_one_piece(structure, name)
     given = {"num_tasks": tasks, "m": rows, "n": columns, "terms": terms, "lane_terms": -(-terms // WARP)}
     given |= {"row_ptr": structure["row_ptr"]}
-    launch = _launch(sddmm_kernel, spec, arch)
+    launch = _launch(scheduled_sddmm, spec, arch)
     for first, count in _stretches(packed.shape[0], 1):
         some_of_batch = slice(first, first + count)
         values = values_of(parts, packed[some_of_batch], "O", some)[f"O_{name}"]

@@ -18,10 +18,18 @@ from ...structures.derived import fact
 from .arguments import formats_of, slots_of, structure_of
 from .executables import LISTED, PARALLEL, is_masked, launch_of, result_type, run_spmm, sliced_sizes
 from .executables_tiles import tiled_linear
-from .launches import Bound, padded_rows
+from .launches import padded_rows
 from .programs.rules import ComposedSpec
 from .programs.sliced import STRETCH
-from .schedules_cpu import in_short_blocks, linear_kernel, slice_tokens, sliced_kernel, takes_blocks, task_tokens, turns
+from .schedules_cpu import (
+    in_short_blocks,
+    scheduled_linear,
+    scheduled_sliced,
+    slice_tokens,
+    takes_blocks,
+    task_tokens,
+    turns,
+)
 
 
 def run_linear(parts: Decomposition, packed: Tensor, x: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -64,7 +72,8 @@ class RowLinear:
             tasks = min(threads, -(-tokens // sliced.tile))
             self._result = dtype
             self._workspaces = tuple((tasks, length, sliced.tile) for length in (self._columns, self._rows))
-            given, launch = sliced_sizes(parts, tokens, sliced.tile, tasks), launch_of(sliced_kernel, sliced, tasks > 1)
+            given = sliced_sizes(parts, tokens, sliced.tile, tasks)
+            launch = launch_of(scheduled_sliced, sliced, tasks > 1)
         elif by_blocks:
             each = task_tokens(parts.num_slots * dtype.itemsize)
             given = {
@@ -74,13 +83,13 @@ class RowLinear:
                 "tokens": tokens,
                 "token_ptr": _token_tasks(tokens, each, index),
             }
-            launch = launch_of(linear_kernel, spec, parallel)
+            launch = launch_of(scheduled_linear, spec, parallel)
         else:
             self.takes = False
             return
         self._slots = slots_of(parts)
         own = ("X", "Y", *(("P", "R") if self._workspaces else ()), *(f"A_{name}" for name, *_ in self._slots))
-        self._launch = Bound(launch, {**given, **structure_of(parts, 0, masked)}, (*own, *(("B",) if bias else ())))
+        self._launch = launch.bind({**given, **structure_of(parts, 0, masked)}, (*own, *(("B",) if bias else ())))
 
     def __call__(self, packed: Tensor, x: Tensor, bias: Tensor | None, rows: int) -> Tensor:
         """(num_slots,) and (tokens, n) to (tokens, rows)."""

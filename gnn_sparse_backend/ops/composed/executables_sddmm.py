@@ -21,7 +21,7 @@ from .launches import padded_rows
 from .programs.rules import BLOCKS, ComposedSpec, name_of
 from .programs.sddmm import by_terms
 from .programs.sliced import STRETCH
-from .schedules_cpu import sddmm_kernel, sliced_sddmm_kernel, terms_of_slice, turns
+from .schedules_cpu import scheduled_sddmm, scheduled_sliced_sddmm, terms_of_slice, turns
 
 SHARES = 4
 """Shares of the slices of tokens, each with sums of its own: as many whatever the number of threads, so that results
@@ -85,7 +85,7 @@ def _sliced_piece(parts: Decomposition, number: int, u: Tensor, v: Tensor, into:
     spec = ComposedSpec((piece,), dtype, type_name(wide), type_name(index), width, turned=turns(dtype))
     structure = of_one_piece(structure_of(parts, 0, False, (number,)), name)
     output = {f"O_{name_of(0)}": sums.view(shared, *own.stored)}
-    launch_of(sliced_sddmm_kernel, spec, torch.get_num_threads() > 1).run(given, structure, output)
+    launch_of(scheduled_sliced_sddmm, spec, torch.get_num_threads() > 1).run(given, structure, output)
     into.copy_(sums.sum(0).view(into.shape))
 
 
@@ -137,6 +137,6 @@ def _one_piece(
     }
     values = outputs[f"O_{name}"]
     into = values if values.is_contiguous() else torch.empty_like(values, memory_format=torch.contiguous_format)
-    launch_of(sddmm_kernel, spec, shared[1]).run(given, of_one_piece(structure, name), {f"O_{name_of(0)}": into})
+    launch_of(scheduled_sddmm, spec, shared[1]).run(given, of_one_piece(structure, name), {f"O_{name_of(0)}": into})
     if into is not values:
         values.copy_(into)

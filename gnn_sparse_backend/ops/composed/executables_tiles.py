@@ -8,23 +8,19 @@ from typing import Any
 from torch import Tensor
 
 from ...compiler.cache.bounded import kept
+from ...compiler.language.program import Program
+from ...compiler.schedules.sequence import Schedule
 from ...formats.composed.decomposition import Decomposition
 from ...runtime.layout import compact
 from ...runtime.memory import empty
 from ...runtime.type_names import type_name
 from ...structures.derived import fact
-from ..core.last_run import Named, in_threads
+from ..core.executable import Launch, compiled, in_threads
 from .arguments import formats_of, structure_of
-from .launches import Bound, first_tokens, padded_rows
+from .launches import first_tokens, padded_rows
 from .programs.rules import name_of
 from .programs.tiled import NARROW, TOKENS, TiledSpec
-from .schedules_cpu import (
-    PACKED_ALONE,
-    NamedKernel,
-    takes_tiles,
-    tiled_kernel,
-    tiled_sddmm_kernel,
-)
+from .schedules_cpu import PACKED_ALONE, scheduled_tiled, scheduled_tiled_sddmm, takes_tiles
 
 
 class TiledLinear:
@@ -51,8 +47,8 @@ class TiledLinear:
         given["First"] = first = first_tokens(tokens, TOKENS, index)
         given |= {"stretches": first.numel(), "m": self._rows, "n": self._columns, "tokens": tokens}
         few = blocks * depth * height * 2 <= PACKED_ALONE  # two bytes each
-        launch = _launch(tiled_kernel, spec, parallel, few)
-        self._launch = Bound(launch, given, ("A", "X", "W", "Y", *(("B",) if bias else ())))
+        launch = _launch(scheduled_tiled, spec, parallel, few)
+        self._launch = launch.bind(given, ("A", "X", "W", "Y", *(("B",) if bias else ())))
 
     def __call__(self, packed: Tensor, x: Tensor, bias: Tensor | None, rows: int) -> Tensor:
         """(num_slots,) and (tokens, n) to (tokens, rows)."""
@@ -84,7 +80,7 @@ class TiledSddmm:
         given |= {"stretches": stretches, "tokens": self._tokens, "half": self._tokens // 2, "m": m, "n": n}
         given |= {"over_m": m // NARROW, "over_n": n // NARROW, "wide_m": 2 * m, "wide_n": 2 * n}
         spec = TiledSpec(formats[0], type_name(parts.indptr.dtype))
-        self._launch = Bound(_launch(tiled_sddmm_kernel, spec, parallel), given, ("U", "V", "W", "Q", "Z", "O"))
+        self._launch = _launch(scheduled_tiled_sddmm, spec, parallel).bind(given, ("U", "V", "W", "Q", "Z", "O"))
 
     def __call__(self, u: Tensor, v: Tensor) -> Tensor:
         """(tokens, m) and (tokens, n) to (num_slots,), with whatever products there are at padding."""
@@ -113,5 +109,5 @@ def tiled_linear(parts: Decomposition, tokens: int, bias: bool, parallel: bool) 
 
 
 @kept
-def _launch(make: Callable[..., NamedKernel], spec: TiledSpec, parallel: bool, *more: bool) -> Named:
-    return Named(*make(spec, parallel, *more), f"{spec.piece}, AMX tiles, {in_threads(parallel)}, by rules")
+def _launch(scheduled: Callable[..., tuple[Program, Schedule]], spec: TiledSpec, parallel: bool, *more: bool) -> Launch:
+    return compiled(*scheduled(spec, parallel, *more), f"{spec.piece}, AMX tiles, {in_threads(parallel)}, by rules")

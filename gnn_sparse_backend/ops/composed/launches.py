@@ -2,33 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from ...compiler.cache.bounded import kept
-from ...compiler.cache.kernel import constant_argument
-from ..core.last_run import Named
-
-
-class Bound:
-    """A launch most of whose arguments are the same at every call. own: the names of the others."""
-
-    __slots__ = ("_arguments", "_launch", "_places")
-
-    def __init__(self, launch: Named, given: Mapping[str, Any], own: tuple[str, ...]) -> None:
-        constant = {name: constant_argument(x) if isinstance(x, Tensor) else x for name, x in given.items()}
-        self._launch, self._places = launch, [launch.names.index(name) for name in own]
-        self._arguments = [None if name in own else constant[name] for name in launch.names]
-
-    def __call__(self, *own: Tensor) -> None:
-        """Call the kernel with the arguments of these names, in their order."""
-        arguments = self._arguments.copy()
-        for at, x in zip(self._places, own):
-            arguments[at] = x
-        self._launch(*arguments)
 
 
 def padded_rows(x: Tensor, length: int, dim: int) -> Tensor:

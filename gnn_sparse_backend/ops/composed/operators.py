@@ -22,7 +22,7 @@ from ...formats.composed.decomposition import Decomposition
 from ...formats.composed.spec import parse_formats
 from ...runtime import devices
 from ...structures.graph import Graph
-from ..core.library import TRANSPOSED, register
+from ..core.library import TRANSPOSED
 from ..core.operands import check_dense
 from ..core.operator import Operator
 from ..core.traced import StructureKind, Traced
@@ -134,52 +134,28 @@ def _repacked_like(arguments, operands, attributes, is_transposed):
     return packed.new_empty((*packed.shape[:-1], _slots(arguments, not is_transposed)))
 
 
-def _check(what: str):
+def _operator(name: str, run: Any, gradients: Any, operands: str, attributes: str, like: Any) -> Operator:
     def check(composed, operands, attributes):
         for x in operands:
             if x is not None:
-                check_dense(what, "an operand", x)
+                check_dense(name, "an operand", x)
         return [x if x is None else x.contiguous() for x in operands]
 
-    return check
+    schema = {"operands": operands, "attributes": attributes, **TRANSPOSED}
+    return Operator(name, run, gradients, structure=PARTS, **schema, like=like, check=check)
 
 
-SPMM = register(
-    Operator(
-        "composed_spmm",
-        _run_spmm,
-        _gradients_of_spmm,
-        structure=PARTS,
-        operands="Tensor packed, Tensor x, Tensor? bias",
-        attributes="bool tokens, bool transposed",
-        **TRANSPOSED,
-        like=_rows_like,
-        check=_check("composed_spmm"),
-    )
+SPMM = _operator(
+    "composed_spmm",
+    _run_spmm,
+    _gradients_of_spmm,
+    "Tensor packed, Tensor x, Tensor? bias",
+    "bool tokens, bool transposed",
+    _rows_like,
 )
-SDDMM = register(
-    Operator(
-        "composed_sddmm",
-        _run_sddmm,
-        _gradients_of_sddmm,
-        structure=PARTS,
-        operands="Tensor u, Tensor v",
-        attributes="bool tokens, bool transposed",
-        **TRANSPOSED,
-        like=_slots_like,
-        check=_check("composed_sddmm"),
-    )
+SDDMM = _operator(
+    "composed_sddmm", _run_sddmm, _gradients_of_sddmm, "Tensor u, Tensor v", "bool tokens, bool transposed", _slots_like
 )
-REPACK = register(
-    Operator(
-        "composed_repack",
-        _run_repack,
-        _gradients_of_repack,
-        structure=PARTS,
-        operands="Tensor packed",
-        attributes="bool transposed",
-        **TRANSPOSED,
-        like=_repacked_like,
-        check=_check("composed_repack"),
-    )
+REPACK = _operator(
+    "composed_repack", _run_repack, _gradients_of_repack, "Tensor packed", "bool transposed", _repacked_like
 )

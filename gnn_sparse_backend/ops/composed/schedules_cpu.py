@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
-from ...compiler.cache.bounded import kept
-from ...compiler.cache.kernel import Kernel
 from ...compiler.codegen import Target, host_target
 from ...compiler.codegen.cpu.llvm_pairs import FEATURES
-from ...compiler.compile import compile_program
 from ...compiler.language.program import Program
 from ...compiler.language.types import ACCUMULATOR, BYTES
 from ...compiler.schedules.cpu import cpu_schedule
@@ -31,9 +27,6 @@ from .programs.sliced_sddmm import sliced_sddmm
 from .programs.spmm import spmm
 from .programs.tiled import NARROW, TOKENS, TiledSpec, tiled
 from .programs.tiled_sddmm import tiled_sddmm
-
-NamedKernel: TypeAlias = tuple[Kernel, tuple[str, ...]]
-"""A kernel, and the names of its parameters."""
 
 VECTORS = 2
 """Vectors of a row of accumulators that blocks have in registers."""
@@ -64,12 +57,6 @@ def _registers(target: Target) -> int:
     return 32 if target.vector_bytes >= 64 else 16
 
 
-@kept
-def spmm_kernel(spec: ComposedSpec, parallel: bool) -> NamedKernel:
-    """The kernel of `programs.spmm`."""
-    return _compiled(*scheduled_spmm(spec, parallel, host_target()))
-
-
 def scheduled_spmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[Program, Schedule]:
     """The program and its schedule: of a block several rows at a time, and of any other piece one."""
     program, together = spmm(spec), []
@@ -85,12 +72,6 @@ def scheduled_spmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[
             tiles = register_tiles(spec.tile, BYTES[ACCUMULATOR[spec.dtype]], target)
         program = tile_axis(program, "C", tiles, rows)
     return program, cpu_schedule(*together, parallel=parallel)
-
-
-@kept
-def linear_kernel(spec: ComposedSpec, parallel: bool) -> NamedKernel:
-    """The kernel of `programs.linear`."""
-    return _compiled(*scheduled_linear(spec, parallel, host_target()))
 
 
 def scheduled_linear(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[Program, Schedule]:
@@ -133,12 +114,6 @@ def slice_tokens(dtype: str, tokens: int = 0, threads: int = 1) -> int:
     return lanes if 0 < tokens < VECTORS * lanes * threads else VECTORS * lanes
 
 
-@kept
-def sliced_kernel(spec: ComposedSpec, parallel: bool) -> NamedKernel:
-    """The kernel of `programs.sliced`."""
-    return _compiled(*scheduled_sliced(spec, parallel, host_target()))
-
-
 def scheduled_sliced(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[Program, Schedule]:
     """The program and its schedule: of a block several rows at a time, and of a row of single non-zeros several."""
     program, together, lanes = sliced(spec), [], []
@@ -158,12 +133,6 @@ def turns(dtype: str, target: Target | None = None) -> bool:
     return dtype == "float32" and set(FEATURES) <= set((target or host_target()).features)
 
 
-@kept
-def tiled_kernel(spec: TiledSpec, parallel: bool, few: bool) -> NamedKernel:
-    """The kernel of `programs.tiled`. few: for weights of at most `PACKED_ALONE` bytes."""
-    return _compiled(*scheduled_tiled(spec, parallel, few))
-
-
 PACKED_ALONE = 1 << 20
 """Bytes of weights that one thread packs in about the time in which another one is woken up: 0.34 MB took some 15 us,
 and a second parallel loop 50 us, where threads sleep while they wait (a Xeon, two cores of a virtual machine)."""
@@ -173,12 +142,6 @@ def scheduled_tiled(spec: TiledSpec, parallel: bool, few: bool) -> tuple[Program
     """The program and its schedule: sums in tile registers. few: of weights that one thread packs."""
     alone = ("pack",) if few else ()
     return tiled(spec), cpu_schedule(interleave("pairs"), amx_tiles(("C",)), parallel=parallel, alone=alone)
-
-
-@kept
-def tiled_sddmm_kernel(spec: TiledSpec, parallel: bool) -> NamedKernel:
-    """The kernel of `programs.tiled_sddmm`."""
-    return _compiled(*scheduled_tiled_sddmm(spec, parallel))
 
 
 def scheduled_tiled_sddmm(spec: TiledSpec, parallel: bool) -> tuple[Program, Schedule]:
@@ -192,12 +155,6 @@ def terms_of_slice(dtype: str) -> int:
     matrices are larger than a core's own cache.
     """
     return 2 * VECTORS * host_target().lanes(dtype)
-
-
-@kept
-def sliced_sddmm_kernel(spec: ComposedSpec, parallel: bool) -> NamedKernel:
-    """The kernel of `programs.sliced_sddmm`."""
-    return _compiled(*scheduled_sliced_sddmm(spec, parallel, host_target()))
 
 
 def scheduled_sliced_sddmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[Program, Schedule]:
@@ -216,12 +173,6 @@ def takes_tiles(pieces: Sequence[FormatSpec], tokens: int, target: Target | None
         and pieces[0].kind in BLOCKS
         and all(side % NARROW == 0 for side in pieces[0].block)
     )
-
-
-@kept
-def sddmm_kernel(spec: ComposedSpec, parallel: bool) -> NamedKernel:
-    """The kernel of `programs.sddmm`."""
-    return _compiled(*scheduled_sddmm(spec, parallel, host_target()))
 
 
 def scheduled_sddmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[Program, Schedule]:
@@ -247,10 +198,6 @@ def in_short_blocks(spec: ComposedSpec) -> bool:
     """Whether blocks have so few rows that slices of tokens have more vectors to each value."""
     long = LONG_BLOCK[_registers(host_target())]
     return any(piece.block[0] < long * host_target().lanes(spec.dtype) for piece in spec.pieces)
-
-
-def _compiled(program: Program, schedule: Schedule) -> NamedKernel:
-    return compile_program(program, schedule, host_target()), program.parameter_names
 
 
 def _cut(width: int, part: int) -> tuple[int, ...]:

@@ -8,25 +8,22 @@ the rules has been measured on a GPU yet.
 
 from __future__ import annotations
 
-from ...compiler.cache.bounded import kept
-from ...compiler.cache.kernel import Kernel
 from ...compiler.language.program import Program
 from ...compiler.language.types import BYTES
 from ...compiler.schedules.primitives.cuda.mma import multiply_fragments
+from ...compiler.schedules.sequence import Schedule
 from ...compiler.schedules.teams import team_schedule
 from ...compiler.transforms.dense_axes.share import share_axis
 from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...formats.composed.spec import FormatSpec
 from ...planner.cuda.plan import WARP, shares
 from ...planner.cuda.tensor_cores import COLUMNS, LANES, SIDE_BY_SIDE, has_instructions
-from ..core import cuda_build
 from ..core.tiles.row_products import STRETCH
 from .programs.blocks import BlocksSpec, blocks
 from .programs.rules import BLOCKS, ComposedSpec, name_of
 from .programs.sddmm import by_terms, sddmm
 from .programs.spmm import spmm
 
-NamedKernel = tuple[Kernel, tuple[str, ...]]
 WIDEST = 128
 """Columns that a team accumulates together, a vector for each lane; rows of the largest blocks that warps multiply."""
 WARPS = 4
@@ -70,34 +67,28 @@ def blocks_spec(
     return BlocksSpec(width, height, *shape, tokens, onto, *types)
 
 
-@kept
-def blocks_kernel(spec: BlocksSpec, arch: str) -> NamedKernel:
-    """The kernel of `programs.blocks`."""
-    program = blocks(spec)
-    return cuda_build.build(
-        program, team_schedule(LANES, *map(multiply_fragments, spec.product.instruction), teams=1), arch
-    ), program.parameter_names
+def scheduled_blocks(spec: BlocksSpec) -> tuple[Program, Schedule]:
+    """The program and its schedule: a warp for each tile."""
+    return blocks(spec), team_schedule(LANES, *map(multiply_fragments, spec.product.instruction), teams=1)
 
 
-@kept
-def spmm_kernel(spec: ComposedSpec, arch: str) -> NamedKernel:
-    """The kernel of `programs.spmm`, a team for each unit of rows."""
+def scheduled_spmm(spec: ComposedSpec) -> tuple[Program, Schedule]:
+    """The program and its schedule: a team for each unit of rows."""
     program, of = spmm(spec), shares(spec.tile, BYTES[spec.dtype])
     for number in range(len(spec.pieces)):
         rows = f"rows_{name_of(number)}"
         program = _shared(program, "C", spec.tile, rows, of.lanes, of.part)
-    return cuda_build.build(program, team_schedule(of.lanes), arch), program.parameter_names
+    return program, team_schedule(of.lanes)
 
 
-@kept
-def sddmm_kernel(spec: ComposedSpec, arch: str) -> NamedKernel:
-    """The kernel of `programs.sddmm`, of one piece."""
+def scheduled_sddmm(spec: ComposedSpec) -> tuple[Program, Schedule]:
+    """The program, of one piece, and its schedule."""
     program, lanes = sddmm(spec), WARP
     if by_terms(spec):
         height, name = spec.pieces[0].block[0], name_of(0)
         lanes = shares(height, BYTES["float32"] * STRETCH).lanes  # a row each
         program = _shared(program, f"II_{name}", height, f"elements_{name}", lanes, 1)
-    return cuda_build.build(program, team_schedule(lanes), arch), program.parameter_names
+    return program, team_schedule(lanes)
 
 
 def _shared(program: Program, axis: str, width: int, within: str, lanes: int, part: int) -> Program:

@@ -1,4 +1,4 @@
-"""Sparse convolution on the CPU: forward only, no autograd, operands already validated."""
+"""Sparse convolution on the CPU: calls of one shape and type on a map, made for `executables`."""
 
 from __future__ import annotations
 
@@ -21,48 +21,15 @@ from ...planner.cpu.convolution import (
 from ...runtime.layout import kernel_ready, matrices
 from ...runtime.memory import empty
 from ...runtime.type_names import accumulator_of, type_name
-from ...structures.kernel_map import KernelMap, RelGraphOf
-from ..core.last_run import Launch, in_threads
+from ...structures.kernel_map import KernelMap
+from ..core.executable import Launch, in_threads
 from ..grouped.executables import in_bf16_pairs
-from ..relational.executables import run_product, run_sum
 from .programs.pack import PackSpec
 from .programs.spec import ConvSpec
 from .schedules_cpu import conv_kernel, pack_kernel, spec_of
 from .tasks import Counts, OffsetTasks, PairsOfRows, RowRanges, RowTasks, Shares, SumTasks
 
 Call = Callable[..., Tensor]
-
-
-def conv(kernel_map: KernelMap, x: Tensor, w: Tensor, order: str | None = None) -> Tensor:
-    """``Y[i] = sum over offsets k and pairs (j, i) of k of x[j] @ w[k]``: (outputs, groups * F_out).
-
-    w: (K, groups, F_in, F_out). order: one of `ORDERS`; the planner's choice if None.
-    """
-    rows, (_, groups, in_features, out_features) = kernel_map.shape[0], w.shape
-    if kernel_map.num_pairs == 0 or w.numel() == 0:
-        return x.new_zeros(rows, groups * out_features)
-    if order is None and groups > 1 and in_features == out_features == 1:
-        order = "depthwise"
-    described = groups, in_features, out_features, x.dtype, torch.get_num_threads()
-    return kernel_map.calls.found(("conv", order, *described), lambda: _product(kernel_map, order, *described))(x, w)
-
-
-def conv_sum(kernel_map: KernelMap, x: Tensor, g: Tensor, groups: int) -> Tensor:
-    """``W[k]`` = the blocks on the diagonal of the sum over the pairs (j, i) of k of outer(x[j], g[i]): (K, groups,
-    F_in, F_out).
-    """
-    in_features, out_features = x.shape[1] // groups, g.shape[1] // groups
-    shape = kernel_map.num_offsets, groups, in_features, out_features
-    if kernel_map.num_pairs == 0 or 0 in shape:
-        return x.new_zeros(shape)
-    described = groups, in_features, out_features, x.dtype, torch.get_num_threads()
-    return kernel_map.calls.found(("sum", *described), lambda: _sum(kernel_map, *described))(x, g)
-
-
-def order_of(kernel_map: KernelMap, groups: int, in_features: int, out_features: int, dtype: torch.dtype) -> str:
-    """The dataflow that the planner takes."""
-    costs = predicted(kernel_map, groups, in_features, out_features, dtype)
-    return min(costs, key=costs.__getitem__)
 
 
 def predicted(
@@ -74,9 +41,9 @@ def predicted(
     return conv_costs(counts, groups, in_features, out_features, host_target().lanes(name), dtype.itemsize)
 
 
-def _product(
+def product(
     kernel_map: KernelMap,
-    order: str | None,
+    order: str,
     groups: int,
     in_features: int,
     out_features: int,
@@ -84,11 +51,6 @@ def _product(
     threads: int,
 ) -> Call:
     """What runs products of one shape and type on the map; it does not hold the map."""
-    if order is None:
-        order = order_of(kernel_map, groups, in_features, out_features, dtype)
-    if order == "rgms":
-        rel = kernel_map.derived(RelGraphOf())
-        return lambda x, w: run_product(rel, x, w, None, False, False)
     if order == "depthwise":
         return _depthwise(kernel_map, groups, dtype, threads)
     if order not in ORDERS:
@@ -120,10 +82,10 @@ def _product(
     return run
 
 
-def _sum(
+def sums(
     kernel_map: KernelMap, groups: int, in_features: int, out_features: int, dtype: torch.dtype, threads: int
-) -> Call:
-    """What runs sums of outer products of one shape and type on the map."""
+) -> Call | None:
+    """What runs sums of outer products of one shape and type on the map; None where rows are too wide for chunks."""
     alone = groups > 1 and in_features == out_features == 1
     (rows, columns), offsets, index = kernel_map.shape, kernel_map.num_offsets, type_name(kernel_map.indptr.dtype)
     matrix = groups * in_features * out_features
@@ -141,8 +103,7 @@ def _sum(
     else:
         chunk, stride = chunk_of(max(in_features, width))
         if not chunk:
-            rel = kernel_map.derived(RelGraphOf())
-            return lambda x, g: run_sum(rel, x, g, groups, None, False, False).contiguous()
+            return None
         splits = splits_of_sum(shares, tiles, work, threads)
         sizes, arrays = kernel_map.derived(SumTasks(shares, chunk, splits, tiles))
         sizes = [*sizes, kernel_map.num_pairs, columns, rows, slots, groups, -(-in_features // spec.block)]

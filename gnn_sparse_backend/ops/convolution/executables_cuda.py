@@ -1,7 +1,4 @@
-"""Sparse convolution on a GPU: forward only, no autograd, operands already validated.
-
-A map is planned at its first call, which waits for the GPU for sizes of its tiles; later calls never do.
-"""
+"""Sparse convolution on a GPU: calls of one shape and type on a map, made for `executables`."""
 
 from __future__ import annotations
 
@@ -17,15 +14,14 @@ from ...runtime.precision import on_tensor_cores
 from ...runtime.type_names import accumulator_of, type_name
 from ...structures.derived import Derived
 from ...structures.graph import Graph
-from ...structures.kernel_map import KernelMap, NeighbourTable, RelGraphOf
+from ...structures.kernel_map import KernelMap, NeighbourTable
 from ...structures.segments import Segments
-from ..core.last_run import Launch
+from ..core.executable import Launch
 from ..grouped.outer_sums_cuda import OuterSums, takes_sum
 from ..grouped.programs.grouped import GroupedSpec
 from ..grouped.schedules_cuda import sum_lanes_kernel, sum_tiles_kernel
 from ..message.calls import run_aggregate
 from ..message.message_op import SUM_OF_COLUMNS
-from ..relational.executables import run_product, run_sum
 from .schedules_cuda import PART_PAIRS, depthwise_kernel, tiles_kernel, tiles_spec
 from .tasks import PairsOfRows, rows_by_set
 
@@ -33,38 +29,10 @@ Call = Callable[..., Tensor]
 _entries = shared("kernels of sums of a sparse convolution on a GPU")
 
 
-def conv_on_gpu(kernel_map: KernelMap, x: Tensor, w: Tensor, arch: str, order: str | None = None) -> Tensor:
-    """``Y[i] = sum over offsets k and pairs (j, i) of k of x[j] @ w[k]``: (outputs, groups * F_out).
-
-    order: "tiles", "depthwise" or "rgms"; None for the first of these that takes matrices of this shape and type.
-    """
-    rows, (_, groups, in_features, out_features) = kernel_map.shape[0], w.shape
-    if kernel_map.num_pairs == 0 or w.numel() == 0:
-        return x.new_zeros(rows, groups * out_features)
-    described = groups, in_features, out_features, x.dtype, arch
-    key = "conv", order, on_tensor_cores(x.dtype), *described
-    return kernel_map.calls.found(key, lambda: _product(kernel_map, order, *described))(x, w)
-
-
-def conv_sum_on_gpu(kernel_map: KernelMap, x: Tensor, g: Tensor, groups: int, arch: str) -> Tensor:
-    """The blocks on the diagonal of the sum over the pairs (j, i) of each offset of outer(x[j], g[i]): (K, groups,
-    F_in, F_out)."""
-    in_features, out_features = x.shape[1] // groups, g.shape[1] // groups
-    shape = kernel_map.num_offsets, groups, in_features, out_features
-    if kernel_map.num_pairs == 0 or 0 in shape:
-        return x.new_zeros(shape)
-    described = groups, in_features, out_features, x.dtype, arch
-    return kernel_map.calls.found(("sum", on_tensor_cores(x.dtype), *described), lambda: _sum(kernel_map, *described))(
-        x, g
-    )
-
-
 def order_on_gpu(
     kernel_map: KernelMap, groups: int, in_features: int, out_features: int, dtype: torch.dtype, arch: str
 ) -> str:
-    """How products of one shape and type are made."""
-    if groups > 1 and in_features == out_features == 1:
-        return "depthwise"
+    """How products of one shape and type are made, of groups that are not single channels."""
     return "rgms" if spec_on_gpu(kernel_map, groups, in_features, out_features, dtype, arch) is None else "tiles"
 
 
@@ -74,9 +42,9 @@ def spec_on_gpu(kernel_map, groups: int, in_features: int, out_features: int, dt
     return tiles_spec(in_features, out_features, type_name(dtype), arch, groups, rows, full)
 
 
-def _product(
+def product(
     kernel_map: KernelMap,
-    order: str | None,
+    order: str,
     groups: int,
     in_features: int,
     out_features: int,
@@ -84,11 +52,7 @@ def _product(
     arch: str,
 ) -> Call:
     """What runs products of one shape and type on the map; it does not hold the map."""
-    order = order or order_on_gpu(kernel_map, groups, in_features, out_features, dtype, arch)
     (rows, columns), index = kernel_map.shape, kernel_map.indptr.dtype
-    if order == "rgms":
-        rel = kernel_map.derived(RelGraphOf())
-        return lambda x, w: run_product(rel, x, w, None, False, False)
     if order == "depthwise":
         arrays = kernel_map.derived(PairsOfRows())
         sizes = rows, columns, kernel_map.num_pairs, kernel_map.num_offsets
@@ -126,10 +90,10 @@ def _product(
     return run
 
 
-def _sum(
+def sums(
     kernel_map: KernelMap, groups: int, in_features: int, out_features: int, dtype: torch.dtype, arch: str
-) -> Call:
-    """What runs sums of outer products of one shape and type on the map."""
+) -> Call | None:
+    """What runs sums of outer products of one shape and type on the map; None where no blocks of warps take them."""
     inputs, outputs, index = kernel_map.inputs, kernel_map.outputs, type_name(kernel_map.indptr.dtype)
     (rows, columns), pairs = kernel_map.shape, kernel_map.num_pairs
     if groups > 1 and in_features == out_features == 1:
@@ -144,20 +108,20 @@ def _sum(
 
         return add_up
     if groups > 1 or not takes_sum(in_features, out_features, dtype, arch):
-        rel = kernel_map.derived(RelGraphOf())
-        return lambda x, g: run_sum(rel, x, g, groups, None, False, False).contiguous()
-    sums = OuterSums(kernel_map.derived(SegmentsOfPairs()), in_features, out_features, dtype)
-    tasks = sums.tasks
-    sizes = tasks.tasks, tasks.chunks, tasks.tasks, columns, rows, pairs
-    make = sum_lanes_kernel if sums.full else sum_tiles_kernel
+        return None
+    segments = kernel_map.derived(SegmentsOfPairs())
+    outer = OuterSums(segments, in_features, out_features, dtype)
+    tasks = outer.tasks
+    sizes = *outer.sizes, columns, rows, pairs
+    make = sum_lanes_kernel if outer.full else sum_tiles_kernel
     spec = GroupedSpec(in_features, out_features, 0, 0, (True, True), type_name(dtype), index)
     arrays = [a.to(kernel_map.indptr.dtype) for a in (tasks.task_ptr, tasks.slot, tasks.start, tasks.stop)]
     entry = _entries.found((make, spec, arch), lambda: Launch(make(spec, arch), f"tiles on {arch}"))
 
     def run(x: Tensor, g: Tensor) -> Tensor:
-        out = sums.results(x.device)
+        out = outer.results(x.device)
         entry(*sizes, *arrays, inputs, outputs, compact(x), compact(g), out)
-        return sums.total(out).to(dtype).unsqueeze(1)
+        return outer.total(segments, out).to(dtype).unsqueeze(1)
 
     return run
 

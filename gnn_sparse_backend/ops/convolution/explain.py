@@ -17,8 +17,9 @@ from ...runtime import devices
 from ...runtime.text import render
 from ...runtime.type_names import check_dtype, type_name
 from ...structures.kernel_map import KernelMap
+from .executables import order_of
 from .executables_cpu import predicted
-from .executables_cuda import Tiles, order_on_gpu, spec_on_gpu
+from .executables_cuda import Tiles, spec_on_gpu
 from .schedules_cpu import spec_of
 
 
@@ -131,19 +132,13 @@ def explain_convolution(
     arch, name, met = devices.arch_of(kernel_map.device), type_name(dtype), 1.0
     costs: dict[str, float] = {}
     block = (1, 1)
-    if not kernel_map.num_pairs:
-        order = ""
-    elif arch:
-        order = order_on_gpu(kernel_map, *described, arch)
-        if order == "tiles":
-            spec = spec_on_gpu(kernel_map, *described, arch)
-            block, panels = (spec.rows, spec.width), kernel_map.derived(Tiles(spec.rows))[1]
-            met = kernel_map.num_pairs / max(1, panels * spec.rows)
-    elif groups > 1 and f_in == f_out == 1:
-        order = "depthwise"
-    else:
+    order = order_of(kernel_map, *described) if kernel_map.num_pairs else ""
+    if order == "tiles":
+        spec = spec_on_gpu(kernel_map, *described, arch)
+        block, panels = (spec.rows, spec.width), kernel_map.derived(Tiles(spec.rows))[1]
+        met = kernel_map.num_pairs / max(1, panels * spec.rows)
+    elif order not in ("", "depthwise") and not arch:
         costs = predicted(kernel_map, *described)
-        order = min(costs, key=costs.__getitem__)
         if order != "rgms":
             of = spec_of(order, f_in, f_out, name, type_name(kernel_map.indptr.dtype))
             block = of.block, of.tile

@@ -13,14 +13,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ...runtime.devices import on_either
 from ...structures.kernel_map import KernelMap
-from ..core.library import TRANSPOSED, register
+from ..core.library import TRANSPOSED
 from ..core.operands import check_fit
 from ..core.operator import Operator, gradients_of
 from ..core.traced import Traced, owned
-from .executables_cpu import conv, conv_sum
-from .executables_cuda import conv_on_gpu, conv_sum_on_gpu
+from .executables import conv, conv_sum
 
 
 def traced_kernel_map(kernel_map: KernelMap) -> Traced:
@@ -34,14 +32,6 @@ KERNEL_MAP = owned(
     KernelMap,
     lambda inputs, outputs, indptr, *shape: KernelMap.from_pairs(inputs, outputs, indptr, shape),
 )
-
-
-def _run(kernel_map: KernelMap, operands, attributes) -> Tensor:
-    return on_either(operands[0], conv, conv_on_gpu, kernel_map, *operands)
-
-
-def _run_weight(kernel_map: KernelMap, operands, attributes) -> Tensor:
-    return on_either(operands[0], conv_sum, conv_sum_on_gpu, kernel_map, *operands, *attributes)
 
 
 _BY = {
@@ -78,31 +68,27 @@ def _like_weight(arguments, operands, attributes, transposed: bool) -> Tensor:
     return x.new_empty((arguments[2].shape[0] - 1, groups, x.shape[1] // groups, g.shape[1] // groups))
 
 
-CONV = register(
-    Operator(
-        "sparse_conv",
-        _run,
-        gradients_of(_BY, "xw", "g"),
-        structure=KERNEL_MAP,
-        operands="Tensor x, Tensor w",
-        attributes="bool transposed",
-        **TRANSPOSED,
-        like=_like,
-        check=_check_conv,
-    )
+CONV = Operator(
+    "sparse_conv",
+    lambda kernel_map, operands, attributes: conv(kernel_map, *operands),
+    gradients_of(_BY, "xw", "g"),
+    structure=KERNEL_MAP,
+    operands="Tensor x, Tensor w",
+    attributes="bool transposed",
+    **TRANSPOSED,
+    like=_like,
+    check=_check_conv,
 )
 """Operands: x (inputs, F_in), w (K, groups, F_in / groups, F_out / groups), in any strides."""
-CONV_WEIGHT = register(
-    Operator(
-        "sparse_conv_weight",
-        _run_weight,
-        gradients_of(_BY, "xg", "w"),
-        structure=KERNEL_MAP,
-        operands="Tensor x, Tensor g",
-        attributes="SymInt groups, bool transposed",
-        **TRANSPOSED,
-        like=_like_weight,
-        check=_check_weight,
-    )
+CONV_WEIGHT = Operator(
+    "sparse_conv_weight",
+    lambda kernel_map, operands, attributes: conv_sum(kernel_map, *operands, *attributes),
+    gradients_of(_BY, "xg", "w"),
+    structure=KERNEL_MAP,
+    operands="Tensor x, Tensor g",
+    attributes="SymInt groups, bool transposed",
+    **TRANSPOSED,
+    like=_like_weight,
+    check=_check_weight,
 )
 """Operands: x (inputs, F_in), g (outputs, F_out). Attributes: (groups,)."""

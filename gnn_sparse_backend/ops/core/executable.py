@@ -5,7 +5,7 @@ kernel over its edges as they are listed, whatever is planned.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,7 +13,11 @@ import torch
 from torch import Tensor
 
 from ...compiler.cache.bounded import KernelCache
-from ...compiler.cache.kernel import Kernel
+from ...compiler.cache.kernel import Kernel, constant_argument
+from ...compiler.codegen import host_target
+from ...compiler.compile import compile_program
+from ...compiler.language.program import Program
+from ...compiler.schedules.sequence import Schedule
 from ...planner.cpu.listed import pays_to_convert
 from ...planner.plan import Plan
 from ...structures.csr import EdgeList
@@ -64,6 +68,52 @@ def build(spec: Any, plan: Any) -> Executable:
     return _builders[type(spec), type(plan)](spec, plan)
 
 
+class Launch:
+    """A kernel by itself: a call runs it, and notes that.
+
+    plan: what the planner or rules have chosen, or in words. names: those of the kernel's parameters, where arguments
+    are given by name.
+    """
+
+    __slots__ = ("_entry", "kernels", "names", "plan")
+
+    def __init__(self, kernel: Kernel, plan: Plan | str, names: tuple[str, ...] = ()) -> None:
+        self._entry, self.kernels, self.plan, self.names = kernel.entry, (kernel,), plan, names
+
+    def __call__(self, *arguments: Any) -> None:
+        note(self, "")
+        self._entry(*arguments)
+
+    def run(self, *given: Mapping[str, Any]) -> None:
+        """Call the kernel with what these have of its parameters."""
+        known = {name: x for each in given for name, x in each.items()}
+        self(*(known[name] for name in self.names))
+
+    def bind(self, given: Mapping[str, Any], own: Sequence[str]) -> Callable[..., None]:
+        """What calls the kernel with these arguments at every call, and those of the names ``own``, in their order."""
+        constant = {name: constant_argument(x) if isinstance(x, Tensor) else x for name, x in given.items()}
+        known = [None if name in own else constant[name] for name in self.names]
+        places = [self.names.index(name) for name in own]
+
+        def call(*values: Tensor) -> None:
+            arguments = known.copy()
+            for at, x in zip(places, values):
+                arguments[at] = x
+            self(*arguments)
+
+        return call
+
+
+def compiled(program: Program, schedule: Schedule, plan: Plan | str) -> Launch:
+    """What runs the kernel of a program on this CPU."""
+    return Launch(compile_program(program, schedule, host_target()), plan, program.parameter_names)
+
+
+def in_threads(parallel: bool) -> str:
+    """How a kernel of the CPU runs, in words."""
+    return "several threads" if parallel else "1 thread"
+
+
 class OutOfRange(IndexError):
     """An edge names a node that is not there."""
 
@@ -86,15 +136,13 @@ def settle_list(graph: Any, operands: Sequence[Tensor | None]) -> None:
         graph.indptr  # noqa: B018  (asked for, it is made)
 
 
-class OnList:
-    """A kernel over listed edges (`Executable`). plan: in words."""
+class OnList(Launch):
+    """A kernel over listed edges (`Executable`)."""
 
-    __slots__ = ("entry", "kernels")
-
-    plan = "edges as they are listed, 1 thread"
+    __slots__ = ()
 
     def __init__(self, kernel: Kernel):
-        self.entry, self.kernels = kernel.entry, (kernel,)
+        super().__init__(kernel, "edges as they are listed, 1 thread")
 
     def __call__(self, graph: Any, operands: Sequence[Tensor], results: Sequence[Tensor]) -> None:
         """Raises OutOfRange where an edge is."""
@@ -108,7 +156,7 @@ class OnList:
             row, col, rows, columns = col, row, columns, rows
         count = wrong
         note(self, "")
-        self.entry(rows, columns, row.shape[0], row, col, *operands, *results, count.count)
+        self._entry(rows, columns, row.shape[0], row, col, *operands, *results, count.count)
         if count.read[0]:
             raise OutOfRange(
                 f"{count.read[0]} of {row.shape[0]} edges are out of range: there are {rows} destinations and "

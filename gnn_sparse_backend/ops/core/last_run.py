@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,39 +30,6 @@ def note_operator(name: str) -> None:
 def note(executable: Any, variant: str) -> None:
     """An executable runs now, by one of its variants."""
     _recent.events.append((executable, variant))
-
-
-class Launch:
-    """A kernel that rules alone have chosen, ``plan`` in words: a call runs it, and notes that."""
-
-    __slots__ = ("_entry", "kernels", "plan")
-
-    def __init__(self, kernel: Kernel, plan: str):
-        self._entry, self.kernels, self.plan = kernel.entry, (kernel,), plan
-
-    def __call__(self, *arguments: Any) -> None:
-        note(self, "")
-        self._entry(*arguments)
-
-
-class Named(Launch):
-    """A kernel that is called with parameters by name."""
-
-    __slots__ = ("names",)
-
-    def __init__(self, kernel: Kernel, names: tuple[str, ...], plan: str) -> None:
-        super().__init__(kernel, plan)
-        self.names = names
-
-    def run(self, *given: Mapping[str, Any]) -> None:
-        """Call the kernel with what these have of its parameters."""
-        known = {name: x for each in given for name, x in each.items()}
-        self(*(known[name] for name in self.names))
-
-
-def in_threads(parallel: bool) -> str:
-    """How a kernel of the CPU runs, in words."""
-    return "several threads" if parallel else "1 thread"
 
 
 @dataclass(frozen=True)

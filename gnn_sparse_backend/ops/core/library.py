@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -86,20 +86,18 @@ class Declaration:
     given: Callable[[Attributes, Operands], Operands] | None = None
     sent: Callable[[Attributes, Operands], Operands] | None = None
 
+    def __post_init__(self) -> None:
+        """Have PyTorch know an operator that has a schema as ``torch.ops.gsb.<name>``."""
+        if self.operands is not None:
+            OPERATORS[self.name] = self
+            register_for(self, self.structure)
 
-D = TypeVar("D", bound=Declaration)
 
 OPERATORS: dict[str, Declaration] = {}
 """Registered operators by name."""
 _libraries: dict[tuple[Declaration, str], Library] = {}
-
-
-def register(operator: D) -> D:
-    """Have PyTorch know an operator as ``torch.ops.gsb.<name>``. Returns it."""
-    OPERATORS[operator.name] = operator
-    if operator.operands is not None:
-        register_for(operator, operator.structure)
-    return operator
+# PyTorch notes where its register_fake is called; without this Python searches all modules for that file
+inspect.modulesbyfile.setdefault(__file__, __name__)  # type: ignore[attr-defined]
 
 
 def register_for(operator: Declaration, kind: StructureKind) -> None:
@@ -191,8 +189,6 @@ class Library:
 
     def register(self) -> None:
         of = self.operator
-        # PyTorch notes where its register_fake is called; without this Python searches all modules for that file
-        inspect.modulesbyfile.setdefault(__file__, __name__)  # type: ignore[attr-defined]
         name = f"gsb::{self.name}"
         torch.library.define(name, self.schema, tags=torch.Tag.pt2_compliant_tag)
         torch.library.impl(name, "default", self.implementation)

@@ -125,11 +125,6 @@ def check_written_out(operator: str, name: str, x: Tensor) -> None:
         memory.check_written_out(f"{operator}: {name}", x)
 
 
-def check_kernels_for(operator: str, graph: Graph) -> None:
-    if graph.device.type != "cpu":
-        check_kernels(operator, graph.device)
-
-
 def autocasts(x: Tensor) -> bool:
     """Whether autocast is on where ``x`` is, of the devices that kernels are for; the meta device has none."""
     kind = x.device.type
@@ -167,8 +162,7 @@ def product_operands(
             raise ValueError(
                 f"{operator}: {name} is on {x.device} but the {structure} is on {device}; move one of them"
             )
-    if device.type != "cpu":
-        check_kernels(operator, device)
+    check_kernels(operator, device)
     if is_plain(*operands.values()):
         for name, x in operands.items():
             check_written_out(operator, name, x)

@@ -27,8 +27,8 @@ class Operator(Declaration):
     Calling it runs it, and records it where a gradient may be asked for: with a structure as an autograd function, with
     what stands for one where a program is traced (`Traced`) as an operator of ``torch.library``, and where a function
     is transformed as one that knows the transforms (`Transformed`). All are derived from the declaration, and have one
-    derivative. A second derivative is the first of another operator. What ``precompile`` and ``explain`` know it by is
-    said in `prepared`.
+    derivative. A second derivative is the first of another operator. One that has a schema is in ``torch.ops.gsb`` as
+    soon as it is made. What ``precompile`` and ``explain`` know it by is said in `prepared`.
     """
 
     def __call__(self, structure: Any, operands: Operands, attributes: Attributes = ()) -> Any:
@@ -90,3 +90,12 @@ class Recorded(Function):
 
         found = for_each(gradients, cotangents) if in_batch(cotangents) else gradients(*cotangents)
         return None, None, None, *found
+
+
+def recorded(operator: Operator, structure: Any, operands: Operands, attributes: Attributes = ()) -> Any:
+    """Record a call for autograd, and do not note it: that of a step which is no operator to users."""
+    return Recorded.apply(operator, structure, attributes, *operands)
+
+
+recorded_eagerly = super(Function, Recorded).apply
+"""`Recorded.apply` without the handling of transforms: for callers that have none."""

@@ -5,10 +5,11 @@ What a caller guarantees: all tensors on one device, floating operands of one ty
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from ...compiler.cache.bounded import shared
 from ...planner.cpu.grouped import SUM_BLOCK
 from ...planner.cuda.tensor_cores import ROWS
 from ...runtime import devices
@@ -17,42 +18,37 @@ from ...runtime.memory import empty
 from ...runtime.precision import on_tensor_cores
 from ...runtime.type_names import accumulator_of, type_name
 from ...structures.segments import Segments
-from ..core.last_run import Launch, in_threads
-from . import schedules_cuda as cuda_grouped
+from ..core.executable import Launch, in_threads
+from . import schedules_cpu, schedules_cuda
 from .outer_sums_cuda import OuterSums, takes_sum
 from .programs.grouped import GroupedSpec
-from .schedules_cpu import product_kernel, sum_kernel, takes_bf16_pairs
-from .schedules_cuda import sum_lanes_kernel, sum_tiles_kernel
-
-_entries = shared("kernels of grouped products and sums")
-_CUDA_KERNELS = {
-    sum_kernel: cuda_grouped.sum_kernel,
-    sum_tiles_kernel: sum_tiles_kernel,
-    sum_lanes_kernel: sum_lanes_kernel,
-}
+from .schedules_cpu import takes_bf16_pairs
 
 
 def run_grouped_mm(segments: Segments, a: Tensor, b: Tensor, at: Tensor | None = None) -> Tensor:
     """``out[n] = a[at[n]] @ b[segment of n]``: (rows, F_out)."""
-    in_features, out_features = b.shape[1:]
-    count = segments.num_rows
-    if count == 0 or in_features == 0 or out_features == 0:
-        return empty(a, count, out_features).zero_()
+    _, *shape = b.shape
+    if segments.num_rows == 0 or 0 in shape:
+        return empty(a, segments.num_rows, shape[1]).zero_()
+    return _found(Product, segments, (shape[0], shape[1]), a, at)(a, b, at)
+
+
+def run_grouped_sum(segments: Segments, a: Tensor, g: Tensor, at: Tensor | None = None) -> Tensor:
+    """``out[s] = sum over the rows n of segment s of the outer product of a[at[n]] and g[n]``: (segments, F_in,
+    F_out).
+    """
+    shape = a.shape[1], g.shape[1]
+    if segments.num_rows == 0 or segments.num_segments == 0 or 0 in shape:
+        return a.new_zeros((segments.num_segments, *shape))
+    return _found(Sum, segments, shape, a, at)(segments, a, g, at)
+
+
+def _found(make: Callable, segments: Segments, shape: tuple[int, int], a: Tensor, at: Tensor | None):
+    """What runs calls of one shape and type on the segments, made once."""
     arch = devices.arch_of(a.device)
-    if arch:
-        described = in_features, out_features, a.dtype, None if at is None else at.dtype, arch
-        return segments.calls.found(
-            (ProductOnGpu, on_tensor_cores(a.dtype), *described), lambda: ProductOnGpu(segments, *described)
-        )(a, b, at)
-    block, (groups, panels, *arrays) = segments.panels(in_features * out_features, torch.get_num_threads())
-    rows = (segments.rows_of(at), segments.order)
-    b = in_bf16_pairs(b) if takes_bf16_pairs(in_features, type_name(a.dtype)) else b
-    a, b = kernel_ready(a), kernel_ready(b).contiguous()
-    out = empty(a, count, out_features)
-    sizes = [groups, panels, segments.num_segments, a.shape[0], count]
-    entry = _entry(product_kernel, (in_features, out_features), block, rows, a.dtype, arrays, sizes, groups > 1)
-    entry(*sizes, *arrays, a, b, out)
-    return out
+    described = shape, a.dtype, None if at is None else at.dtype, arch
+    how = on_tensor_cores(a.dtype) if arch else torch.get_num_threads()
+    return segments.calls.found((make, how, *described), lambda: make(segments, *described))
 
 
 def in_bf16_pairs(w: Tensor) -> Tensor:
@@ -60,122 +56,114 @@ def in_bf16_pairs(w: Tensor) -> Tensor:
     return w.unflatten(-2, (-1, 2)).transpose(-2, -1).flatten(-2)
 
 
-class ProductOnGpu:
+class _Rows:
+    """The index arrays of a kernel on segments: those that lead, and then which rows of the operands stand at each
+    position, where these are not in their order; all in one type.
+
+    index: the type of what names the rows of the left operand, None for rows in their order. gathered: whether there
+    are such arrays for each of the two. counts: sizes that go with them.
+    """
+
+    def __init__(self, segments: Segments, leading: list[Tensor], index: torch.dtype | None):
+        order = segments.order
+        given = [] if order is None else [order, order] if index is None else [order]
+        types = {x.dtype for x in (*leading, *given)} | ({index} if index else set())
+        self.dtype = types.pop() if len(types) == 1 else torch.int64
+        self.arrays = [x.to(self.dtype) for x in (*leading, *given)]
+        self.order, self.at = order, len(leading)
+        self.gathered = (index is not None or order is not None, order is not None)
+        self.counts = (segments.num_rows,) if self.gathered[0] else ()
+
+    def __call__(self, at: Tensor | None) -> list[Tensor]:
+        if at is None:
+            return self.arrays
+        at = at if self.order is None else at.index_select(0, self.order)
+        return [*self.arrays[: self.at], at.to(self.dtype), *self.arrays[self.at :]]
+
+
+class Product:
     """A product of one shape and type on segments: the kernel, and its arguments but for the operands.
 
-    On Tensor Cores where they take matrices of this shape and type, by blocks of warps in full precision. index: the
-    type of what names the rows of the left operand, None for rows in their order.
+    On a GPU on Tensor Cores where they take matrices of this shape and type, by blocks of warps in full precision.
+    index: as of `_Rows`. arch: "" for a CPU.
     """
 
     def __init__(
-        self,
-        segments: Segments,
-        in_features: int,
-        out_features: int,
-        dtype: torch.dtype,
-        index: torch.dtype | None,
-        arch: str,
+        self, segments: Segments, shape: tuple[int, int], dtype: torch.dtype, index: torch.dtype | None, arch: str
     ):
-        count, name = segments.num_rows, type_name(dtype)
-        make, block = None, cuda_grouped.BLOCK_ROWS
-        if on_tensor_cores(dtype):
-            tiles = cuda_grouped.tiles(in_features, out_features, name, arch)
+        (in_features, out_features), count, name, bf16_pairs = shape, segments.num_rows, type_name(dtype), False
+        make, block, by_layout = schedules_cuda.product_kernel, schedules_cuda.BLOCK_ROWS, False
+        if not arch:
+            block, (groups, panels, *arrays) = segments.panels(in_features * out_features, torch.get_num_threads())
+            bf16_pairs = takes_bf16_pairs(in_features, name)
+        elif on_tensor_cores(dtype):
+            tiles = schedules_cuda.tiles(in_features, out_features, name, arch)
             if tiles:
-                make, block = cuda_grouped.tiles_kernel, ROWS * tiles
+                make, block, by_layout = schedules_cuda.tiles_kernel, ROWS * tiles, True
         else:
-            panel = cuda_grouped.panel_of(count, segments.num_segments)
-            if cuda_grouped.rows_spec(in_features, out_features, name, panel) is not None:
-                make, block = cuda_grouped.rows_kernel, panel
-        groups, panels, *arrays = segments.panels_apart(block)
-        order = segments.order
-        given = [] if order is None else [order, order] if index is None else [order]
-        types = {x.dtype for x in (*arrays, *given)} | ({index} if index else set())
-        self.index = types.pop() if len(types) == 1 else torch.int64
-        self.arrays = [x.to(self.index) for x in (*arrays, *given)]
-        self.order, self.at = order, len(arrays)
-        gathered = (index is not None or order is not None, order is not None)
-        # rows of the result, and positions where rows have indices
-        self.sizes, self.counts = (groups, panels, segments.num_segments), (count, count) if gathered[0] else (count,)
-        self.shape, self.either = (count, out_features), make is not None
-        spec = GroupedSpec(in_features, out_features, block, 0, gathered, name, type_name(self.index))
-        self.entries = ByLayout(
-            lambda by_columns: Launch(
-                make(spec, arch, by_columns) if make else cuda_grouped.product_kernel(spec, arch), f"panels on {arch}"
-            )
-        )
+            panel = schedules_cuda.panel_of(count, segments.num_segments)
+            if schedules_cuda.rows_spec(in_features, out_features, name, panel) is not None:
+                make, block, by_layout = schedules_cuda.rows_kernel, panel, True
+        if arch:
+            groups, panels, *arrays = segments.panels_apart(block)
+        self.rows = rows = _Rows(segments, arrays, index)
+        self.sizes, self.counts = (groups, panels, segments.num_segments), (count, *rows.counts)
+        self.shape, self.by_layout, self.bf16_pairs = (count, out_features), by_layout, bf16_pairs
+        self.ready: Callable[[Tensor], Tensor] = compact if arch else kernel_ready
+        spec = GroupedSpec(in_features, out_features, block, 0, rows.gathered, name, type_name(rows.dtype), bf16_pairs)
+
+        def launch(by_columns: bool) -> Launch:
+            if not arch:
+                return Launch(schedules_cpu.product_kernel(spec, groups > 1), in_threads(groups > 1))
+            kernel = make(spec, arch, by_columns) if by_layout else make(spec, arch)
+            return Launch(kernel, f"panels on {arch}")
+
+        self.launches = ByLayout(launch)
 
     def __call__(self, a: Tensor, b: Tensor, at: Tensor | None) -> Tensor:
-        arrays = self.arrays
-        if at is not None:
-            at = at if self.order is None else at.index_select(0, self.order)
-            arrays = [*arrays[: self.at], at.to(self.index), *arrays[self.at :]]
-        out = torch.empty(self.shape, dtype=a.dtype, device=a.device)
-        b, by_columns = matrices(b) if self.either else (compact(b), False)
-        self.entries[by_columns](*self.sizes, a.shape[0], *self.counts, *arrays, compact(a), b, out)
+        out, by_columns = empty(a, *self.shape), False
+        if self.by_layout:
+            b, by_columns = matrices(b)
+        else:
+            b = self.ready(in_bf16_pairs(b) if self.bf16_pairs else b).contiguous()
+        self.launches[by_columns](*self.sizes, a.shape[0], *self.counts, *self.rows(at), self.ready(a), b, out)
         return out
 
 
-def run_grouped_sum(segments: Segments, a: Tensor, g: Tensor, at: Tensor | None = None) -> Tensor:
-    """``out[s] = sum over the rows n of segment s of the outer product of a[at[n]] and g[n]``: (segments, F_in,
-    F_out).
+class Sum:
+    """A sum of outer products of one shape and type on segments, as `Product`; on a GPU by blocks of warps where they
+    take it. It does not hold the segments.
     """
-    in_features, out_features = a.shape[1], g.shape[1]
-    shape = (segments.num_segments, in_features, out_features)
-    if segments.num_rows == 0 or 0 in shape:
-        return a.new_zeros(shape)
-    arch = devices.arch_of(a.device)
-    if arch and takes_sum(in_features, out_features, a.dtype, arch):
-        return _sum_in_tiles(segments, a, g, at, arch)
-    out = a.new_zeros(shape, dtype=accumulator_of(a.dtype))
-    given = (
-        segments.units_apart(in_features)
-        if arch
-        else segments.units(in_features, out_features, a.itemsize, torch.get_num_threads())
-    )
-    groups, units, work, *arrays = given
-    rows = (segments.rows_of(at), segments.order)
-    ready = compact if arch else kernel_ready
-    a, g = ready(a), ready(g)
-    sizes = [groups, units, segments.num_segments, a.shape[0], g.shape[0], work]
-    block = min(SUM_BLOCK, in_features)
-    entry = _entry(sum_kernel, (in_features, out_features), block, rows, a.dtype, arrays, sizes, groups > 1, arch)
-    entry(*sizes, *arrays, a, g, out)
-    return out.to(a.dtype)
 
+    def __init__(
+        self, segments: Segments, shape: tuple[int, int], dtype: torch.dtype, index: torch.dtype | None, arch: str
+    ):
+        self.outer, self.work, block, parallel = None, (), 0, False
+        if arch and takes_sum(*shape, dtype, arch):
+            self.outer = outer = OuterSums(segments, *shape, dtype)
+            tasks = outer.tasks
+            self.sizes, arrays = outer.sizes, [tasks.task_ptr, tasks.slot, tasks.start, tasks.stop]
+            make = schedules_cuda.sum_lanes_kernel if outer.full else schedules_cuda.sum_tiles_kernel
+        else:
+            block, make = min(SUM_BLOCK, shape[0]), schedules_cuda.sum_kernel
+            groups, units, work, *arrays = (
+                segments.units_apart(shape[0])
+                if arch
+                else segments.units(*shape, dtype.itemsize, torch.get_num_threads())
+            )
+            self.sizes, self.work, parallel = (groups, units, segments.num_segments), (work,), groups > 1
+        self.rows = rows = _Rows(segments, arrays, index)
+        self.ready: Callable[[Tensor], Tensor] = compact if arch else kernel_ready
+        self.shape, self.wide = (segments.num_segments, *shape), accumulator_of(dtype)
+        spec = GroupedSpec(*shape, block, 0, rows.gathered, type_name(dtype), type_name(rows.dtype))
+        if arch:
+            self.launch = Launch(make(spec, arch), f"panels on {arch}")
+        else:
+            self.launch = Launch(schedules_cpu.sum_kernel(spec, parallel), in_threads(parallel))
 
-def _sum_in_tiles(segments: Segments, a: Tensor, g: Tensor, at: Tensor | None, arch: str) -> Tensor:
-    """`run_grouped_sum` by blocks of warps."""
-    in_features, out_features = a.shape[1], g.shape[1]
-    sums = OuterSums(segments, in_features, out_features, a.dtype)
-    tasks = sums.tasks
-    a, g = compact(a), compact(g)
-    out = sums.results(a.device)
-    sizes = [tasks.tasks, tasks.chunks, tasks.tasks, a.shape[0], g.shape[0]]
-    arrays = [tasks.task_ptr, tasks.slot, tasks.start, tasks.stop]
-    rows = (segments.rows_of(at), segments.order)
-    make = sum_lanes_kernel if sums.full else sum_tiles_kernel
-    entry = _entry(make, (in_features, out_features), 0, rows, a.dtype, arrays, sizes, True, arch)
-    entry(*sizes, *arrays, a, g, out)
-    return sums.total(out).to(a.dtype)
-
-
-def _entry(
-    make, widths: tuple[int, int], block: int, rows, dtype, arrays: list, sizes: list, parallel: bool, arch: str = ""
-):
-    """The kernel; ``rows``, the index arrays of the operands' rows, join ``arrays``, all in one type, and ``sizes``."""
-    given = [x for x in rows if x is not None]
-    if given:
-        sizes.append(given[0].numel())
-        arrays += given
-    if any(x.dtype != arrays[0].dtype for x in arrays):
-        arrays[:] = [x.long() for x in arrays]
-    gathered = (rows[0] is not None, rows[1] is not None)
-    key = (make, widths, block, gathered, dtype, arrays[0].dtype, parallel, arch)
-    entry = _entries.get(key)
-    if entry is None:
-        bf16_pairs = make is product_kernel and takes_bf16_pairs(widths[0], type_name(dtype))
-        types = type_name(dtype), type_name(arrays[0].dtype)
-        spec = GroupedSpec(*widths, block, 0, gathered, *types, bf16_pairs)
-        kernel = _CUDA_KERNELS[make](spec, arch) if arch else make(spec, parallel)
-        entry = _entries.keep(key, Launch(kernel, f"panels on {arch}" if arch else in_threads(parallel)))
-    return entry
+    def __call__(self, segments: Segments, a: Tensor, g: Tensor, at: Tensor | None) -> Tensor:
+        outer, rows = self.outer, self.rows
+        out = a.new_zeros(self.shape, dtype=self.wide) if outer is None else outer.results(a.device)
+        sizes = *self.sizes, a.shape[0], g.shape[0], *self.work, *rows.counts
+        self.launch(*sizes, *rows(at), self.ready(a), self.ready(g), out)
+        return (out if outer is None else outer.total(segments, out)).to(a.dtype)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..core.library import register
 from ..core.operator import Operator
 
 PART = 2048
@@ -51,16 +50,14 @@ def _check(structure: None, operands, attributes):
     return operands
 
 
-half_product = register(
-    Operator(
-        "half_product",
-        _run,
-        _gradients,
-        operands="Tensor a, Tensor b, Tensor? bias",
-        like=lambda structure, operands, attributes, transposed: operands[0].new_empty(
-            operands[0].shape[0], operands[1].shape[1]
-        ),
-        check=_check,
-    )
+half_product = Operator(
+    "half_product",
+    _run,
+    _gradients,
+    operands="Tensor a, Tensor b, Tensor? bias",
+    like=lambda structure, operands, attributes, transposed: operands[0].new_empty(
+        operands[0].shape[0], operands[1].shape[1]
+    ),
+    check=_check,
 )
 """(None, (a, b, bias)) to a @ b + bias, rounded once. a: (M, K), b: (K, N), bias: (N,) or None, in any strides."""

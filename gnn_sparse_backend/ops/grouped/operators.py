@@ -19,11 +19,9 @@ from torch import Tensor
 from ...runtime import devices
 from ...structures.build import index_dtype
 from ...structures.checks import check_range, plain_tensor
-from ...structures.graph import Graph
 from ...structures.segment_rows import rows_graph
 from ...structures.segments import Segments, check_segments
 from ...structures.unsynchronised import order_in_range, segments_of_index, segments_of_offsets
-from ..core.library import register
 from ..core.operands import check_dense
 from ..core.operator import Operator, gradients_of
 from ..core.traced import StructureKind, Traced
@@ -134,11 +132,7 @@ def _back_to_rows(x: Tensor, at: Tensor | None, rows: int) -> Tensor:
     """``out[i] = sum of x[n] over all n with at[n] = i``, where one row of the operand stands for several."""
     if at is None:
         return x
-    if devices.on_cpu(at.device):
-        graph = Graph.from_coo(at, torch.zeros_like(at), (rows, 1))
-    else:
-        graph = rows_graph(segments_of_index(at, rows, at.device))
-    return AGGREGATE(graph, (x,), (_ROWS,))
+    return AGGREGATE(rows_graph(segments_of_index(at, rows, at.device)), (x,), (_ROWS,))
 
 
 _GROUPED = {
@@ -147,47 +141,41 @@ _GROUPED = {
     "given": lambda attributes, tensors: [*tensors, None],
     "sent": lambda attributes, operands: _in_order(*operands),
 }
-GROUPED_MM = register(
-    Operator(
-        "grouped_mm",
-        lambda segments, operands, attributes: run_grouped_mm(segments, *operands),
-        _gradients("abi", "g"),
-        _record(run_grouped_mm),
-        operands="Tensor a, Tensor b",
-        like=lambda arguments, operands, attributes, transposed: operands[0].new_empty(
-            (operands[0].shape[0], operands[1].shape[2])
-        ),
-        check=_check_product,
-        **_GROUPED,
-    )
+GROUPED_MM = Operator(
+    "grouped_mm",
+    lambda segments, operands, attributes: run_grouped_mm(segments, *operands),
+    _gradients("abi", "g"),
+    _record(run_grouped_mm),
+    operands="Tensor a, Tensor b",
+    like=lambda arguments, operands, attributes, transposed: operands[0].new_empty(
+        (operands[0].shape[0], operands[1].shape[2])
+    ),
+    check=_check_product,
+    **_GROUPED,
 )
 """Operands: (a, the matrices, at or None)."""
-GROUPED_SUM = register(
-    Operator(
-        "grouped_sum",
-        lambda segments, operands, attributes: run_grouped_sum(segments, *operands),
-        _gradients("agi", "b"),
-        _record(run_grouped_sum),
-        operands="Tensor a, Tensor g",
-        like=lambda arguments, operands, attributes, transposed: operands[0].new_empty(
-            (arguments[0].shape[0] - 1, operands[0].shape[1], operands[1].shape[1])
-        ),
-        check=_check_sum,
-        **_GROUPED,
-    )
+GROUPED_SUM = Operator(
+    "grouped_sum",
+    lambda segments, operands, attributes: run_grouped_sum(segments, *operands),
+    _gradients("agi", "b"),
+    _record(run_grouped_sum),
+    operands="Tensor a, Tensor g",
+    like=lambda arguments, operands, attributes, transposed: operands[0].new_empty(
+        (arguments[0].shape[0] - 1, operands[0].shape[1], operands[1].shape[1])
+    ),
+    check=_check_sum,
+    **_GROUPED,
 )
 """Operands: (a, g, at or None)."""
-ORDER_BY_SEGMENT = register(
-    Operator(
-        "order_by_segment",
-        _order,
-        operands="Tensor index",
-        attributes="SymInt num_segments",
-        results="(Tensor, Tensor)",
-        like=lambda arguments, operands, attributes, transposed: (
-            operands[0].new_empty(attributes[0] + 1, dtype=torch.int64),
-            operands[0].new_empty(operands[0].shape, dtype=torch.int64),
-        ),
-    )
+ORDER_BY_SEGMENT = Operator(
+    "order_by_segment",
+    _order,
+    operands="Tensor index",
+    attributes="SymInt num_segments",
+    results="(Tensor, Tensor)",
+    like=lambda arguments, operands, attributes, transposed: (
+        operands[0].new_empty(attributes[0] + 1, dtype=torch.int64),
+        operands[0].new_empty(operands[0].shape, dtype=torch.int64),
+    ),
 )
 """Attributes: (number of segments,)."""

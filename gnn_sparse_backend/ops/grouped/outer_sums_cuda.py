@@ -37,8 +37,10 @@ def rows_of_tasks(segments: Segments, chunk: int, longest: int, rows: int) -> Gr
 
 
 class OuterSums:
-    """The tasks of a sum over segments, and where their results go. blocks: on the diagonal of a result, of F_in x
-    F_out each. full: whether float32 is multiplied in full precision."""
+    """The tasks of a sum over segments, which it does not hold, and where their results go. blocks: on the diagonal of
+    a result, of F_in x F_out each. full: whether float32 is multiplied in full precision. sizes: what kernels begin
+    with.
+    """
 
     def __init__(
         self,
@@ -49,21 +51,22 @@ class OuterSums:
         left: int = 1,
         blocks: int = 1,
     ):
-        self.segments, self.shape = segments, (segments.num_segments, blocks * in_features, out_features)
+        self.shape = (segments.num_segments, blocks * in_features, out_features)
         name, self.full = type_name(dtype), not on_tensor_cores(dtype)
         self.key = (
             chunk_of(name),
             sum_length(segments.num_rows, in_features, out_features, name, left, blocks, self.full),
         )
         self.tasks: OuterTasks = segments.outer_tasks(*self.key)
+        self.sizes = self.tasks.tasks, self.tasks.chunks, self.tasks.tasks
 
     def results(self, device: torch.device) -> Tensor:
         """(tasks, blocks * F_in, F_out) float32 for what the kernel leaves."""
         return torch.empty((self.tasks.tasks, *self.shape[1:]), dtype=torch.float32, device=device)
 
-    def total(self, results: Tensor) -> Tensor:
+    def total(self, segments: Segments, results: Tensor) -> Tensor:
         """(segments, blocks * F_in, F_out): the results of each segment added up."""
         if self.tasks.segment_ptr is None:
             return results
-        graph = rows_of_tasks(self.segments, *self.key, self.shape[1])
+        graph = rows_of_tasks(segments, *self.key, self.shape[1])
         return run_aggregate(SUM_OF_COLUMNS, graph, [results.flatten(0, 1)]).view(self.shape)

@@ -20,7 +20,6 @@ from ...runtime.devices import on_either
 from ...runtime.type_names import accumulator_of
 from ...structures.derived import untransformed
 from ...structures.masks import Mask
-from ..core.library import register
 from ..core.operands import check_fit
 from ..core.operator import Operator
 from ..core.traced import Traced
@@ -158,56 +157,48 @@ def _like_sums(arguments, operands, attributes, transposed: bool) -> Tensor:
     return b.new_empty((*b.shape[:2], arguments[6 if attributes[0] else 5], b.shape[3]))
 
 
-ATTENTION = register(
-    Operator(
-        "masked_attention",
-        _run,
-        _gradients,
-        _record,
-        structure=MASK,
-        operands="Tensor q, Tensor k, Tensor v, Tensor? seed",
-        attributes="float scale, float dropout",
-        results="(Tensor, Tensor)",
-        like=_like,
-        check=_check,
-        library=_both,
-        saved=lambda attributes, operands, results: ((*operands, *results), None),
-    )
+ATTENTION = Operator(
+    "masked_attention",
+    _run,
+    _gradients,
+    _record,
+    structure=MASK,
+    operands="Tensor q, Tensor k, Tensor v, Tensor? seed",
+    attributes="float scale, float dropout",
+    results="(Tensor, Tensor)",
+    like=_like,
+    check=_check,
+    library=_both,
+    saved=lambda attributes, operands, results: ((*operands, *results), None),
 )
 """Attributes: (scale, probability of a weight to be dropped); a seed where weights are."""
-BACKWARD = register(
-    Operator(
-        "masked_attention_backward",
-        _run_backward,
-        _gradients_of_backward,
-        structure=MASK,
-        operands="Tensor q, Tensor k, Tensor v, Tensor? seed, Tensor out, Tensor lse, Tensor grad",
-        attributes="float scale, float dropout",
-        results="(Tensor, Tensor, Tensor)",
-        like=_like_backward,
-        check=_check,
-    )
+BACKWARD = Operator(
+    "masked_attention_backward",
+    _run_backward,
+    _gradients_of_backward,
+    structure=MASK,
+    operands="Tensor q, Tensor k, Tensor v, Tensor? seed, Tensor out, Tensor lse, Tensor grad",
+    attributes="float scale, float dropout",
+    results="(Tensor, Tensor, Tensor)",
+    like=_like_backward,
+    check=_check,
 )
-DOTS = register(
-    Operator(
-        "masked_sddmm",
-        _run_dots,
-        _gradients_of_dots,
-        structure=MASK,
-        operands="Tensor a, Tensor b",
-        like=_like_dots,
-        check=_check_dots,
-    )
+DOTS = Operator(
+    "masked_sddmm",
+    _run_dots,
+    _gradients_of_dots,
+    structure=MASK,
+    operands="Tensor a, Tensor b",
+    like=_like_dots,
+    check=_check_dots,
 )
-SUMS = register(
-    Operator(
-        "masked_spmm",
-        _run_sums,
-        _gradients_of_sums,
-        structure=MASK,
-        operands="Tensor values, Tensor b",
-        attributes="bool transposed",
-        like=_like_sums,
-        check=_check_sums,
-    )
+SUMS = Operator(
+    "masked_spmm",
+    _run_sums,
+    _gradients_of_sums,
+    structure=MASK,
+    operands="Tensor values, Tensor b",
+    attributes="bool transposed",
+    like=_like_sums,
+    check=_check_sums,
 )

@@ -6,14 +6,13 @@ from collections.abc import Callable
 
 from ...compiler.cache.bounded import kept
 from ...compiler.codegen import Target, host_target
-from ...compiler.compile import compile_program
 from ...compiler.language.program import Program, walk_iterations
 from ...compiler.schedules.cpu import cpu_schedule
 from ...compiler.schedules.primitives.cpu.amx_tiles import amx_tiles
 from ...compiler.schedules.primitives.cpu.brief_exponentials import brief_exponentials
 from ...compiler.schedules.primitives.cpu.pairs import interleave, transpose_pairs
 from ...compiler.schedules.sequence import Schedule
-from ..core.last_run import Named, in_threads
+from ..core.executable import Launch, compiled, in_threads
 from .programs.backward import backward
 from .programs.forward import forward
 from .programs.pairs import masked_dots, masked_sums
@@ -53,11 +52,9 @@ def spec_of(
 
 
 @kept
-def masked_kernel(make: str, spec: MaskedSpec, parallel: bool) -> Named:
+def masked_kernel(make: str, spec: MaskedSpec, parallel: bool) -> Launch:
     """The kernel of a program of `PROGRAMS`."""
-    program, schedule = scheduled(make, spec, parallel)
-    kernel = compile_program(program, schedule, host_target())
-    return Named(kernel, program.parameter_names, f"{make}, {in_threads(parallel)}")
+    return compiled(*scheduled(make, spec, parallel), f"{make}, {in_threads(parallel)}")
 
 
 def scheduled(make: str, spec: MaskedSpec, parallel: bool) -> tuple[Program, Schedule]:

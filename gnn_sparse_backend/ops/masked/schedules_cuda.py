@@ -13,7 +13,7 @@ from ...compiler.language.types import BYTES
 from ...compiler.schedules.teams import team_schedule
 from ...planner.cuda.plan import BLOCK, shares
 from ..core import cuda_build
-from ..core.last_run import Named
+from ..core.executable import Launch
 from .programs.team_attention import (
     team_backward_keys,
     team_backward_queries,
@@ -43,8 +43,8 @@ def spec_of(block: int, widths: tuple[int, int], dtype: str, padding: bool = Fal
 
 
 @kept
-def team_kernel(make: str, spec: TeamSpec, arch: str) -> Named:
+def team_kernel(make: str, spec: TeamSpec, arch: str) -> Launch:
     """The kernel of a program of `PROGRAMS`."""
     program = PROGRAMS[make](spec)
     kernel = cuda_build.build(program, team_schedule(spec.lanes, teams=1), arch)
-    return Named(kernel, program.parameter_names, f"{make}, teams of {spec.lanes} lanes on {arch}")
+    return Launch(kernel, f"{make}, teams of {spec.lanes} lanes on {arch}", program.parameter_names)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from ...compiler.cache.bounded import kept
+from ...runtime.devices import check_kernels
 from ...structures.graph import Graph
-from ..core.operands import check_dense, check_device, check_kernels_for, check_rows, check_written_out, common_type
+from ..core.operands import check_dense, check_device, check_rows, check_written_out, common_type
 from .calls import broadcast_features
 from .message_op import MessageOp, message_op
 from .programs.message import operands_of, parse
@@ -83,7 +84,7 @@ def check_message_rows(operator: str, graph: Graph, names: tuple[str, ...], plac
             check_rows(operator, name, x, count(graph), what, graph)
         if place != "number":
             check_written_out(operator, name, x)
-    check_kernels_for(operator, graph)
+    check_kernels(operator, graph.device)
 
 
 _ROWS = {

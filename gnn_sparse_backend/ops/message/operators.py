@@ -23,7 +23,6 @@ from ...compiler.cache.bounded import kept
 from ...compiler.language.reduction import REDUCTIONS
 from ...structures.derived import fact
 from ...structures.graph import Graph
-from ..core.library import register
 from ..core.operands import check_dense
 from ..core.operator import Operator
 from ..core.traced import GRAPH, Traced
@@ -312,9 +311,6 @@ EDGE_MAP = Operator(
     sent=_sent,
 )
 """Attributes: (message, for each feature dimension whether to sum over it)."""
-
-register(AGGREGATE)
-register(EDGE_MAP)
 
 
 def aggregate(of: MessageOp, graph, *operands: Tensor | None) -> Tensor:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..core.library import register
-from ..core.operands import check_dense, check_features, check_kernels_for, check_rows
+from ...runtime.devices import check_kernels
+from ..core.operands import check_dense, check_features, check_rows
 from ..core.operator import Operator
 from ..core.traced import GRAPH, GRAPH_OF_BOTH_ENDS
 from .calls import run_aggregate, run_edge_map
@@ -109,7 +109,7 @@ def _check_spmm(graph, operands, attributes):
             raise ValueError(
                 f"spmm: weight {tuple(weight.shape)} of {weight.dtype} does not go with x {tuple(x.shape)} of {x.dtype}"
             )
-    check_kernels_for("spmm", graph)
+    check_kernels("spmm", graph.device)
     return operands
 
 
@@ -128,34 +128,30 @@ def _fake_spmm(arguments, operands, attributes, transposed: bool):
     return x.new_empty((arguments[3] if transposed else arguments[0].shape[0] - 1, *x.shape[1:]))
 
 
-SPMM = register(
-    Operator(
-        "spmm",
-        _run_spmm,
-        _gradients_of_spmm,
-        structure=GRAPH,
-        operands="Tensor x, Tensor? weight",
-        attributes="bool mean, bool transposed",
-        encode=lambda attributes, transposed: (attributes[0], transposed),
-        decode=lambda mean, transposed: ((mean, transposed), transposed),
-        like=_fake_spmm,
-        check=_check_spmm,
-    )
+SPMM = Operator(
+    "spmm",
+    _run_spmm,
+    _gradients_of_spmm,
+    structure=GRAPH,
+    operands="Tensor x, Tensor? weight",
+    attributes="bool mean, bool transposed",
+    encode=lambda attributes, transposed: (attributes[0], transposed),
+    decode=lambda mean, transposed: ((mean, transposed), transposed),
+    like=_fake_spmm,
+    check=_check_spmm,
 )
 """Attributes: (whether it is a mean, whether the structure is the transpose of what a mean is of)."""
 
-SDDMM = register(
-    Operator(
-        "sddmm",
-        _run_sddmm,
-        _gradients_of_sddmm,
-        structure=GRAPH_OF_BOTH_ENDS,
-        operands="Tensor u, Tensor v",
-        attributes="bool mean",
-        like=lambda arguments, operands, attributes, transposed: operands[0].new_empty(
-            (arguments[1].shape[0], *operands[0].shape[1:-1])
-        ),
-        check=_check_sddmm,
-    )
+SDDMM = Operator(
+    "sddmm",
+    _run_sddmm,
+    _gradients_of_sddmm,
+    structure=GRAPH_OF_BOTH_ENDS,
+    operands="Tensor u, Tensor v",
+    attributes="bool mean",
+    like=lambda arguments, operands, attributes, transposed: operands[0].new_empty(
+        (arguments[1].shape[0], *operands[0].shape[1:-1])
+    ),
+    check=_check_sddmm,
 )
 """Attributes: (whether each result is divided by the in-degree of its destination,)."""

@@ -6,14 +6,13 @@ import torch
 from torch import Tensor
 
 from ...compiler.cache.bounded import kept
-from ...compiler.compile import compile_program
 from ...compiler.language.builder import ProgramBuilder
 from ...compiler.language.expr import cast, differ, select
 from ...compiler.language.program import Program
 from ...compiler.language.types import ACCUMULATOR
 from ...compiler.schedules.cpu import cpu_schedule
 from ...runtime.type_names import accumulator_of, type_name
-from ..core.last_run import Launch, in_threads
+from ..core.executable import Launch, compiled, in_threads
 from .masked import LANES, flat, in_blocks
 
 
@@ -49,4 +48,4 @@ def chosen(mask: Tensor, numbers: Tensor) -> Tensor:
 
 @kept
 def _launch(dtype: torch.dtype) -> Launch:
-    return Launch(compile_program(choice(type_name(dtype)), cpu_schedule()), in_threads(True))
+    return compiled(choice(type_name(dtype)), cpu_schedule(), in_threads(True))

@@ -13,7 +13,6 @@ from torch import Generator, Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ...compiler.cache.bounded import kept
-from ..core.library import register
 from ..core.operator import Operator
 from .chosen import chosen
 from .draws import draw_bernoulli
@@ -131,21 +130,19 @@ def _gradients(structure, attributes, saved, memo, needed, cotangent, *of_mask) 
     return [masked(structure, (cotangent, saved[0]), (scale_of(attributes[0], cotangent.dtype), attributes[2]))]
 
 
-dropped = register(
-    Operator(
-        "dropped",
-        run=lambda structure, operands, attributes: _dropped(structure, operands, attributes)[0],
-        library=_dropped,
-        gradients=_gradients,
-        operands="Tensor x",
-        attributes="float p, int place, bool rectified",
-        results="(Tensor, Tensor)",
-        like=lambda structure, operands, attributes, transposed: (
-            torch.empty_like(operands[0]),
-            torch.empty_like(operands[0], dtype=torch.uint8),
-        ),
-        saved=lambda attributes, operands, results: ((results[1],), None),
-    )
+dropped = Operator(
+    "dropped",
+    run=lambda structure, operands, attributes: _dropped(structure, operands, attributes)[0],
+    library=_dropped,
+    gradients=_gradients,
+    operands="Tensor x",
+    attributes="float p, int place, bool rectified",
+    results="(Tensor, Tensor)",
+    like=lambda structure, operands, attributes, transposed: (
+        torch.empty_like(operands[0]),
+        torch.empty_like(operands[0], dtype=torch.uint8),
+    ),
+    saved=lambda attributes, operands, results: ((results[1],), None),
 )
 """For programs that are traced: (what stands for no structure, (x,), (p, place, rectified)) to `dropout` of x, or of
 max(x, 0), and the mask, from ``DEAD`` on where x is not above 0. place: a number that no other call of the program

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import constant_argument
-from ...compiler.compile import compile_program
 from ...compiler.language.builder import BufferHandle, ProgramBuilder
 from ...compiler.language.expr import Expr, as_expr, cast, differ, select
 from ...compiler.language.program import Program
@@ -26,8 +25,7 @@ from ...compiler.language.types import ACCUMULATOR
 from ...compiler.schedules.cpu import cpu_schedule
 from ...runtime.layout import in_memory
 from ...runtime.type_names import accumulator_of, type_name
-from ..core.last_run import Launch, in_threads
-from ..core.library import register
+from ..core.executable import Launch, compiled, in_threads
 from ..core.operands import check_dense
 from ..core.operator import Operator
 
@@ -74,7 +72,7 @@ def masked_product(dtype: str, unit: str = "") -> Program:
 
 @kept
 def _launch(dtype: torch.dtype, unit: str) -> Launch:
-    return Launch(compile_program(masked_product(type_name(dtype), unit), cpu_schedule()), in_threads(True))
+    return compiled(masked_product(type_name(dtype), unit), cpu_schedule(), in_threads(True))
 
 
 @kept
@@ -139,18 +137,16 @@ def _record(structure, operands, attributes, needed):
     return _run(structure, operands, attributes), (operands[1],), None
 
 
-masked = register(
-    Operator(
-        "masked",
-        run=_run,
-        record=_record,
-        gradients=_gradients,
-        operands="Tensor x, Tensor mask",
-        attributes="float scale, bool dead",
-        check=_check,
-        like=lambda structure, operands, attributes, transposed: torch.empty_like(operands[1], dtype=operands[0].dtype),
-        saved=lambda attributes, operands, results: ((operands[1],), None),
-    )
+masked = Operator(
+    "masked",
+    run=_run,
+    record=_record,
+    gradients=_gradients,
+    operands="Tensor x, Tensor mask",
+    attributes="float scale, bool dead",
+    check=_check,
+    like=lambda structure, operands, attributes, transposed: torch.empty_like(operands[1], dtype=operands[0].dtype),
+    saved=lambda attributes, operands, results: ((operands[1],), None),
 )
 """(None, (x, mask), (scale, dead)) to x * (mask ? scale : 0). mask: uint8, of x's shape and without gaps between its
 elements, whose order in memory the result has. scale: a number of x's type. dead: 0 where the mask is from ``DEAD`` on.

@@ -51,8 +51,7 @@ def run_product(
     """
     if rel.num_edges == 0 or w.numel() == 0:
         return empty(x, rel.side(transposed).sizes[0], w.shape[1] * w.shape[3]).zero_() if total is None else total
-    arch = devices.arch_of(x.device)
-    if arch:
+    if arch := devices.arch_of(x.device):
         found = _product_on_gpu(rel, transposed, order, x, w, _edge_weight(rel, a, mean, accumulator_of(x.dtype)), arch)
         return found if total is None else total.add_(found)
     if order in (None, "gather", "scatter"):
@@ -107,8 +106,8 @@ def run_sum(
     in_features, out_features = x.shape[1] // blocks, g.shape[1] // blocks
     if rel.num_edges == 0 or in_features == 0 or out_features == 0:
         return x.new_zeros((rel.num_relations, blocks, in_features, out_features), dtype=dtype)
-    if devices.arch_of(x.device):
-        return _outer_of_sums(rel, transposed, x, g, blocks, a, mean).to(dtype)
+    if arch := devices.arch_of(x.device):
+        return _outer_of_sums(rel, transposed, x, g, blocks, a, mean, arch).to(dtype)
     return outer_sums(rel, transposed, x, g, blocks, a, mean, by, dtype)
 
 
@@ -117,20 +116,20 @@ def run_dot(rel: RelGraph, x: Tensor, w: Tensor, g: Tensor, mean: bool, transpos
     wide = accumulator_of(x.dtype)
     if rel.num_edges == 0 or w.numel() == 0:
         return x.new_zeros(rel.num_edges, dtype=wide)
-    if devices.arch_of(x.device):
-        found = _dots_on_gpu(rel, transposed, x, w, g)
+    if arch := devices.arch_of(x.device):
+        found = _dots_on_gpu(rel, transposed, x, w, g, arch)
         return found * rel.mean_scale(wide) if mean else found
     return dots(rel, x, w, g, mean, transposed)
 
 
-def _dots_on_gpu(rel: RelGraph, transposed: bool, x: Tensor, w: Tensor, g: Tensor) -> Tensor:
+def _dots_on_gpu(rel: RelGraph, transposed: bool, x: Tensor, w: Tensor, g: Tensor, arch: str) -> Tensor:
     """The dots from products of the rows at the end of fewer pairs; the other end is gathered."""
     by, near, far = transposed, g, x
     if rel.side(not transposed).pairs.count < rel.side(transposed).pairs.count:
         by, near, far = not transposed, x, g
     else:
         w = w.transpose(2, 3)
-    side, arch = rel.side(by), devices.arch_of(x.device)
+    side = rel.side(by)
     if order_of(bytes_of_dots(rel, by, shape_of(*w.shape[1:], x.dtype, arch))) == "rows":
         return run_row_dots(side, near, w, far, arch)
     found = run_edge_map(_DOT, side.edges_of_pairs, [_grouped(side, near, w, True), far], (True,))
@@ -138,10 +137,10 @@ def _dots_on_gpu(rel: RelGraph, transposed: bool, x: Tensor, w: Tensor, g: Tenso
 
 
 def _outer_of_sums(
-    rel: RelGraph, transposed: bool, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, mean: bool
+    rel: RelGraph, transposed: bool, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, mean: bool, arch: str
 ) -> Tensor:
     """The outer products on a GPU: on Tensor Cores, else from stored sums of x over the edges of all pairs."""
-    arch, side = devices.arch_of(x.device), rel.side(transposed)
+    side = rel.side(transposed)
     weight = _edge_weight(rel, a, mean, accumulator_of(x.dtype))
     if takes_sum(x.shape[1] // blocks, g.shape[1] // blocks, x.dtype, arch):
         if sum_by_columns_on_gpu(rel, transposed, x.shape[1], g.shape[1]):

@@ -21,7 +21,7 @@ from ...runtime.memory import empty
 from ...runtime.type_names import accumulator_of, type_name
 from ...structures.relational.graph import RelGraph
 from ...structures.relational.sides import RelationSplit, RelationTasks
-from ..core.last_run import Launch, in_threads
+from ..core.executable import Launch, in_threads
 from ..grouped.executables import in_bf16_pairs
 from ..grouped.schedules_cpu import takes_bf16_pairs
 from .panels_cpu import always, counts_of, never, position_weight, slots, tasks_of_product

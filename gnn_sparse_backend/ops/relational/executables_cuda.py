@@ -18,8 +18,8 @@ from ...runtime.layout import ByLayout, compact, matrices
 from ...runtime.type_names import type_name
 from ...structures.derived import fact
 from ...structures.graph import Graph
-from ..core.last_run import Launch
-from ..grouped.executables import ProductOnGpu
+from ..core.executable import Launch
+from ..grouped.executables import Product
 from ..grouped.outer_sums_cuda import OuterSums
 from ..grouped.schedules_cuda import tiles
 from ..message.calls import run_aggregate
@@ -200,7 +200,7 @@ class ColumnProducts:
     def __init__(self, rel, transposed: bool, of: ProductShape, weighted: bool):
         segments, self.rows = rel.side(not transposed).blocks(of.blocks)
         widths, dtype = (of.in_features, of.out_features), getattr(torch, of.dtype)
-        self.multiply = ProductOnGpu(segments, *widths, dtype, self.rows.dtype, of.arch)
+        self.multiply = Product(segments, widths, dtype, self.rows.dtype, of.arch)
         self.edges = rel.pairs_of_edges(transposed)
         self.added_up = PreparedAggregate(WEIGHTED_SUM_OF_COLUMNS if weighted else SUM_OF_COLUMNS)
         self.in_features, self.out_features = of.in_features, of.blocks * of.out_features
@@ -233,8 +233,8 @@ def run_pair_sums(side, x: Tensor, g: Tensor, blocks: int, weight: Tensor | None
     x, g = compact(x).view(-1, blocks, in_features), compact(g).view(-1, blocks, out_features)
     out = sums.results(x.device)
     at_edges = () if weight is None else (weight.index_select(0, pairs.edge_ids).contiguous(),)
-    sizes = tasks.tasks, tasks.chunks, tasks.tasks, pairs.count, x.shape[0], pairs.indices.numel(), g.shape[0]
+    sizes = *sums.sizes, pairs.count, x.shape[0], pairs.indices.numel(), g.shape[0]
     edges = tasks.task_ptr, pair_ptr, pairs.indptr, pairs.indices
     results = out.view(-1, blocks, in_features, out_features)
     entry(*sizes, *edges, tasks.slot, tasks.start, tasks.stop, pairs.row, *at_edges, x, g, results)
-    return sums.total(out).view(-1, blocks, in_features, out_features)
+    return sums.total(side.segments, out).view(-1, blocks, in_features, out_features)

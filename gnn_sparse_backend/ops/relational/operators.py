@@ -29,7 +29,6 @@ from torch import Tensor
 
 from ...runtime.type_names import accumulator_of
 from ...structures.relational.graph import RelGraph
-from ..core.library import register
 from ..core.operands import check_fit
 from ..core.operator import Operator, gradients_of
 from ..core.traced import REL_GRAPH
@@ -191,7 +190,7 @@ def _operator(name: str, run, gradients, operands: str, like, check, attributes:
     """check: (name of the operator, names of the operands) to its check."""
     checked = check(name, tuple(each.split()[1] for each in operands.split(", ")))
     schema = {"structure": REL_GRAPH, "operands": operands, "attributes": attributes}
-    return register(Operator(name, run, gradients, like=like, check=checked, **schema, **more))
+    return Operator(name, run, gradients, like=like, check=checked, **schema, **more)
 
 
 PRODUCT = _operator(

@@ -7,8 +7,8 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.codegen import host_target
-from gnn_sparse_backend.ops.convolution import executables_cpu, schedules_cpu, tasks
-from gnn_sparse_backend.ops.convolution.executables_cpu import conv, conv_sum
+from gnn_sparse_backend.ops.convolution import schedules_cpu, tasks
+from gnn_sparse_backend.ops.convolution.executables import conv, conv_sum
 from gnn_sparse_backend.planner.cpu import convolution as rules
 from gnn_sparse_backend.planner.cpu.convolution import MOST_ROWS, ORDERS
 from tests.ops.convolution.pairs import close, exact, exact_sum, one_each, random_map
@@ -209,4 +209,4 @@ def test_an_order_that_is_none_is_refused():
     kernel_map = random_map()
     x, w, _ = operands(kernel_map, (1, 4, 4), torch.float32)
     with pytest.raises(ValueError, match="order must be one of .*got 'columns'"):
-        executables_cpu.conv(kernel_map, x, w, "columns")
+        conv(kernel_map, x, w, "columns")

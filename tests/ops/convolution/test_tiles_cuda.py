@@ -7,7 +7,8 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.convolution import schedules_cuda
-from gnn_sparse_backend.ops.convolution.executables_cuda import conv_on_gpu, conv_sum_on_gpu, order_on_gpu
+from gnn_sparse_backend.ops.convolution.executables import conv, conv_sum, order_of
+from gnn_sparse_backend.ops.convolution.executables_cuda import order_on_gpu
 from gnn_sparse_backend.runtime import layout
 from tests.ops.convolution.pairs import close, exact, exact_sum, one_each, random_map
 from tests.ops.serial_gpu import ARCH
@@ -45,10 +46,10 @@ def test_products_and_sums(dtype, precision, widths, forward, backward, serial_g
         wanted = exact(kernel_map, x, w)
         for given in (w, w.transpose(2, 3).contiguous().transpose(2, 3)):
             serial_gpu.clear()
-            close(conv_on_gpu(kernel_map, x, given, ARCH), wanted, kernel_map.num_offsets * widths[1], dtype)
+            close(conv(kernel_map, x, given), wanted, kernel_map.num_offsets * widths[1], dtype)
             assert serial_gpu == forward
         serial_gpu.clear()
-        found = conv_sum_on_gpu(kernel_map, x, g, widths[0], ARCH)
+        found = conv_sum(kernel_map, x, g, widths[0])
         assert serial_gpu[: len(backward)] == backward
         close(found, exact_sum(kernel_map, x, g, widths[0]), kernel_map.num_pairs, dtype)
 
@@ -77,7 +78,7 @@ def test_what_a_row_does_not_meet_does_not_reach_it(widths, serial_gpu, matmul_p
     offset = torch.repeat_interleave(kernel_map.indptr.long().diff())
     met = torch.zeros(150, dtype=torch.bool)
     met[kernel_map.outputs[(offset == 2) | (kernel_map.inputs == 9)].long()] = True
-    found = conv_on_gpu(kernel_map, x, w, ARCH)
+    found = conv(kernel_map, x, w)
     assert 0 < met.sum() < 150 and torch.equal(~found.isfinite().all(1), met)
     assert not found[149].any()  # which meets nothing
 
@@ -90,12 +91,12 @@ def test_windows_of_channels(serial_gpu, matmul_precision, monkeypatch):
     x, w, _ = operands(kernel_map, (1, 96, 16), torch.float16)
     spec = schedules_cuda.tiles_spec(96, 16, "float16", ARCH, 1, 128)
     assert spec is not None and spec.window in (16, 32, 48)
-    close(conv_on_gpu(kernel_map, x, w, ARCH), exact(kernel_map, x, w), 9 * 96, torch.float16)
+    close(conv(kernel_map, x, w), exact(kernel_map, x, w), 9 * 96, torch.float16)
     # an odd number of channels has no windows
     assert schedules_cuda.tiles_spec(95, 16, "float16", ARCH, 1, 128) is None
     x, w, _ = operands(kernel_map, (1, 95, 16), torch.float16)
     serial_gpu.clear()
-    close(conv_on_gpu(kernel_map, x, w, ARCH), exact(kernel_map, x, w), 9 * 95, torch.float16)
+    close(conv(kernel_map, x, w), exact(kernel_map, x, w), 9 * 95, torch.float16)
     assert "conv_tiles" not in serial_gpu
     schedules_cuda.tiles_spec.cache_clear()
 
@@ -112,9 +113,9 @@ def test_matrices_are_taken_as_they_are_stored(serial_gpu, matmul_precision, mon
 
     monkeypatch.setattr(layout, "compact", noted)
     for given in (w, w.transpose(2, 3).contiguous().transpose(2, 3)):
-        conv_on_gpu(kernel_map, x, given, ARCH)
+        conv(kernel_map, x, given)
     assert not copied
-    conv_on_gpu(kernel_map, x, torch.stack([w, w], -1)[..., 0], ARCH)
+    conv(kernel_map, x, torch.stack([w, w], -1)[..., 0])
     assert copied == [w.shape]
 
 
@@ -127,11 +128,11 @@ def test_later_calls_read_nothing_back(serial_gpu, matmul_precision, monkeypatch
     for widths in ((1, 16, 24), (20, 1, 1)):
         kernel_map = random_map((90, 70))
         x, w, g = operands(kernel_map, widths, torch.float16)
-        first = conv_on_gpu(kernel_map, x, w, ARCH), conv_sum_on_gpu(kernel_map, x, g, widths[0], ARCH)
+        first = conv(kernel_map, x, w), conv_sum(kernel_map, x, g, widths[0])
         with monkeypatch.context() as patch:
             for method in ("item", "__bool__", "__int__", "__index__", "tolist", "nonzero", "cpu", "numpy"):
                 patch.setattr(torch.Tensor, method, refuse)
-            again = conv_on_gpu(kernel_map, x, w, ARCH), conv_sum_on_gpu(kernel_map, x, g, widths[0], ARCH)
+            again = conv(kernel_map, x, w), conv_sum(kernel_map, x, g, widths[0])
         assert all(map(torch.equal, first, again))
 
 
@@ -141,7 +142,7 @@ def test_orders(serial_gpu, matmul_precision):
     assert order_on_gpu(kernel_map, 1, *described) == "tiles"
     assert order_on_gpu(kernel_map, 1, 64, 64, torch.float64, "sm_90") == "rgms"
     assert order_on_gpu(kernel_map, 1, 64, 64, torch.float16, "sm_75") == "rgms"
-    assert order_on_gpu(kernel_map, 64, 1, 1, torch.float64, "sm_75") == "depthwise"
+    assert order_of(kernel_map, 64, 1, 1, torch.float64) == "depthwise"
     x, w, _ = operands(kernel_map, (1, 8, 8), torch.float64)
     with pytest.raises(ValueError, match="order 'tiles' does not make products of 8 x 8 in torch.float64"):
-        conv_on_gpu(kernel_map, x, w, ARCH, "tiles")
+        conv(kernel_map, x, w, "tiles")

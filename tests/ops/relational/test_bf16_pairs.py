@@ -21,7 +21,7 @@ def in_bf16_pairs(monkeypatch):
         monkeypatch.setattr(
             module, "takes_bf16_pairs", lambda features, dtype: dtype == "bfloat16" and features % 2 == 0
         )
-        monkeypatch.setattr(module, "_entries", KernelCache("test"))
+    monkeypatch.setattr(rgms_cpu, "_entries", KernelCache("test"))
 
 
 def test_grouped_product(in_bf16_pairs):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import minimum
 from ....compiler.language.program import Program
-from .spec import Block, ConvSpec, terms_of
+from .spec import LAYER, Block, ConvSpec, terms_of
 
 
 def conv_offsets(spec: ConvSpec) -> Program:
@@ -31,21 +31,10 @@ def conv_offsets(spec: ConvSpec) -> Program:
     """
     p = ProgramBuilder("conv_offsets")
     index = spec.index_dtype
-    tasks, columns, panels, blocks, rows, cols, pairs, offsets, tiles, of_group, channels, wide_in, wide_out = p.sizes(
-        "num_tasks",
-        "num_columns",
-        "num_panels",
-        "num_blocks",
-        "rows",
-        "cols",
-        "pairs",
-        "offsets",
-        "column_tiles",
-        "group_tiles",
-        "in_features",
-        "wide_in",
-        "wide_out",
+    tasks, columns, panels, blocks, rows, cols, pairs, *of_layer = p.sizes(
+        "num_tasks", "num_columns", "num_panels", "num_blocks", "rows", "cols", "pairs", *LAYER
     )
+    offsets, tiles, of_group, channels, wide_in, wide_out = of_layer
     F, two = terms_of(p, spec, "steps")
     T = p.dense_fixed("T", tasks)
     L = p.dense_variable("L", T, (columns, columns), "column_ptr", index)

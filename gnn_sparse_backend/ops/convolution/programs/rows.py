@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.program import Program
-from .spec import Block, ConvSpec, terms_of
+from .spec import LAYER, Block, ConvSpec, terms_of
 
 
 def conv_rows(spec: ConvSpec) -> Program:
@@ -26,20 +26,10 @@ def conv_rows(spec: ConvSpec) -> Program:
     """
     p = ProgramBuilder("conv_rows")
     index = spec.index_dtype
-    tasks, columns, blocks, slots, rows, cols, offsets, tiles, of_group, channels, wide_in, wide_out = p.sizes(
-        "num_tasks",
-        "num_columns",
-        "num_blocks",
-        "slots",
-        "rows",
-        "cols",
-        "offsets",
-        "column_tiles",
-        "group_tiles",
-        "in_features",
-        "wide_in",
-        "wide_out",
+    tasks, columns, blocks, slots, rows, cols, *of_layer = p.sizes(
+        "num_tasks", "num_columns", "num_blocks", "slots", "rows", "cols", *LAYER
     )
+    offsets, tiles, of_group, channels, wide_in, wide_out = of_layer
     F, two = terms_of(p, spec, "steps")
     T = p.dense_fixed("T", tasks)
     L = p.dense_variable("L", T, (columns, columns), "column_ptr", index)

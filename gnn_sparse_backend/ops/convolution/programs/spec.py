@@ -15,6 +15,9 @@ from ....compiler.language.expr import Expr, cast
 from ....compiler.language.types import ACCUMULATOR
 from ...core.tiles.tiles import STEP
 
+LAYER = "offsets", "column_tiles", "group_tiles", "in_features", "wide_in", "wide_out"
+"""Sizes of a layer, as programs of products take them."""
+
 
 @dataclass(frozen=True)
 class ConvSpec:

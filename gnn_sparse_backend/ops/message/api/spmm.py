@@ -5,12 +5,12 @@ from __future__ import annotations
 from torch import Tensor
 
 from ....compiler.language.reduction import REDUCTIONS
+from ....runtime.devices import check_kernels
 from ....structures.graph import Graph
 from ...core.operands import (
     check_dense,
     check_features,
     check_graph,
-    check_kernels_for,
     check_rows,
     check_traced,
     check_written_out,
@@ -73,7 +73,7 @@ def spmm(graph: Graph | Partitioned, x: Tensor, weight: Tensor | None = None, re
         check_rows("spmm", "weight", weight, graph.num_edges, "edge", graph)
         check_written_out("spmm", "weight", weight)
     check_written_out("spmm", "x", x)
-    check_kernels_for("spmm", graph)
+    check_kernels("spmm", graph.device)
     ties = "even" if REDUCTIONS[reduce].chooses else None
     if weight is None:
         return aggregate_like(message_op(*_COPY, reduce, ties), graph, (x,), signature)

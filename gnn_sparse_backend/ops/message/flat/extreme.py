@@ -41,8 +41,8 @@ class FlatExtreme(Flat):
     def read_again(self, needed):
         return frozenset()
 
-    def gradients(self, edges, saved, extra, needed, grad, shapes):
+    def by_kernels(self, edges, saved, extra, shapes, needed, grad):
         return [grad.new_zeros(shapes[0]).scatter_add_(0, extra, grad)]
 
-    def by_operator(self, structure, saved, extra, needed, grad, shapes):
+    def by_operator(self, structure, saved, extra, shapes, needed, grad):
         return [torch.scatter_add(grad.new_zeros(shapes[0]), 0, extra, grad)]

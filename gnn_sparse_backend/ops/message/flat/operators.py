@@ -16,20 +16,20 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
 from ....compiler.language.reduction import REDUCTIONS
 from ....structures.csr import EdgeList
 from ....structures.graph import Graph
-from ...core.batched import for_each, in_batch
 from ...core.last_run import note_operator
-from ...core.operator import Operator
-from ...core.transforms import as_recorded, transformed
+from ...core.operator import Operator, recorded_eagerly
+from ...core.transforms import transformed
 from ..calls import broadcast_features, feature_shapes, flat, spec_of_aggregate, spec_of_edge_map
 from ..executables.listed import MessagesOnList
 from ..gradients import GradientPlan, fit_gradient, gradient_plan
 from ..message_op import MessageOp, ties_count
 from ..operators import AGGREGATE, EDGE_MAP, Memo
+from ..programs.aggregate import AggregateSpec
+from ..programs.edge_map import EdgeMapSpec
 
 _SOURCES = frozenset(("cotangent", "scale", "result"))
 FLOATS = (torch.float32, torch.float64)
@@ -39,10 +39,12 @@ FLOATS = (torch.float32, torch.float64)
 class Flat(ABC):
     """An operator for operands of one kind: shapes behind the first, and types.
 
-    operator: which it is, for what is not done here. reads_result: whether a gradient reads the result again.
+    operator: which it is, for what is not done here. reads_result: whether a gradient reads the result again. operands:
+        None, as of operators that ``torch.library`` does not know.
     """
 
     operator: ClassVar[Operator]
+    operands: ClassVar[None] = None
     reads_result = False
 
     def __call__(self, edges: EdgeList, operands: Sequence[Tensor]) -> Tensor:
@@ -51,8 +53,29 @@ class Flat(ABC):
         if torch.is_grad_enabled():
             for x in operands:
                 if x.requires_grad:
-                    return _apply(self, edges, *operands)
+                    return recorded_eagerly(self, edges, (), *operands)
         return self.run(edges, operands)[0]
+
+    def record(self, edges: EdgeList, operands: Sequence[Tensor], attributes, needed) -> tuple:
+        """Run and record, as operators do. Saved are the result, if a gradient reads it, and operands that it reads."""
+        out, extra = self.run(edges, operands)
+        used, memo = self.read_again(needed), (extra, [x.shape for x in operands])
+        if not (used or self.reads_result):
+            return out, (), memo
+        kept = [x if at in used else None for at, x in enumerate(operands)]
+        return out, (out if self.reads_result else None, *kept), memo
+
+    def gradients(self, edges: EdgeList, attributes, saved, memo, needed, grad: Tensor) -> Sequence:
+        """The gradients, as operators have them."""
+        saved, found = saved or (None,) * (1 + len(needed)), None
+        if not (torch.is_grad_enabled() or transformed()):
+            note_operator(self.operator.name)
+            found = self.by_kernels(edges, saved, *memo, needed, grad)
+        if found is not None:
+            return found
+        graph = Graph._of_list(edges)
+        structure = self.operator.structure.traced(graph) if transformed() else graph
+        return self.by_operator(structure, saved, *memo, needed, grad)
 
     @abstractmethod
     def prepare_gradients(self) -> Any:
@@ -67,33 +90,60 @@ class Flat(ABC):
         """The operands that gradients of those that are ``needed`` read."""
 
     @abstractmethod
-    def gradients(self, edges: EdgeList, saved, extra: Tensor | None, needed, grad: Tensor, shapes) -> list | None:
-        """The gradients; None where they are left to the operator."""
+    def by_kernels(self, edges: EdgeList, saved, extra: Tensor | None, shapes, needed, grad: Tensor) -> list | None:
+        """The gradients by kernels over the list; None where they are left to the operator."""
 
     @abstractmethod
-    def by_operator(self, structure: Any, saved, extra: Tensor | None, needed, grad: Tensor, shapes) -> Sequence:
+    def by_operator(self, structure: Any, saved, extra: Tensor | None, shapes, needed, grad: Tensor) -> Sequence:
         """The gradients by the operator, on a structure."""
 
 
-class FlatAggregate(Flat):
-    """An aggregation: a sum or mean, or a maximum or minimum that puts into zeros."""
+class _OfMessages(Flat):
+    """An operator on messages, whose gradients are, too. dims: features of the result. attributes: the operator's."""
 
-    operator = AGGREGATE
-
-    def __init__(self, of: MessageOp, operands: Sequence[Tensor]):
-        self.of, self.like = of, operands[0]
+    def __init__(self, of: MessageOp, operands: Sequence[Tensor], spec: AggregateSpec | EdgeMapSpec, *reduced):
+        self.of, self.attributes, self.like = of, (of, *reduced), operands[0].new_empty(0)
         self.shapes = feature_shapes(of, operands)
         self.dims = broadcast_features(self.shapes)
-        self.kernel = MessagesOnList(spec_of_aggregate(of, operands, "int64"))
-        self.features = prod(self.dims)
-        self.reads_result = of.shares
-        self.likes = operands
+        if any(reduced):
+            self.dims = tuple(1 if gone else extent for extent, gone in zip(self.dims, *reduced))
+        self.features, self.kernel = prod(self.dims), MessagesOnList(spec)
 
     @functools.cached_property
     def backward(self) -> list[_Back | None]:
         """The gradient of each operand."""
         numbers = range(len(self.shapes))
         return [_Back.of(self.of, number, self.shapes, self.dims, self.like) for number in numbers]
+
+    def prepare_gradients(self):
+        return self.backward
+
+    def read_again(self, needed):
+        return self.of.saved(needed)
+
+    def by_operator(self, structure, saved, extra, shapes, needed, grad):
+        memo = Memo(tuple(self.shapes), [(shape, grad.dtype) for shape in shapes])
+        saved = (None, *saved) if self.operator is AGGREGATE else saved[1:]
+        return self.operator.gradients(structure, self.attributes, saved, memo, needed, grad)
+
+    def _each(self, edges: EdgeList, saved, more, needed, shapes) -> list[Tensor | None] | None:
+        """The gradients of those that are ``needed``; None where one is no kernel over the list."""
+        found: list[Tensor | None] = []
+        for number, (wanted, back) in enumerate(zip(needed, self.backward)):
+            if wanted and back is None:
+                return None
+            found.append(back(edges, saved, more, shapes[number]) if wanted else None)
+        return found
+
+
+class FlatAggregate(_OfMessages):
+    """An aggregation: a sum or mean, or a maximum or minimum that puts into zeros."""
+
+    operator = AGGREGATE
+
+    def __init__(self, of: MessageOp, operands: Sequence[Tensor]):
+        super().__init__(of, operands, spec_of_aggregate(of, operands, "int64"))
+        self.reads_result, self.likes = of.shares, operands
 
     @functools.cached_property
     def count(self) -> tuple | None:
@@ -129,10 +179,7 @@ class FlatAggregate(Flat):
         kernel.launch(edges, False, given, flat(out, rows, self.features))
         return out, extra
 
-    def read_again(self, needed):
-        return self.of.saved(needed)
-
-    def gradients(self, edges, saved, extra, needed, grad, shapes):
+    def by_kernels(self, edges, saved, extra, shapes, needed, grad):
         result, *saved = saved
         more = {"cotangent": grad, "scale": extra, "result": result}
         if self.count is not None:
@@ -142,60 +189,25 @@ class FlatAggregate(Flat):
             kernel.launch(edges, False, given, count)
             count = count.view(grad.shape)
             more["cotangent"] = grad / (count.add_(result == 0) if self.of.ties == "even_with_zero" else count)
-        return _each(self.backward, edges, saved, more, needed, shapes)
-
-    def by_operator(self, structure, saved, extra, needed, grad, shapes):
-        memo = Memo(tuple(self.shapes), [(shape, grad.dtype) for shape in shapes])
-        return AGGREGATE.gradients(structure, (self.of,), (None, *saved), memo, needed, grad)
+        return self._each(edges, saved, more, needed, shapes)
 
 
-class FlatMap(Flat):
+class FlatMap(_OfMessages):
     """An edge map. reduced: for each feature dimension, whether to sum over it, which then goes."""
 
     operator = EDGE_MAP
 
     def __init__(self, of: MessageOp, operands: Sequence[Tensor], reduced: tuple[bool, ...] = ()):
-        self.of, self.reduced, self.like = of, reduced, operands[0]
-        self.shapes = feature_shapes(of, operands)
-        self.dims = broadcast_features(self.shapes)
-        self.kept = tuple(1 if gone else e for e, gone in zip(self.dims, reduced)) if reduced else self.dims
-        self.kernel = MessagesOnList(spec_of_edge_map(of, operands, "int64", reduced))
-        self.features = prod(self.kept)
-
-    @functools.cached_property
-    def backward(self) -> list[_Back | None]:
-        """The gradient of each operand."""
-        numbers = range(len(self.shapes))
-        return [_Back.of(self.of, number, self.shapes, self.kept, self.like) for number in numbers]
-
-    def prepare_gradients(self):
-        return self.backward
+        super().__init__(of, operands, spec_of_edge_map(of, operands, "int64", reduced), reduced)
 
     def run(self, edges, operands):
         count, kernel = edges.row.shape[0], self.kernel
-        out = operands[0].new_empty(count, *self.kept)
+        out = operands[0].new_empty(count, *self.dims)
         kernel.launch(edges, False, kernel.given(operands), flat(out, count, self.features))
         return out, None
 
-    def read_again(self, needed):
-        return self.of.saved(needed)
-
-    def gradients(self, edges, saved, extra, needed, grad, shapes):
-        return _each(self.backward, edges, saved[1:], {"cotangent": grad}, needed, shapes)
-
-    def by_operator(self, structure, saved, extra, needed, grad, shapes):
-        memo = Memo(tuple(self.shapes), [(shape, grad.dtype) for shape in shapes])
-        return EDGE_MAP.gradients(structure, (self.of, self.reduced), saved[1:], memo, needed, grad)
-
-
-def _each(backward, edges: EdgeList, saved, more, needed, shapes) -> list[Tensor | None] | None:
-    """The gradients of those that are ``needed``; None where one is no kernel over the list."""
-    found: list[Tensor | None] = []
-    for number, (wanted, back) in enumerate(zip(needed, backward)):
-        if wanted and back is None:
-            return None
-        found.append(back(edges, saved, more, shapes[number]) if wanted else None)
-    return found
+    def by_kernels(self, edges, saved, extra, shapes, needed, grad):
+        return self._each(edges, saved[1:], {"cotangent": grad}, needed, shapes)
 
 
 class _Back:
@@ -242,42 +254,3 @@ class _Back:
         if out.shape == shape:
             return out
         return fit_gradient(plan, out.view(rows, *self.dims), self.place, shape).view(shape)
-
-
-class _Flat(Function):
-    """saved: the result, where a gradient reads it, and the operands that one reads."""
-
-    @staticmethod
-    def forward(ctx, operator: Flat, edges: EdgeList, *operands):
-        out, extra = operator.run(edges, operands)
-        needed = ctx.needs_input_grad[2:]
-        ctx.operator, ctx.edges, ctx.extra = operator, edges, extra
-        ctx.shapes = [x.shape for x in operands]
-        used = operator.read_again(needed)
-        if used or operator.reads_result:
-            kept = [x if at in used else None for at, x in enumerate(operands)]
-            ctx.save_for_backward(out if operator.reads_result else None, *kept)
-        return out
-
-    @staticmethod
-    def backward(ctx, grad):
-        operator, edges, needed = ctx.operator, ctx.edges, ctx.needs_input_grad[2:]
-        saved = ctx.saved_tensors or (None,) * (1 + len(needed))
-        found = None
-        if not (torch.is_grad_enabled() or transformed() or in_batch((grad,))):
-            note_operator(operator.operator.name)
-            found = operator.gradients(edges, saved, ctx.extra, needed, grad, ctx.shapes)
-        if found is None:
-            structure: Any = Graph._of_list(edges)
-            if transformed():
-                structure, saved = operator.operator.structure.traced(structure), as_recorded(saved)
-
-            def gradients(grad: Tensor) -> Sequence[Tensor | None]:
-                return operator.by_operator(structure, saved, ctx.extra, needed, grad, ctx.shapes)
-
-            found = for_each(gradients, (grad,)) if in_batch((grad,)) else gradients(grad)
-        return None, None, *found
-
-
-# without the handling of transforms, under which nothing comes here
-_apply = super(Function, _Flat).apply

@@ -15,8 +15,7 @@ from ....planner.plan import Plan
 from ....runtime import devices
 from ....runtime.memory import empty
 from ....runtime.type_names import accumulator_of, type_name
-from ...core.last_run import note
-from ...core.library import register
+from ...core.executable import Launch
 from ...core.operands import check_dense
 from ...core.operator import Operator
 from ...core.traced import Traced
@@ -78,42 +77,28 @@ def _check(nothing, operands, attributes):
     return operands
 
 
-ARGMAX_SCATTER = register(
-    Operator(
-        "argmax_scatter",
-        lambda nothing, operands, attributes: _add(*operands, *attributes),
-        _taken,
-        lambda nothing, operands, attributes, needed: (_add(*operands, *attributes), operands[:1], None),
-        operands="Tensor columns, Tensor grad",
-        attributes="SymInt rows",
-        like=lambda arguments, operands, attributes, transposed: operands[1].new_empty(
-            (attributes[0], *operands[1].shape[1:])
-        ),
-        check=_check,
-        saved=lambda attributes, operands, result: (operands[:1], None),
-    )
+ARGMAX_SCATTER = Operator(
+    "argmax_scatter",
+    lambda nothing, operands, attributes: _add(*operands, *attributes),
+    _taken,
+    lambda nothing, operands, attributes, needed: (_add(*operands, *attributes), operands[:1], None),
+    operands="Tensor columns, Tensor grad",
+    attributes="SymInt rows",
+    like=lambda arguments, operands, attributes, transposed: operands[1].new_empty(
+        (attributes[0], *operands[1].shape[1:])
+    ),
+    check=_check,
+    saved=lambda attributes, operands, result: (operands[:1], None),
 )
 """What flows back through a choice. Operands: (chosen columns, negative for none, the cotangent). Attributes: (rows of
 the result,).
 """
 
 
-class Choices:
-    """Sums over choices of one shape and type (`ops.core.executable.Executable`), of no structure. dtype, index_dtype:
-    of the cotangent and of the columns.
-    """
-
-    def __init__(self, features: int, dtype: str, index_dtype: str, plan: Plan):
-        self.plan = plan
-        self.kernels = (choices_kernel(features, dtype, index_dtype, plan.groups > 1),)
-
-    def __call__(self, nothing, operands: list[Tensor], results: list[Tensor]) -> None:
-        (columns, grad), (out,) = operands, results
-        note(self, "")
-        self.kernels[0].entry(columns.shape[0], out.shape[0], columns, grad, out)
-
-
-_executable = kept(Choices)
+@kept
+def _launch(features: int, dtype: str, index_dtype: str, plan: Plan) -> Launch:
+    """What adds up choices. dtype, index_dtype: of the cotangent and of the columns."""
+    return Launch(choices_kernel(features, dtype, index_dtype, plan.groups > 1), plan)
 
 
 def _add(columns: Tensor, grad: Tensor, rows: int) -> Tensor:
@@ -122,9 +107,9 @@ def _add(columns: Tensor, grad: Tensor, rows: int) -> Tensor:
     out = empty(grad, rows, *columns.shape[1:], dtype=accumulator_of(grad.dtype)).zero_()
     if columns.numel() and rows:
         plan = Plan(torch.get_num_threads() if columns.numel() >= serial_work() else 1)
-        of_rows = [columns.reshape(count, features), grad.contiguous().view(count, features)]
-        executable = _executable(features, type_name(grad.dtype), type_name(columns.dtype), plan)
-        executable(None, of_rows, [out.view(rows, features)])
+        of_rows = columns.reshape(count, features), grad.contiguous().view(count, features)
+        launch = _launch(features, type_name(grad.dtype), type_name(columns.dtype), plan)
+        launch(count, rows, *of_rows, out.view(rows, features))
     return out.to(grad.dtype)
 
 

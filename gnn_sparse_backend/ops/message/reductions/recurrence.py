@@ -15,9 +15,7 @@ import torch
 from torch import Tensor
 
 from ....compiler.cache.bounded import kept
-from ....compiler.cache.kernel import Kernel
 from ....compiler.codegen import host_target
-from ....compiler.compile import compile_program
 from ....compiler.language.types import BYTES
 from ....compiler.schedules.cpu import cpu_schedule
 from ....compiler.schedules.teams import team_schedule
@@ -29,6 +27,7 @@ from ....planner.cpu.tiling import register_tiles
 from ....planner.cuda.plan import CudaPlan, shares
 from ....planner.plan import Plan
 from ....runtime import devices
+from ....runtime.devices import check_kernels
 from ....runtime.layout import compact
 from ....runtime.memory import empty
 from ....runtime.type_names import type_name
@@ -36,9 +35,8 @@ from ....structures.derived import fact
 from ....structures.pieces import Piece
 from ...core import cuda_build
 from ...core.arguments import edge_arguments
-from ...core.last_run import note
-from ...core.library import register
-from ...core.operands import check_dense, check_kernels_for, check_rows
+from ...core.executable import Launch, compiled
+from ...core.operands import check_dense, check_rows
 from ...core.operator import Operator
 from ...core.traced import GRAPH
 from ..programs.recurrence import RecurrenceSpec, recurrence
@@ -62,35 +60,14 @@ def rows_reversed(graph) -> Piece:
     return Piece(graph.shape, graph.indptr, graph.indices[positions], positions.to(graph.indices.dtype))
 
 
-class Recurrence:
-    """A recurrence of one shape and type (`ops.core.executable.Executable`), on a graph or on its `rows_reversed`."""
-
-    def __init__(self, spec: RecurrenceSpec, plan: Plan | CudaPlan):
-        self.spec, self.plan = spec, plan
-        self.kernels = ((on_gpu if type(plan) is CudaPlan else on_cpu)(spec, plan),)
-
-    def __call__(self, structure, operands: list[Tensor], results: list[Tensor], numbers: Tensor | None = None) -> None:
-        """numbers: of the edge at each position, where edges are in another order."""
-        arguments = edge_arguments(structure, self.plan, numbers, results[0].shape[0])
-        note(self, "")
-        self.kernels[0].entry(*arguments, *operands, *results)
-
-
 @kept
-def on_cpu(spec: RecurrenceSpec, plan: Plan) -> Kernel:
-    target = host_target()
-    program = tile_axis(recurrence(spec), "K", register_tiles(spec.width, BYTES[spec.dtype], target))
-    return compile_program(program, cpu_schedule(parallel=plan.groups > 1), target)
-
-
-@kept
-def on_gpu(spec: RecurrenceSpec, plan: CudaPlan) -> Kernel:
-    of = shares(spec.width, BYTES[spec.dtype])
-    program = share_features(compact_parameters(recurrence(spec)), "K", spec.width, of)
-    return cuda_build.build(program, team_schedule(of.lanes), plan.arch)
-
-
-_executable = kept(Recurrence)
+def _launch(spec: RecurrenceSpec, plan: Plan | CudaPlan) -> Launch:
+    if isinstance(plan, CudaPlan):
+        of = shares(spec.width, BYTES[spec.dtype])
+        program = share_features(compact_parameters(recurrence(spec)), "K", spec.width, of)
+        return Launch(cuda_build.build(program, team_schedule(of.lanes), plan.arch), plan)
+    program = tile_axis(recurrence(spec), "K", register_tiles(spec.width, BYTES[spec.dtype], host_target()))
+    return compiled(program, cpu_schedule(parallel=plan.groups > 1), plan)
 
 
 def _run(graph, operands, attributes) -> Tensor:
@@ -109,7 +86,7 @@ def _run(graph, operands, attributes) -> Tensor:
         width, type_name(factor.dtype), type_name(graph.indices.dtype), numbers is not None, operands[1] is not None
     )
     given = [compact(x).reshape(edges, width) for x in operands if x is not None]
-    _executable(spec, plan)(structure, given, [out.view(edges, width)], numbers)
+    _launch(spec, plan)(*edge_arguments(structure, plan, numbers, edges), *given, out.view(edges, width))
     return out
 
 
@@ -138,24 +115,22 @@ def _check(graph, operands, attributes):
                     f"recurrence: added {tuple(x.shape)} of {x.dtype} does not go with factor {tuple(factor.shape)} of "
                     f"{factor.dtype}"
                 )
-    check_kernels_for("recurrence", graph)
+    check_kernels("recurrence", graph.device)
     return operands
 
 
-RECURRENCE = register(
-    Operator(
-        "recurrence",
-        _run,
-        _gradients,
-        _record,
-        structure=GRAPH,
-        operands="Tensor factor, Tensor? added",
-        attributes="bool reversed, bool transposed",
-        encode=lambda attributes, transposed: (*attributes, transposed),
-        decode=lambda backwards, transposed: ((backwards,), transposed),
-        like=lambda arguments, operands, attributes, transposed: operands[0].new_empty(operands[0].shape),
-        check=_check,
-        saved=lambda attributes, operands, result: ((operands[0], result), None),
-    )
+RECURRENCE = Operator(
+    "recurrence",
+    _run,
+    _gradients,
+    _record,
+    structure=GRAPH,
+    operands="Tensor factor, Tensor? added",
+    attributes="bool reversed, bool transposed",
+    encode=lambda attributes, transposed: (*attributes, transposed),
+    decode=lambda backwards, transposed: ((backwards,), transposed),
+    like=lambda arguments, operands, attributes, transposed: operands[0].new_empty(operands[0].shape),
+    check=_check,
+    saved=lambda attributes, operands, result: ((operands[0], result), None),
 )
 """Attributes: (whether it goes from the last edge of each row to the first,)."""
