@@ -181,6 +181,15 @@ def set_threads():
 
 
 @pytest.fixture
+def set_index_bits(monkeypatch):
+    """A function: structures made from now on have indices of 64 bits, as large ones have, or of 32."""
+    from gnn_sparse_backend.structures import build
+
+    limits = {32: build.INT32_LIMIT, 64: 0}
+    return lambda bits: monkeypatch.setattr(build, "INT32_LIMIT", limits[bits])
+
+
+@pytest.fixture
 def poisoned_memory():
     """Memory that torch hands out uninitialised holds NaN, so that an output never written to shows."""
     import torch
