@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+
+class Call(NamedTuple):
+    """What a function was called with, and gave."""
+
+    arguments: tuple
+    named: dict[str, Any]
+    result: Any
 
 
 def calls_of(run: Callable[[], object]) -> int:
