@@ -212,6 +212,12 @@ def set_index_bits(monkeypatch):
 
 
 @pytest.fixture
+def one_thread(set_threads):
+    """Small tensors: more threads only wait for each other, and sums keep one order."""
+    set_threads(1)
+
+
+@pytest.fixture
 def poisoned_memory():
     """Memory that torch hands out uninitialised holds NaN, so that an output never written to shows."""
     import torch
