@@ -93,6 +93,7 @@ def test_what_was_cut_short_does_not_replace_more(path):
     assert find(first).best == Plan(1) and find(open_(path)).best == Plan(1)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("other", [{"machine": "there"}, {"versions": {"package": "2"}}])
 def test_other_machines_and_versions_are_kept_and_not_used(path, other):
     open_(path).add(PROBLEM, "f", SECONDS)

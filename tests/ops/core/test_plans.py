@@ -112,6 +112,7 @@ def test_the_same_bits_for_any_number_of_threads(plan, name, monkeypatch):
             assert torch.equal(a.view(torch.int32), b.view(torch.int32))
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("indices, passes", [([0, 3, 1], 2), ([3, 0, 1], 1)], ids=["ascending", "not ascending"])
 def test_passes_over_columns_keep_the_order_of_edges(indices, passes, monkeypatch):
     """Where the result depends on it, columns that do not ascend are gone through in one pass."""

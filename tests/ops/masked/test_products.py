@@ -9,7 +9,6 @@ import gnn_sparse_backend as gsb
 from tests.ops.masked.oracle import operands
 from tests.ops.masked.test_sparse_attention import ROUNDING, some_mask
 
-
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 

@@ -195,6 +195,7 @@ def distinct(seed: int, *shape: int) -> torch.Tensor:
     return (torch.randperm(count, generator=generator).double() / count + 0.5).view(shape).requires_grad_()
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     "op, reduce, ties",
     covering({"op": ["copy_u", "copy_e", "div"], "reduce": ["sum", "mean", "max"], "ties": ["even", "last", "first"]}),

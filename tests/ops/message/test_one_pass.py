@@ -36,6 +36,7 @@ CASES = covering(
 )
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(case_name, case)))
 def test_the_bits_of_rows_as_they_stand(case, monkeypatch, set_index_bits, poisoned_memory):
     call, structure, dtype, bits, features = case
