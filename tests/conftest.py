@@ -181,6 +181,43 @@ def set_threads():
 
 
 @pytest.fixture
+def calls_to(monkeypatch):
+    """``calls_to(owner, name)``: the list of the calls of a function from now on, which is found by that name in a
+    module, a class or an object. It does what it does.
+    """
+    from tests.counting import Call
+
+    def watch(owner, name: str) -> list[Call]:
+        function, found = getattr(owner, name), []
+
+        def noted(*arguments, **named):
+            result = function(*arguments, **named)
+            found.append(Call(arguments, named, result))
+            return result
+
+        bound = isinstance(inspect.getattr_static(owner, name), classmethod | staticmethod)
+        monkeypatch.setattr(owner, name, staticmethod(noted) if bound else noted)
+        return found
+
+    return watch
+
+
+@pytest.fixture
+def set_index_bits(monkeypatch):
+    """A function: structures made from now on have indices of 64 bits, as large ones have, or of 32."""
+    from gnn_sparse_backend.structures import build
+
+    limits = {32: build.INT32_LIMIT, 64: 0}
+    return lambda bits: monkeypatch.setattr(build, "INT32_LIMIT", limits[bits])
+
+
+@pytest.fixture
+def one_thread(set_threads):
+    """Small tensors: more threads only wait for each other, and sums keep one order."""
+    set_threads(1)
+
+
+@pytest.fixture
 def poisoned_memory():
     """Memory that torch hands out uninitialised holds NaN, so that an output never written to shows."""
     import torch

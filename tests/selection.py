@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from zlib import crc32
 
 import pytest
+import torch
 
 from tests.covering import enough
 
@@ -15,7 +16,7 @@ LEFT_OUT = "exhaustive", "slow", "layers", "wheel"
 
 
 MOST = 2
-"""How many cases the short run takes of a test that computes something."""
+"""How many cases the short run takes of a test that computes something, at most."""
 
 EACH = {"docs", "faults", "public_face"}
 """The folders, and with them the files of ``tests`` itself, of whose tests each case is a page, a name or a refusal
@@ -27,22 +28,56 @@ def mark_exhaustive(items: Iterable[pytest.Item]) -> None:
     """Mark the cases of each grid that the short run leaves out with ``exhaustive``.
 
     A grid of two parameters is covered by cases with every value of both, one of more by cases with every pair of
-    values of any two. `MOST` of these run, far apart, or as many as ``@pytest.mark.short(n)`` says. Tests begin at
-    different cases, so that a structure or a type that many tests go through is not left out by all of them. Cases that
-    ``make test-all`` has for itself are marked where they are written.
+    values of any two. Of these one runs, and another far from it if it has a type, a size or a switch that no other
+    case of the folder has; or as many as ``@pytest.mark.short(n)`` says. Tests begin at different cases, so that a
+    structure or a type that many tests go through is not left out by all of them. Cases that ``make test-all`` has for
+    itself are marked where they are written.
     """
     tests = defaultdict(list)
     for item in items:
         if hasattr(item, "callspec") and not any(map(item.get_closest_marker, LEFT_OUT)):
             tests[item.nodeid.partition("[")[0]].append(item)
+    kept = {name: _covering(name, cases) for name, cases in tests.items()}
+    rooms = defaultdict(list)
     for name, cases in tests.items():
-        factors = _varying([_factors(item) for item in cases])
-        kept = enough(factors, min(2, max(1, len(factors[0]) - 1)))
-        if (most := _most(cases[0])) is not None and most < len(kept):
-            begin = crc32(name.encode()) % len(kept)
-            kept = [kept[(begin + at * len(kept) // most) % len(kept)] for at in range(most)]
-        for at in set(range(len(cases))).difference(kept):
-            cases[at].add_marker(pytest.mark.exhaustive)
+        if _most(cases[0]) is not None:
+            rooms[name.partition("::")[0].rpartition("/")[0]].append([tests[name][at] for at in kept[name]])
+    left_out = {case for chosen in rooms.values() for case in _adding_nothing(chosen)}
+    for name, cases in tests.items():
+        for at, case in enumerate(cases):
+            if at not in kept[name] or case in left_out:
+                case.add_marker(pytest.mark.exhaustive)
+
+
+def _covering(name: str, cases: list[pytest.Item]) -> list[int]:
+    """Positions of cases that cover the grid of a test, or of as many of these as the short run takes at most."""
+    factors = _varying([_factors(item) for item in cases])
+    kept = enough(factors, min(2, max(1, len(factors[0]) - 1)))
+    if (most := _most(cases[0])) is not None and most < len(kept):
+        begin = crc32(name.encode()) % len(kept)
+        kept = [kept[(begin + at * len(kept) // most) % len(kept)] for at in range(most)]
+    return kept
+
+
+def _adding_nothing(chosen: list[list[pytest.Item]]) -> Iterator[pytest.Item]:
+    """The second cases of a folder's tests whose values other cases have; the first of two that have one keeps it."""
+    twice = [cases for cases in chosen if len(cases) == MOST and cases[0].get_closest_marker("short") is None]
+    second = {cases[1]: _values(cases[1]) for cases in twice}
+    seen = set().union(*(_values(case) for cases in chosen for case in cases if case not in second))
+    for case, found in second.items():
+        if found <= seen:
+            yield case
+        seen |= found
+
+
+def _values(item: pytest.Item) -> set[tuple[str, str]]:
+    """Types, sizes and switches of a case, by parameter; those in tuples, too."""
+    return {
+        (name, repr(part))
+        for name, value in item.callspec.params.items()
+        for part in (value if isinstance(value, tuple) else (value,))
+        if part is None or isinstance(part, bool | int | float | torch.dtype)
+    }
 
 
 def _most(item: pytest.Item) -> int | None:

@@ -48,7 +48,7 @@ gsb.spmm(graph, x).sum().backward()
 @pytest.mark.parametrize(
     ("framework", "program"),
     [
-        ("import torch_geometric.nn", _PYG),
+        pytest.param("import torch_geometric.nn", _PYG, marks=pytest.mark.slow),
         ("from gnn_sparse_backend.integrations.core.stand_ins import import_dgl; import_dgl(); import dgl", _DGL),
         ("", _PLAIN),
     ],

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from .language.program import Buffer as Buffer
     from .language.program import Iteration as Iteration
     from .language.program import Program as Program
-    from .loops.horizontal import fuse_horizontally as fuse_horizontally
+    from .schedules.primitives.shared.horizontal import fuse_horizontally as fuse_horizontally
     from .position.interpret import run_loops as run_loops
     from .position.interpret import run_position as run_position
     from .schedules.cpu import cpu_schedule as cpu_schedule
@@ -98,7 +98,7 @@ _NAMES = {
     "language.interpret": "interpret",
     "language.printer": "program_from_script",
     "language.program": "Buffer Iteration Program",
-    "loops.horizontal": "fuse_horizontally",
+    "schedules.primitives.shared.horizontal": "fuse_horizontally",
     "position.interpret": "run_loops run_position",
     "schedules.cpu": "cpu_schedule",
     "schedules.cuda": "gpu_schedule",

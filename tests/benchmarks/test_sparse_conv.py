@@ -31,12 +31,6 @@ def thin_network():
         yield
 
 
-@pytest.fixture(autouse=True)
-def one_thread(set_threads):
-    """Small tensors: more threads only wait for each other."""
-    set_threads(1)
-
-
 @pytest.fixture(scope="module")
 def layers(thin_network):
     return clouds.layers(TINY.cloud())

@@ -185,9 +185,8 @@ def test_what_a_library_cannot_do_is_said(tiny, limits, monkeypatch):
     assert "gradient" in cell["unable"]["scipy"] and "dense" in cell["unable"]["torch-i32"]
 
 
-def test_contenders_that_would_leave_no_memory_for_calls_are_left_out(tiny, limits, monkeypatch):
-    taken = []
-    monkeypatch.setattr(Ours, "prepare", lambda self, graph, own=Ours.prepare: taken.append(own(self, graph)))
+def test_contenders_that_would_leave_no_memory_for_calls_are_left_out(tiny, limits, monkeypatch, calls_to):
+    taken = calls_to(Ours, "prepare")
     memory = lambda: SimpleNamespace(total=100 << 30, available=(39 if taken else 50) << 30)
     monkeypatch.setattr(suite.psutil, "virtual_memory", memory)
     monkeypatch.setattr(suite, "per_call_cost", lambda *_: {MODES[0].name: {}})

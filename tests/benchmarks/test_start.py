@@ -2,9 +2,12 @@
 
 import json
 
+import pytest
+
 from benchmarks import start
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path, capsys):
     assert start.main(["--quick", "--out", str(tmp_path)]) == 0
     rows = json.loads((tmp_path / "start.json").read_text())["rows"]

@@ -16,7 +16,7 @@ from gnn_sparse_backend.compiler import (
     stage3,
 )
 from gnn_sparse_backend.compiler.language.program import walk_iterations
-from gnn_sparse_backend.compiler.loops.horizontal import fuse_horizontally
+from gnn_sparse_backend.compiler.schedules.primitives.shared.horizontal import fuse_horizontally
 from gnn_sparse_backend.compiler.schedules.cpu import cpu_schedule
 from gnn_sparse_backend.compiler.schedules.cuda import gpu_schedule
 from gnn_sparse_backend.compiler.schedules.primitives.cpu.lanes import fold_in_lanes

@@ -6,12 +6,6 @@ import pytest
 
 
 @pytest.fixture
-def one_thread(set_threads):
-    """Small tensors: more threads only wait for each other, and sums keep one order."""
-    set_threads(1)
-
-
-@pytest.fixture
 def device(request) -> str:
     """Where models are trained: as ``--device`` says."""
     chosen = request.config.getoption("--device")

@@ -14,7 +14,10 @@ from gnn_sparse_backend import nn
 from gnn_sparse_backend.structures import masks
 
 WIDE, HEADS = 24, 3
-window = partial(masks.band, left=3, right=2, block=8)
+# blocks, types and heads are those of tests/ops/masked, and with them the kernels
+BLOCK = 16
+window = partial(masks.band, left=3, right=2, block=BLOCK)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def dense_of(batch_first=True, **given) -> MultiheadAttention:
@@ -60,7 +63,7 @@ def test_self_attention(bias, batch_first, padding):
 @pytest.mark.parametrize("widths", [{}, {"kdim": 10, "vdim": 14}])
 @pytest.mark.parametrize("batched", [True, False])
 def test_cross_attention(widths, batched):
-    dense, mask = dense_of(**widths), masks.band((9, 30), 2, 40, block=8)
+    dense, mask = dense_of(**widths), masks.band((9, 30), 2, 40, block=BLOCK)
     sparse = nn.SparseAttention.from_dense(dense, mask)
     batch = (2,) if batched else ()
     operands = [drawn(*batch, n, w) for n, w in ((9, WIDE), (30, dense.kdim), (30, dense.vdim))]
@@ -74,7 +77,7 @@ def test_a_mask_for_each_head():
 
 
 def test_gradients_of_both_orders():
-    layer = nn.SparseAttention.from_dense(dense_of(), masks.band((5, 9), 2, 3, block=8))
+    layer = nn.SparseAttention.from_dense(dense_of(), masks.band((5, 9), 2, 3, block=BLOCK))
     names = [name for name, _ in layer.named_parameters()]
 
     def run(query, key, value, *parameters):
@@ -129,7 +132,7 @@ def test_masks_of_any_length():
 
 
 def test_queries_without_keys_get_the_bias():
-    nothing = masks.from_dense(torch.zeros(4, 4, dtype=torch.bool))
+    nothing = masks.from_dense(torch.zeros(4, 4, dtype=torch.bool), block=BLOCK)
     layer = nn.SparseAttention(WIDE, HEADS, mask=nothing, batch_first=True)
     x = torch.randn(1, 4, WIDE)
     assert torch.equal(layer(x, x, x)[0], layer.out_proj.bias.expand(1, 4, -1))
@@ -160,7 +163,7 @@ def encoder(layer, **given):
 def test_within_an_encoder_of_pytorch(training):
     """Its layers have a fast path that would attend every pair."""
     torch.manual_seed(0)
-    layer = torch.nn.TransformerEncoderLayer(WIDE, 4, 48, 0.0, batch_first=True, dtype=torch.float64)
+    layer = torch.nn.TransformerEncoderLayer(WIDE, HEADS, 48, 0.0, batch_first=True, dtype=torch.float64)
     mask = window(20)
     wanted = encoder(layer, enable_nested_tensor=False)
     found = copy.deepcopy(wanted)
@@ -173,8 +176,8 @@ def test_within_an_encoder_of_pytorch(training):
 
 
 def test_dropout_only_in_training():
-    layer = nn.SparseAttention(WIDE, HEADS, 0.5, mask=window, batch_first=True)
-    x = torch.randn(2, 20, WIDE)
+    layer = nn.SparseAttention(WIDE, HEADS, 0.5, mask=window, batch_first=True).double()
+    x = drawn(2, 20, WIDE)
     assert not torch.equal(layer(x, x, x)[0], layer(x, x, x)[0])
     layer.eval()
     assert torch.equal(layer(x, x, x)[0], layer(x, x, x)[0])

@@ -93,6 +93,7 @@ def test_what_was_cut_short_does_not_replace_more(path):
     assert find(first).best == Plan(1) and find(open_(path)).best == Plan(1)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("other", [{"machine": "there"}, {"versions": {"package": "2"}}])
 def test_other_machines_and_versions_are_kept_and_not_used(path, other):
     open_(path).add(PROBLEM, "f", SECONDS)
@@ -297,7 +298,7 @@ def test_the_planner_needs_no_torch():
         "import sys, gnn_sparse_backend.planner.choose, gnn_sparse_backend.planner.calibrate\n"
         "assert 'torch' not in sys.modules and 'gnn_sparse_backend.ops' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
 
 
 def test_starts_cost_more_where_threads_sleep(tmp_path, monkeypatch):

@@ -127,6 +127,7 @@ def test_what_is_not_computed_is_refused_in_words(make, error, words):
         make()
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("format", ["csr", "coo", "bsr(2)", "dia", "dense"])
 def test_operators(format):
     a, x, row = st.array(A, format), dense(5), dense(4, 1)

@@ -4,7 +4,7 @@
 
 with rows T_ptr[t] .. T_ptr[t + 1] in group t. The arrays stay as they are; a parallel loop over groups of equal cost
 is balanced whatever the rows are. Several sub-kernels of one operator that are grouped alike may then share one loop
-(`loops.horizontal`).
+(`primitives.shared.horizontal`).
 """
 
 from __future__ import annotations

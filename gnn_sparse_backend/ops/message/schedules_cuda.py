@@ -9,7 +9,7 @@ from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.language.program import Program
 from ...compiler.language.types import BYTES
-from ...compiler.loops.horizontal import fuse_grids
+from ...compiler.schedules.primitives.shared.horizontal import fuse_grids
 from ...compiler.schedules.primitives.cuda.cache_row import cache_row
 from ...compiler.schedules.primitives.cuda.segments import scan_segments
 from ...compiler.schedules.primitives.cuda.side_by_side import visit_side_by_side

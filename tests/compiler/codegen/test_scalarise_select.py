@@ -43,6 +43,7 @@ BODIES = {
 }
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("first", [0, WIDTH])
 @pytest.mark.parametrize("name", BODIES)
 def test_the_same_numbers(name, first):

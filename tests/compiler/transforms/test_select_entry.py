@@ -26,6 +26,7 @@ def scaled(heads: int, width: int):
     return p.finish()
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("heads, width", [(1, 4), (2, 4), (5, 3)])
 def test_the_same_values(heads, width):
     program = share_axis(scaled(heads, width), "K", 4)

@@ -76,6 +76,7 @@ def test_apply_edges(message, kind):
     compare(run, random(sizes[first], 4), random(sizes[second], 4) + 5)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("kind", [*KINDS, "csr", "csc", "hetero", "none"])
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
 def test_degrees(kind, dtype):

@@ -54,14 +54,8 @@ def over_other_dimensions(g, x, a, b):
 
 @pytest.mark.usefixtures("every_size")
 @pytest.mark.parametrize(("layer", "joined"), [(both, True), (of_two_tensors, False), (over_other_dimensions, False)])
-def test_scores_of_the_same_rows_are_joined(layer, joined, monkeypatch):
-    calls = []
-
-    def counted(*given):
-        calls.append(given)
-        return SHARED_MAPS(*given)
-
-    monkeypatch.setattr(rows, "SHARED_MAPS", counted)
+def test_scores_of_the_same_rows_are_joined(layer, joined, calls_to):
+    calls = calls_to(rows, "SHARED_MAPS")
     vectors = [numbers(1, HEADS, WIDTH, seed=seed) for seed in (1, 2)]
     agree(OfScope(multigraph(NODES, 300), layer), numbers(NODES, HEADS, WIDTH), *vectors)
     assert bool(calls) is joined

@@ -110,12 +110,10 @@ def test_inference_tensors_are_compared_by_content(store):
         assert agrees(find(store, edge_index), edge_index)
 
 
-def test_layers_that_make_new_edges_at_every_call_build_once(monkeypatch):
+def test_layers_that_make_new_edges_at_every_call_build_once(calls_to):
     from gnn_sparse_backend.integrations.core import graphs
 
-    built = []
-    build = graphs._build
-    monkeypatch.setattr(graphs, "_build", lambda *args: built.append(args) or build(*args))
+    built = calls_to(graphs, "_build")
     model, x = gnn.GCN(4, 8, num_layers=3).double(), features(4)
     with gsb.enabled("pyg"):
         for _ in range(4):

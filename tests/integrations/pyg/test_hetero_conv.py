@@ -196,11 +196,9 @@ def test_results_of_several_widths_may_be_written_to(kind):
     assert all(y.grad is not None for y in x.values())
 
 
-def test_the_graphs_of_each_width_are_found_again(monkeypatch):
+def test_the_graphs_of_each_width_are_found_again(calls_to):
     conv, x, given = of_widths(LAYERS["sage mean"]), dict(zip(COUNTS, inputs(WIDTHS))), edges()
-    made = []
-    original = RelGraph._of_parts.__func__
-    monkeypatch.setattr(RelGraph, "_of_parts", classmethod(lambda cls, *given: made.append(1) or original(cls, *given)))
+    made = calls_to(RelGraph, "_of_parts")
     with gsb.enabled("pyg"):
         for _ in range(3):
             conv(x, given)
@@ -297,11 +295,9 @@ def test_autocast(kind):
         torch.testing.assert_close(found[kind], right, rtol=2e-2, atol=4e-2)
 
 
-def test_the_graph_is_found_again_and_changes_are_noticed(monkeypatch):
+def test_the_graph_is_found_again_and_changes_are_noticed(calls_to):
     conv, x, given = convs(), dict(zip(COUNTS, inputs())), edges()
-    made = []
-    keep = GRAPHS._keep
-    monkeypatch.setattr(GRAPHS, "_keep", lambda *arguments: made.append(1) or keep(*arguments))
+    made = calls_to(GRAPHS, "_keep")
     with gsb.enabled("pyg"):
         for _ in range(3):
             conv(x, given)

@@ -77,6 +77,7 @@ def test_heads(function, shape, counted, aggr):
     assert counts == {f"{counted}.{aggr}": 1}
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("aggr", ["max", "min"])
 @pytest.mark.parametrize(
     "function",

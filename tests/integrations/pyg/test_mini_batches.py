@@ -48,15 +48,13 @@ def test_batches_are_right():
             torch.testing.assert_close(model(x[nodes], edge_index), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_fresh_tensors_of_a_known_content_are_not_built_again(monkeypatch):
+def test_fresh_tensors_of_a_known_content_are_not_built_again(calls_to):
     edge_index, x = edges(), features()
     layer = gnn.SAGEConv(WIDTH, 4)
     others = sampled(edges(), 20, (5, 5), 2)
     with gsb.enabled("pyg"):
         layer(x, edge_index.clone())
-        built = []
-        add = GRAPHS._add
-        monkeypatch.setattr(GRAPHS, "_add", lambda *arguments: built.append(1) or add(*arguments))
+        built = calls_to(GRAPHS, "_add")
         for _ in range(5):
             layer(x, edge_index.clone())
         assert not built

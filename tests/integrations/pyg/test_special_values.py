@@ -37,6 +37,7 @@ def test_messages(function, aggr):
     check_pair(Layer(function, aggr=aggr), special(NODES, 3), edges(), special(90, 1, seed=1), equal_nan=True)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
     "function",

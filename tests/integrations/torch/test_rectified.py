@@ -28,11 +28,9 @@ def every_size(monkeypatch):
 
 
 @pytest.fixture
-def joined(monkeypatch):
+def joined(calls_to):
     """One entry for each pass over a gradient that was that of both."""
-    found, of_both = [], rectified._of_both
-    monkeypatch.setattr(rectified, "_of_both", lambda *args: found.append(1) or of_both(*args))
-    return found
+    return calls_to(rectified, "_of_both")
 
 
 def cotangent(x):
@@ -59,7 +57,7 @@ def step(loss, dtype=torch.float32, size=700):
 )
 def test_both_are_one_pass_on_the_way_back(joined, unit, dtype):
     same(step(lambda x: F.dropout(unit(x), 0.3), dtype), 0, "dropout")
-    assert joined == [1]
+    assert len(joined) == 1
 
 
 def test_a_transposed_operand(joined):
@@ -70,7 +68,7 @@ def test_a_transposed_operand(joined):
         return y.detach(), x.grad
 
     same(run)
-    assert joined == [1]
+    assert len(joined) == 1
 
 
 @pytest.mark.parametrize(
@@ -90,7 +88,7 @@ def test_where_the_dropout_is_not_all(loss):
 
 def test_twice_the_same_unit(joined):
     same(step(lambda x: F.dropout(unit := torch.relu(x)) + F.dropout(unit)))
-    assert joined == [1, 1]
+    assert len(joined) == 2
 
 
 def test_the_gradient_between_them_is_seen():

@@ -9,7 +9,6 @@ import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.attention import operators
 from gnn_sparse_backend.ops.attention.attention import attend
 from gnn_sparse_backend.ops.message.message_op import in_order, message_op
-from gnn_sparse_backend.structures import build
 from tests.ops.attention_oracle import assert_close, cases, cotangent_for, graph_of, rows_of
 
 INF, NAN = float("inf"), float("nan")
@@ -95,8 +94,8 @@ def test_widths_backward(zoo, heads, width):
     assert_right(cases(heads, width)["dot"], zoo["duplicates"], torch.float32)
 
 
-def test_int64_indices(zoo, monkeypatch):
-    monkeypatch.setattr(build, "INT32_LIMIT", 5)
+def test_int64_indices(zoo, set_index_bits):
+    set_index_bits(64)
     graph = graph_of(zoo["random"])
     assert graph.indices.dtype == torch.int64
     assert_right(CASES["gat_edges"], zoo["random"], graph=graph)
@@ -327,7 +326,8 @@ def test_extents_of_zero(zoo, score, value):
         assert gradient.shape == x.shape and gradient.isfinite().all()
 
 
-def test_the_fused_kernel_is_what_runs(zoo, monkeypatch):
+def test_the_fused_kernel_is_what_runs(zoo, calls_to):
     """Without second derivatives nothing is composed of other operators."""
-    monkeypatch.setattr(operators, "composed", None)
+    composed = calls_to(operators, "composed")
     assert_right(CASES["dot"], zoo["random"])
+    assert not composed

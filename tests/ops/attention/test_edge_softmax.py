@@ -7,7 +7,6 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.attention.softmax import run_edge_softmax, run_edge_softmax_backward
-from gnn_sparse_backend.structures import build
 from tests.ops.attention_oracle import assert_close, graph_of, rows_of, softmax
 
 INF, NAN = float("inf"), float("nan")
@@ -50,10 +49,9 @@ def test_shapes_and_types(zoo, shape, dtype):
     assert_right(graph_of(zoo["random"]), zoo["random"], scores_of(zoo["random"], *shape, dtype=dtype), "dst")
 
 
-def test_int64_indices(zoo, monkeypatch):
-    monkeypatch.setattr(build, "INT32_LIMIT", 10)
+def test_int64_indices(zoo, set_index_bits):
     graph = graph_of(zoo["duplicates"])
-    monkeypatch.setattr(build, "INT32_LIMIT", 5)
+    set_index_bits(64)
     wide = graph_of(zoo["duplicates"])
     assert (graph.indices.dtype, wide.indices.dtype) == (torch.int32, torch.int64)
     assert_right(wide, zoo["duplicates"], scores_of(zoo["duplicates"], 3), "dst")

@@ -101,22 +101,16 @@ def test_windows_of_channels(serial_gpu, matmul_precision, monkeypatch):
     schedules_cuda.tiles_spec.cache_clear()
 
 
-def test_matrices_are_taken_as_they_are_stored(serial_gpu, matmul_precision, monkeypatch):
+def test_matrices_are_taken_as_they_are_stored(serial_gpu, matmul_precision, calls_to):
     kernel_map = random_map((90, 70))
     x, w, _ = operands(kernel_map, (1, 16, 24), torch.float16)
-    copied, compact = [], layout.compact
-
-    def noted(tensor):
-        if not tensor.is_contiguous():
-            copied.append(tensor.shape)
-        return compact(tensor)
-
-    monkeypatch.setattr(layout, "compact", noted)
+    compacted = calls_to(layout, "compact")
+    copied = lambda: [x.shape for (x,), *_ in compacted if not x.is_contiguous()]
     for given in (w, w.transpose(2, 3).contiguous().transpose(2, 3)):
         conv(kernel_map, x, given)
-    assert not copied
+    assert not copied()
     conv(kernel_map, x, torch.stack([w, w], -1)[..., 0])
-    assert copied == [w.shape]
+    assert copied() == [w.shape]
 
 
 def test_later_calls_read_nothing_back(serial_gpu, matmul_precision, monkeypatch):

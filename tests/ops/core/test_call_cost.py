@@ -1,13 +1,12 @@
 """What a call does beside its kernel, counted in calls of functions: clocks of busy machines tell nothing."""
 
-import sys
-
 import numpy as np
 import pytest
 import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.cache import stats
+from tests.counting import calls_of
 from tests.ops.operators import OPERATORS, RGMS
 
 ROWS, COLUMNS, FAN_OUT = 1024, 8000, 10
@@ -21,23 +20,6 @@ def sampled(seed):
     rng = np.random.default_rng(seed)
     indptr = np.concatenate(([0], rng.integers(0, FAN_OUT + 1, ROWS).cumsum())).astype(np.int32)
     return gsb.Graph.from_csr(indptr, rng.integers(0, COLUMNS, indptr[-1]).astype(np.int32), (ROWS, COLUMNS))
-
-
-def calls_of(run) -> int:
-    """How many functions are called, those of Python and those of C."""
-    count = 0
-
-    def profile(frame, event, argument):
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    before = sys.getprofile()
-    sys.setprofile(profile)
-    try:
-        run()
-    finally:
-        sys.setprofile(before)
-    return count
 
 
 @pytest.mark.parametrize("reduce", ["sum", "weighted", "mean", "max"])

@@ -148,29 +148,24 @@ def test_rows_in_buckets(op, dtype, longest, partitions, serial_gpu):
         assert torch.equal(found, run_aggregate(of, graph, operands))
 
 
-def test_skewed_graphs_go_by_buckets(monkeypatch, serial_gpu):
+def test_skewed_graphs_go_by_buckets(monkeypatch, calls_to, serial_gpu):
     """A graph of so many edges, its backward too; the format is made once, and waits for the GPU there alone."""
     monkeypatch.setattr(cuda_plan, "BUCKETS_PAY", LONG_ROW)
     monkeypatch.setattr(cuda_plan, "PART", 4)
-    made, make = [], HybFormat.from_csr
-    monkeypatch.setattr(HybFormat, "from_csr", lambda *args, **more: made.append(args) or make(*args, **more))
-
-    def sized(*args, repeat=torch.repeat_interleave, **more):
-        assert more.get("output_size") is not None  # or it would wait for the sum
-        return repeat(*args, **more)
-
+    made = calls_to(HybFormat, "from_csr")
     row = torch.cat([torch.zeros(1000, dtype=torch.int64), torch.arange(1500)])
     graph = gsb.Graph.from_coo(row, torch.arange(2500) % 300, (1500, 300))
     x = torch.randn(300, 8, dtype=torch.float64, requires_grad=True)
     expected = torch.zeros(1500, 8, dtype=torch.float64).index_add(0, row, x[torch.arange(2500) % 300])
-    waits = []
-    monkeypatch.setattr(torch, "repeat_interleave", sized)
-    monkeypatch.setattr(torch, "bincount", None)
-    monkeypatch.setattr(torch.Tensor, "tolist", lambda x, tolist=torch.Tensor.tolist: waits.append(len(x)) or tolist(x))
+    repeats, counts, waits = (
+        calls_to(of, name) for of, name in ((torch, "repeat_interleave"), (torch, "bincount"), (torch.Tensor, "tolist"))
+    )
     for _ in range(2):
         found = gsb.spmm(graph, x)
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-    assert waits == [2 * 3 + 1]  # rows and edges of three buckets, and whether all rows are whole
+    assert all(call.named.get("output_size") is not None for call in repeats)  # or it would wait for the sum
+    # rows and edges of three buckets, and whether all rows are whole
+    assert not counts and [len(*call.arguments) for call in waits] == [2 * 3 + 1]
     assert len(made) == 1 and serial_gpu == ["aggregate"] * 4  # buckets, and parts of the one long row, each time
     assert plan_cuda("", 1500, 2500, 8, 1001, "sum").buckets
     for other in (

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.structures import build
 from tests.ops.oracle import DTYPES, assert_right, graph_of, longest_row, random, sddmm_oracle, spmm_oracle, structures
 
 
@@ -79,8 +78,8 @@ def test_any_structure(structure, width, mean, transposed):
     assert_right(gsb.sddmm(graph, u, x), sddmm_oracle(structure, u, x), width)
 
 
-def test_int64_indices(structure, monkeypatch):
-    monkeypatch.setattr(build, "INT32_LIMIT", 0)
+def test_int64_indices(structure, set_index_bits):
+    set_index_bits(64)
     graph = graph_of(structure)
     assert graph.indices.dtype == torch.int64 or max(*structure[2], structure[0].size) == 0
     x, weight = random(structure[2][1], 5, grad=True), random(structure[0].size, seed=1, grad=True)
@@ -88,7 +87,7 @@ def test_int64_indices(structure, monkeypatch):
     assert_right(y, spmm_oracle(structure, x, weight, True), longest_row(structure))
     cotangent = random(*y.shape, seed=2)
     y.backward(cotangent)
-    monkeypatch.undo()
+    set_index_bits(32)
     narrow = graph_of(structure)
     assert narrow.indices.dtype == torch.int32
     expected = torch.autograd.grad(gsb.spmm(narrow, x, weight, "mean"), [x, weight], cotangent)

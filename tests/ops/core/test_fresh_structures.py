@@ -25,10 +25,9 @@ def batch(seed: int, rows: int = 1000, fan_out: int = 40, dtype: torch.dtype = t
     return gsb.Graph.from_csr(indptr, torch.from_numpy(rng.integers(0, 4000, int(indptr[-1]))).to(dtype), (rows, 4000))
 
 
-def test_plan_and_rows_share_one_look(monkeypatch, set_threads):
+def test_plan_and_rows_share_one_look(calls_to, set_threads):
     set_threads(2)
-    looks = []
-    monkeypatch.setattr(facts, "look_at_rows", lambda *about, look=look_at_rows: looks.append(about) or look(*about))
+    looks = calls_to(facts, "look_at_rows")
     graph, x = batch(0), torch.randn(4000, 64)
     gsb.spmm(graph, x)
     assert graph.num_edges >= LONG_ROW and len(looks) == 1 and plan_of(graph, "sum:column", 64, x.dtype).groups == 32

@@ -92,27 +92,20 @@ def test_gradients_on_any_structure(structure, mean):
     )
 
 
-def test_only_the_gradients_that_are_needed_are_computed(zoo, monkeypatch):
+def test_only_the_gradients_that_are_needed_are_computed(zoo, calls_to):
     graph = graph_of(zoo["random"])
-    calls = []
-    for name in ("run_aggregate", "run_edge_map"):
-        real = getattr(operators, name)
-        monkeypatch.setattr(operators, name, lambda *args, real=real, name=name: calls.append(name) or real(*args))
+    products, dots = calls_to(operators, "run_aggregate"), calls_to(operators, "run_edge_map")
     edges = graph.num_edges
-    for x_grad, weight_grad, expected in [
-        (True, True, {"run_aggregate", "run_edge_map"}),
-        (True, False, {"run_aggregate"}),
-        (False, True, {"run_edge_map"}),
-    ]:
+    for x_grad, weight_grad in [(True, True), (True, False), (False, True)]:
         y = gsb.spmm(graph, random(29, 3, grad=x_grad), random(edges, grad=weight_grad))
-        calls.clear()
+        products.clear(), dots.clear()
         y.sum().backward()
-        assert set(calls) == expected
+        assert (bool(products), bool(dots)) == (x_grad, weight_grad)
     for u_grad, v_grad in [(True, True), (True, False), (False, True)]:
         y = gsb.sddmm(graph, random(33, 3, grad=u_grad), random(29, 3, grad=v_grad))
-        calls.clear()
+        products.clear(), dots.clear()
         y.sum().backward()
-        assert calls == ["run_aggregate"] * (u_grad + v_grad)
+        assert (len(products), len(dots)) == (u_grad + v_grad, 0)
 
 
 def test_no_graph_is_recorded_without_need(zoo):

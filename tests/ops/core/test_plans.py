@@ -13,7 +13,6 @@ from gnn_sparse_backend.ops.core import plans
 from gnn_sparse_backend.ops.core.plans import plan_of
 from gnn_sparse_backend.planner.choose import plan_for
 from gnn_sparse_backend.planner.plan import Plan
-from gnn_sparse_backend.structures import build
 from tests.covering import covering
 from tests.ops.message_oracle import (
     DTYPES,
@@ -61,11 +60,10 @@ CASES = covering(
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(case_name, case)))
-def test_matrix(case, monkeypatch):
+def test_matrix(case, monkeypatch, set_index_bits):
     plan, op, (reduce, ties), (u_dims, e_dims), dtype, bits, structure = case
     force(monkeypatch, **FIELDS[plan])
-    if bits == 64:
-        monkeypatch.setattr(build, "INT32_LIMIT", 0)
+    set_index_bits(bits)
     edges = STRUCTURES[structure]()
     graph = edges.graph
     exact = {"u": values(1, graph.shape[1], *u_dims), "e": values(2, graph.num_edges, *e_dims, power=op == "div")}
@@ -114,6 +112,7 @@ def test_the_same_bits_for_any_number_of_threads(plan, name, monkeypatch):
             assert torch.equal(a.view(torch.int32), b.view(torch.int32))
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("indices, passes", [([0, 3, 1], 2), ([3, 0, 1], 1)], ids=["ascending", "not ascending"])
 def test_passes_over_columns_keep_the_order_of_edges(indices, passes, monkeypatch):
     """Where the result depends on it, columns that do not ascend are gone through in one pass."""

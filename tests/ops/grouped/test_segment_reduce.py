@@ -8,7 +8,6 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.grouped.segment_reduce import run_segment_reduce
-from gnn_sparse_backend.structures import build
 from tests.covering import covering
 from tests.ops.message_oracle import DTYPES, LAYOUTS, assert_close_to, case_name, reduced, values
 
@@ -68,10 +67,9 @@ def call(how: str, lengths: list[int], dtype=torch.int64):
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(case_name, case)))
-def test_matrix(case, monkeypatch, poisoned_memory):
+def test_matrix(case, set_index_bits, poisoned_memory):
     how, (reduce, ties), features, dtype, bits, lengths, layout = case
-    if bits == 64:
-        monkeypatch.setattr(build, "INT32_LIMIT", 0)
+    set_index_bits(bits)
     ours, edges = call(how, LENGTHS[lengths], torch.int32 if bits == 32 else torch.int64)
     exact = LAYOUTS[layout](values(1, len(edges.row), *features))
     given = LAYOUTS[layout](exact.to(dtype)).requires_grad_()

@@ -9,6 +9,8 @@ import gnn_sparse_backend as gsb
 from tests.ops.masked.oracle import operands
 from tests.ops.masked.test_sparse_attention import ROUNDING, some_mask
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 def dense_of(mask, values, heads):
     """(batch, heads, queries, keys) of values by blocks."""

@@ -13,6 +13,9 @@ from tests.ops.masked.oracle import attention, keep_mask, operands
 ROUNDING = {torch.float64: 1e-11, torch.float32: 2e-5, torch.float16: 1e-2, torch.bfloat16: 6e-2}
 
 
+pytestmark = pytest.mark.usefixtures("one_thread")  # whose kernels the tests share
+
+
 def some_mask(queries, keys, block, heads=1, seed=0, density=0.2):
     """Whole blocks, parts of some, none of others, and a query without any key."""
     generator = torch.Generator().manual_seed(seed)
@@ -52,14 +55,16 @@ def test_matches_whatever_block_and_width(block, width, value_width):
     check(some_mask(150, 131, block, seed=block), 1, 2, width, value_width, torch.float32, 0.3)
 
 
-@pytest.mark.short(1)
-@pytest.mark.parametrize("dtype", ROUNDING)
-@pytest.mark.parametrize("block", [64, 100])
-def test_matches_where_groups_of_queries_reach_some_keys_of_a_block(block, dtype):
+REACHING = [(64, 8, torch.float64)]
+REACHING += [pytest.param(block, 12, dtype, marks=pytest.mark.exhaustive) for block in (64, 100) for dtype in ROUNDING]
+
+
+@pytest.mark.parametrize(("block", "value_width", "dtype"), REACHING)
+def test_matches_where_groups_of_queries_reach_some_keys_of_a_block(block, value_width, dtype):
     """Triangles, single rows and columns, groups of queries that reach nothing, and keys that are not there."""
     mask = gsb.masks.band(310, 70, 33, block=block, global_tokens=[3, 170])
-    check(mask, 1, 2, 8, 12, dtype)
-    check(mask & gsb.masks.padding(torch.arange(310)[None] % 5 != 3), 1, 2, 8, 12, dtype)
+    check(mask, 1, 2, 8, value_width, dtype)
+    check(mask & gsb.masks.padding(torch.arange(310)[None] % 5 != 3), 1, 2, 8, value_width, dtype)
 
 
 @settings(max_examples=2, deadline=None)
@@ -165,17 +170,16 @@ def test_operands_of_any_strides():
     )
 
 
-def test_bits_do_not_depend_on_threads():
+@pytest.mark.short(1)
+@pytest.mark.parametrize("dtype", ROUNDING)
+def test_bits_do_not_depend_on_threads(dtype, set_threads):
     mask = some_mask(300, 300, 16)
-    q, k, v, g = (x.float().requires_grad_() for x in operands(mask, 1, 3, 8, 8))
-    found, before = [], torch.get_num_threads()
-    try:
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            out = gsb.sparse_attention(q, k, v, mask)
-            found.append((out, *torch.autograd.grad(out, (q, k, v), g)))
-    finally:
-        torch.set_num_threads(before)
+    q, k, v, g = (x.requires_grad_() for x in operands(mask, 1, 3, 8, 8, dtype))
+    found = []
+    for threads in (1, 2):
+        set_threads(threads)
+        out = gsb.sparse_attention(q, k, v, mask)
+        found.append((out, *torch.autograd.grad(out, (q, k, v), g)))
     for x, y in zip(*found):
         assert torch.equal(x, y)
 
@@ -232,7 +236,7 @@ def test_dropped_weights_are_independent():
 
 def test_under_compile_autocast_and_fake_tensors():
     mask = some_mask(40, 40, 16) & gsb.masks.padding(torch.arange(40)[None] > 2)
-    q, k, v, g = (x.float() for x in operands(mask, 2, 3, 8, 8))
+    q, k, v, g = operands(mask, 2, 3, 8, 8)
     ours = [x.clone().requires_grad_() for x in (q, k, v)]
     eager = gsb.sparse_attention(*ours, mask)
     compiled = torch.compile(lambda q, k, v: gsb.sparse_attention(q, k, v, mask), fullgraph=True, backend="aot_eager")
@@ -241,7 +245,7 @@ def test_under_compile_autocast_and_fake_tensors():
     for x, y in zip(torch.autograd.grad(found, ours, g), torch.autograd.grad(eager, ours, g)):
         torch.testing.assert_close(x, y)
     with torch.autocast("cpu", torch.bfloat16):
-        assert gsb.sparse_attention(q, k, v, mask).dtype is torch.bfloat16
+        assert gsb.sparse_attention(q.float(), k.float(), v.float(), mask).dtype is torch.bfloat16
     arrays = (mask.indptr, mask.indices, mask.tile, mask.tiles, mask.padding, 40, 40, 1)
     torch.library.opcheck(torch.ops.gsb.masked_attention.default, (*arrays, *ours, None, 0.3, 0.0))
     torch.library.opcheck(torch.ops.gsb.masked_sddmm.default, (*arrays, *ours[:2]))
@@ -261,8 +265,8 @@ def test_scores_that_overflow_weigh_nothing():
 
 def test_a_mask_of_each_sequence_is_not_taken_for_one_of_each_head():
     allowed = torch.rand(3, 10, 12, generator=torch.Generator().manual_seed(0)) < 0.5
-    q, k = torch.randn(3, 3, 10, 4), torch.randn(3, 3, 12, 4)
-    guessed, said = gsb.masks.from_dense(allowed, block=4), gsb.masks.from_dense(allowed, block=4, of="heads")
+    q, k = torch.randn(3, 3, 10, 8), torch.randn(3, 3, 12, 8)
+    guessed, said = gsb.masks.from_dense(allowed, block=16), gsb.masks.from_dense(allowed, block=16, of="heads")
     for mask in (guessed, guessed & gsb.masks.padding(torch.ones(3, 12, dtype=torch.bool)), guessed | guessed):
         with pytest.raises(ValueError, match="as many sequences; say masks.from_dense"):
             gsb.sparse_attention(q, k, k, mask)

@@ -16,7 +16,6 @@ from gnn_sparse_backend.ops.message.message_op import message_op
 from gnn_sparse_backend.ops.message.operators import aggregate
 from gnn_sparse_backend.ops.message.reductions import argmax_scatter as choices
 from gnn_sparse_backend.planner.choose import plan_for
-from gnn_sparse_backend.structures import build
 from gnn_sparse_backend.structures.facts import columns_ascend
 from tests.covering import covering
 from tests.ops.message_oracle import (
@@ -93,12 +92,11 @@ def taken(monkeypatch, few: int = choices.FEW_TIES) -> list:
 @pytest.mark.parametrize(
     "case", CASES, ids=lambda case: "-".join(map(case_name, case[:7])) + f"-{case[7].__name__}-{case[8]}"
 )
-def test_matrix(case, monkeypatch, poisoned_memory):
+def test_matrix(case, monkeypatch, set_index_bits, poisoned_memory):
     (reduce, ties), features, dtype, bits, structure, layout, plan, draw, share = case
     noted = taken(monkeypatch, few=0 if share == "any" else choices.FEW_TIES)
     monkeypatch.setattr(plans, "plan_for", lambda *about: replace(plan_for(*about), **PLANS[plan]))
-    if bits == 64:
-        monkeypatch.setattr(build, "INT32_LIMIT", 0)
+    set_index_bits(bits)
     edges = GRAPHS[structure]()
     graph = edges.graph
     exact = LAYOUTS[layout](draw(1, graph.shape[1], *features))

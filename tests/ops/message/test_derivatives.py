@@ -164,6 +164,7 @@ def test_forces_of_a_message_that_is_a_sum(op, reduce, shapes):
     torch.testing.assert_close([x for x in found if x is not None], [x for x in expected if x is not None])
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("reduce", ["max", "min"])
 @pytest.mark.parametrize(
     ("text", "function"),

@@ -5,7 +5,6 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.structures import build
 from tests.covering import covering
 from tests.ops.message_oracle import (
     DTYPES,
@@ -53,10 +52,9 @@ def rows(graph, target: str) -> int:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(case_name, case)))
-def test_matrix(case, monkeypatch):
+def test_matrix(case, set_index_bits):
     op, targets, features, dtype, bits, structure, *layouts = case
-    if bits == 64:
-        monkeypatch.setattr(build, "INT32_LIMIT", 0)
+    set_index_bits(bits)
     edges = STRUCTURES[structure]()
     graph = edges.graph
     exact = [

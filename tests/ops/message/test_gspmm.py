@@ -5,7 +5,6 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.structures import build
 from tests.covering import covering
 from tests.ops.message_oracle import (
     DTYPES,
@@ -58,10 +57,9 @@ MAGNITUDES = {**MESSAGES, "sub": torch.add}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(case_name, case)))
-def test_matrix(case, monkeypatch):
+def test_matrix(case, set_index_bits):
     op, (reduce, ties), (u_dims, e_dims), dtype, bits, structure, u_layout, e_layout = case
-    if bits == 64:
-        monkeypatch.setattr(build, "INT32_LIMIT", 0)
+    set_index_bits(bits)
     edges = STRUCTURES[structure]()
     graph = edges.graph
     assert graph.indices.dtype == (torch.int32 if bits == 32 else torch.int64)
@@ -197,6 +195,7 @@ def distinct(seed: int, *shape: int) -> torch.Tensor:
     return (torch.randperm(count, generator=generator).double() / count + 0.5).view(shape).requires_grad_()
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     "op, reduce, ties",
     covering({"op": ["copy_u", "copy_e", "div"], "reduce": ["sum", "mean", "max"], "ties": ["even", "last", "first"]}),

@@ -11,7 +11,6 @@ from gnn_sparse_backend.ops.message.executables import one_pass as row_order
 from gnn_sparse_backend.ops.message.executables.one_pass import ROWS_BY_LENGTH
 from gnn_sparse_backend.planner.cpu import spmm
 from gnn_sparse_backend.planner.cpu.spmm import USED_AGAIN, pays_in_order
-from gnn_sparse_backend.structures import build
 from tests.covering import covering
 from tests.ops.message_oracle import DTYPES, EMPTY, STRUCTURES, case_name, from_coo, values
 
@@ -37,11 +36,11 @@ CASES = covering(
 )
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(case_name, case)))
-def test_the_bits_of_rows_as_they_stand(case, monkeypatch, poisoned_memory):
+def test_the_bits_of_rows_as_they_stand(case, monkeypatch, set_index_bits, poisoned_memory):
     call, structure, dtype, bits, features = case
-    if bits == 64:
-        monkeypatch.setattr(build, "INT32_LIMIT", 0)
+    set_index_bits(bits)
     found = []
     for ordered in (False, True):
         monkeypatch.setattr(row_order, "pays_in_order", lambda *about, ordered=ordered: ordered)

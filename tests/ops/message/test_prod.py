@@ -19,7 +19,6 @@ from gnn_sparse_backend.ops.message.reductions import recurrence as module
 from gnn_sparse_backend.ops.message.schedules_cuda import aggregate_kernel
 from gnn_sparse_backend.planner.cuda.plan import plan_cuda
 from gnn_sparse_backend.planner.plan import Plan
-from gnn_sparse_backend.structures import build
 from tests.compiler.cuda_code import ARCHITECTURES, check_machine_code, needs_nvcc, source
 from tests.ops.message_oracle import DTYPES, EMPTY, LAYOUTS, STRUCTURES, at_edges, from_coo
 
@@ -108,8 +107,8 @@ def test_long_rows(monkeypatch):
     torch.testing.assert_close(torch.autograd.grad(out.sum(), x), torch.autograd.grad(wanted.sum(), x))
 
 
-def test_rows_of_64_bit_indices(monkeypatch):
-    monkeypatch.setattr(build, "INT32_LIMIT", 0)
+def test_rows_of_64_bit_indices(set_index_bits):
+    set_index_bits(64)
     edges = STRUCTURES["messy"]()
     assert edges.graph.indices.dtype is torch.int64
     assert_as_scatter_reduce(edges, "mul(x0, x1)", 3, torch.float32)

@@ -7,7 +7,6 @@ import torch
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.core import plans
 from gnn_sparse_backend.planner.plan import Plan
-from gnn_sparse_backend.structures import build
 from tests.covering import covering
 from tests.ops.message_oracle import DTYPES, EMPTY, STRUCTURES, case_name, from_coo, values
 
@@ -43,10 +42,9 @@ def by(monkeypatch, plan):
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(case_name, case)))
-def test_the_bits_of_whole_rows(case, monkeypatch, poisoned_memory):
+def test_the_bits_of_whole_rows(case, monkeypatch, set_index_bits, poisoned_memory):
     call, structure, dtype, bits, features = case
-    if bits == 64:
-        monkeypatch.setattr(build, "INT32_LIMIT", 0)
+    set_index_bits(bits)
     found = []
     for plan in (Plan(2), Plan(2, 3, sliced=8)):
         by(monkeypatch, plan)

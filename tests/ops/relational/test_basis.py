@@ -9,7 +9,6 @@ from torch.autograd import gradcheck, gradgradcheck
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.core.traced import traced_rel_graph
 from gnn_sparse_backend.planner.cpu import relational as rules
-from gnn_sparse_backend.structures import build
 from gnn_sparse_backend.structures.relational.parts import relation_parts
 from tests.covering import covering
 from tests.ops.allocations import largest_of_step
@@ -61,11 +60,10 @@ CASES = covering(
 
 @pytest.mark.short(2)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(case_name, case)))
-def test_matrix(case, monkeypatch, poisoned_memory):
+def test_matrix(case, monkeypatch, set_index_bits, poisoned_memory):
     name, features, count, weighted, reduce, dtype, bits, parts = case
     monkeypatch.setattr(rules, "MATRIX_BYTES", PARTS[parts])
-    if bits == 64:
-        monkeypatch.setattr(build, "INT32_LIMIT", 0)
+    set_index_bits(bits)
     arrays = triples(name)
     rel, given = make(arrays), operands(arrays, features, count, weighted)
     leaves = [y.to(dtype).requires_grad_() for y in given]

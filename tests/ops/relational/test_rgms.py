@@ -14,7 +14,6 @@ from gnn_sparse_backend.ops.relational import executables as rgms_kernels
 from gnn_sparse_backend.ops.relational import panels_cpu
 from gnn_sparse_backend.planner.cpu import relational as relational_rules
 from gnn_sparse_backend.runtime.type_names import accumulator_of
-from gnn_sparse_backend.structures import build
 from gnn_sparse_backend.structures.relational.sides import RowTasks
 from tests.covering import covering
 from tests.ops.allocations import largest_of_step
@@ -135,10 +134,9 @@ CASES = covering(
 
 @pytest.mark.short(3)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(case_name, case)))
-def test_matrix(case, monkeypatch, poisoned_memory):
+def test_matrix(case, set_index_bits, poisoned_memory):
     name, features, weight, reduce, dtype, bits, layout = case
-    if bits == 64:
-        monkeypatch.setattr(build, "INT32_LIMIT", 0)
+    set_index_bits(bits)
     arrays = triples(name)
     exact = operands(arrays, features, weight)
     # weights and divisors of a mean are rounded before they are used

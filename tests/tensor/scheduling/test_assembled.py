@@ -84,6 +84,7 @@ SCHEDULES = {
 }
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("format", ["csr", "dcsr"])
 def test_schedules(name, format):

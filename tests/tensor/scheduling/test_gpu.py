@@ -134,6 +134,7 @@ def test_machine_code_without_spills(make, arch):
     check_machine_code(make().cuda(arch), arch)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("make, atomics", [(spmv_by_rows, 0), (sddmm_by_elements, 0), (dot, 1)])
 def test_a_warp_adds_up_by_shuffles(make, atomics):
     """Five halvings after all have come, in registers; the first thread of the warp adds what comes out."""

@@ -17,12 +17,12 @@ Where sub-kernels have no axis in common their grids lie side by side, as there:
 
 from __future__ import annotations
 
-from ...deferred import s_tir, tirx
-from ..codegen.nodes import substitute, with_parts
-from ..language.axes import StageIError
-from ..language.expr import Load, Var
-from ..language.program import Buffer, Iteration, Program, loads_in, stores_in
-from ..schedules.sequence import flat_primitive
+from .....deferred import s_tir, tirx
+from ....codegen.nodes import substitute, with_parts
+from ....language.axes import StageIError
+from ....language.expr import Load, Var
+from ....language.program import Buffer, Iteration, Program, loads_in, stores_in
+from ...sequence import flat_primitive
 
 
 def refuses(program: Program) -> str | None:
