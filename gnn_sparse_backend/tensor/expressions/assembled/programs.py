@@ -9,6 +9,7 @@ from ....compiler import CpuSchedule
 from ....compiler.language.expr import Expr
 from ....compiler.language.types import ACCUMULATOR
 from ..declared import Written
+from ..loops.places import Env
 from ..notation import Statement
 from ..terms import Operand, Term
 from .appended import Appended, limits
@@ -50,6 +51,6 @@ def assemblies(
     for filling in (True,) if once else (False, True):
         made = writer(statement, terms, operands, order, ACCUMULATOR[dtype], index_dtype, filling)
         written = made.run()
-        turns = made.walks.extents({}).of(order.rows[0]) if order.is_cut else None
-        found.append(Assembling(written, index_dtype, once, tuple(made.walks.units), turns))
+        turns = made.walks.extents(order.graph, Env()).of(order.rows[0]) if order.is_cut else None
+        found.append(Assembling(written, index_dtype, once, tuple(name for name, _ in made.walks.units), turns))
     return tuple(found)
