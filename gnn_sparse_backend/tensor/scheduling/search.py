@@ -13,7 +13,7 @@ from ..errors import ScheduleError
 from ..expressions.loops.extents import Space, plus
 from ..expressions.loops.loops import Between, Loops, Then
 from ..expressions.loops.places import Env, Key
-from ..expressions.loops.provenance import Fuse, Pos, above
+from ..expressions.loops.provenance import Pos
 
 
 @dataclass(frozen=True)
@@ -120,11 +120,6 @@ class Search(Loops):
         cell[0] = expr
         found: Expr = cell[0]
         return found
-
-    def is_stored(self, made: Fuse) -> bool:
-        indices = set(above(self.graph, made.fused))
-        both = [(self.places.axes[key].levels, key[1], i) for key in self.keys for i in indices if i in key[1]]
-        return any(levels[along.index(index)].is_sparse for levels, along, index in both)
 
     def followed(self, env: Env) -> None:
         self.catch_up(env, self.inside)

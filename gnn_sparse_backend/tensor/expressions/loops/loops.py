@@ -60,7 +60,7 @@ class Loops:
             self.coordinates(space, env)
         elif isinstance(made, Pos):
             self.positions(space, made, env)
-        elif isinstance(made, Fuse) and space.whole and not self.loop.unit and self.is_stored(made):
+        elif isinstance(made, Fuse) and space.whole and not self.loop.unit:
             self.one_after_another(made, env)
         else:
             self.counted(space, env)
@@ -90,10 +90,6 @@ class Loops:
     def between(self, env: Env, then: Then) -> None:
         """Write what is between two loops that the variable stands for."""
         then(env)
-
-    def is_stored(self, made: Fuse) -> bool:
-        """Whether an operand stores the elements of two indices one under the other."""
-        return True
 
     def kind(self, variable: str) -> str:
         """The kind of an iteration over a variable, or "" of one over what is above it."""
