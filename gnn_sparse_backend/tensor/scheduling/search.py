@@ -85,8 +85,7 @@ class Search(Loops):
             with self.places.w.once(name="alone"):
                 self.chain(space, made, key, level, replace(env, inside=True))
             return
-        roots = self.places.roots(key)
-        axes = self.places.axes[key].all[: roots + level + 1]
+        roots, axes = self.places.axes[key].roots, self.places.axes[key].first(level + 1)
         low, high = space.low, space.high
         limits = [(low, high)]
         for axis in axes[:0:-1]:

@@ -9,7 +9,6 @@ from operator import methodcaller
 from typing import Any
 
 from ...compiler import Kernel, LoopSchedule, Program, StageIError, compile_program
-from ...compiler.language.types import ACCUMULATOR
 from ...compiler.schedules.primitives.shared.whole import most_of
 from ..errors import ScheduleError
 from ..expressions.declared import Written
@@ -231,7 +230,7 @@ class Statement:
     @cached_property
     def _written(self) -> tuple[Written, LoopSchedule]:
         source = self.source
-        writer = LoopWriter(source.notation, source.operands, source.kept, ACCUMULATOR[source.dtype], self._static)
+        writer = LoopWriter("scheduled", source.notation, source.operands, source.dtype, self._static, source.kept)
         return writer.run(self.nests, source.terms)
 
     @property

@@ -3,7 +3,7 @@ the loops around it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,12 +12,11 @@ from ...compiler import LoopSchedule, equal, number
 from ...compiler.language.expr import Expr
 from ..errors import ScheduleError
 from ..expressions.declared import Declared, Written
-from ..expressions.loops.extents import Extents, constant
+from ..expressions.loops.extents import constant
 from ..expressions.loops.loops import Loop, Then
 from ..expressions.loops.places import Env, Places
-from ..expressions.notation import Access, Statement
-from ..expressions.result import Kept
-from ..expressions.terms import Operand, Term
+from ..expressions.notation import Access
+from ..expressions.terms import Term
 from .nest import Assign, Nest, Where
 from .search import Search
 
@@ -26,44 +25,19 @@ WARP = 32
 
 
 class LoopWriter(Declared):
-    """The program of nests, and the units of its loops.
-
-    Args:
-        kept: the structure of the result; an ordinary array if None.
-        dtype: that is summed in.
-        static: indices whose extent is compiled in.
-    """
-
-    def __init__(
-        self,
-        statement: Statement,
-        operands: Mapping[str, Operand],
-        kept: Kept | None,
-        dtype: str,
-        static: Mapping[str, int],
-    ) -> None:
-        super().__init__("scheduled", statement, operands, dtype, static)
-        self.kept = kept
-        self.atomic: list[str] = []
-        self.on_gpu = False
+    """The program of nests, and the units of its loops."""
 
     def run(self, nests: Sequence[Nest], terms: Sequence[Term]) -> tuple[Written, LoopSchedule]:
         """The program, and the schedule that puts its loops on their units."""
         self.declare(tuple(terms), walked=True)
         self.places = Places(self, terms)
-        result = self.statement.result
-        if self.kept is None:
-            where = tuple(self.index_axes[index] for index in result.indices)
-        else:
-            key = self.places.key(self.kept.access)
-            depth = self.places.roots(key) + self.kept.levels
-            where = (*self.places.axes[key].all[:depth], *(self.index_axes[index] for index in self.kept.dense))
-        self.result = self.p.buffer(result.name, where, self.dtype)
+        self.begin_result(None if self.kept is None else self.places.axes[self.places.key(self.kept.access)])
+        self.atomic: list[str] = []
         self.on_gpu = any(loop.unit in ("block", "warp", "thread") for nest in nests for loop in nest.loops)
-        self.clear(self.result, where, "" if self.on_gpu else "threads")
+        self.clear(self.result, self.result.value.axes, "" if self.on_gpu else "threads")
         for nest in nests:
             self.alone(nest)
-        written = self.written({result.name: ""})
+        written = self.written({self.statement.result.name: ""})
         return written, LoopSchedule(tuple(self.places.units), tuple(dict.fromkeys(self.atomic)))
 
     def clear(self, buffer: Any, where: Sequence[Any], unit: str = "") -> None:
@@ -99,7 +73,7 @@ class LoopWriter(Declared):
                 self.atomic.append(name)
             self.loops(nest, nest.loops, Env(sinks=sinks))
             return
-        axis = self.places.counters.axis(self.extents(nest, Env()), parted.name)
+        axis = self.places.counters.axis(self.places.extents(nest.graph, Env()), parted.name)
         copies = self.p.temporary(self.fresh("Copies"), (axis, *result.value.axes), self.dtype)
         self.clear(copies, (axis, *result.value.axes), "threads")
         sinks[name] = lambda env: (copies, (env.known[parted.name], *self.place(env)))
@@ -117,9 +91,6 @@ class LoopWriter(Declared):
         key = self.places.key(self.kept.access)
         depth = len(self.result.value.axes) - len(self.kept.dense)
         return (*env.visited[key][:depth], *(env.known[index] for index in self.kept.dense))
-
-    def extents(self, nest: Nest, env: Env) -> Extents:
-        return self.places.extents(nest.graph, env)
 
     def loops(self, nest: Nest, left: Sequence[Loop], env: Env) -> None:
         """The loops that are left of a nest, and what is inside."""
@@ -207,7 +178,7 @@ class LoopWriter(Declared):
 
     def in_parts(self, nest: Nest, loop: Loop, target: str, env: Env, then: Then) -> None:
         """A sum for each element of a loop, added up. On a GPU each thread has its own, and the first one adds."""
-        extents = self.extents(nest, env)
+        extents = self.places.extents(nest.graph, env)
         most = extents.space(loop.name, env.known).most if loop.unit != "threads" else None
         unit = loop.unit if loop.unit == "thread" else ""
         if unit and most != WARP:
@@ -241,7 +212,7 @@ class LoopWriter(Declared):
 
     def where(self, nest: Nest, where: Where, env: Env) -> None:
         """Clear a workspace, fill it, and use it."""
-        extents = self.extents(where.consumer, env)
+        extents = self.places.extents(where.consumer.graph, env)
         name, indices = where.workspace.name, where.workspace.indices
         extents_known = [constant(extents.of(index)) for index in indices]
         if self.on_gpu and not (env.inside and all(known is not None for known in extents_known)):

@@ -32,7 +32,7 @@ class Assembly(Declared):
 
     Args:
         order: with the indices of the result in the order of its levels: rows by all but the last.
-        dtype: of the values.
+        dtype: of the result.
         index_dtype: of the result's offsets and coordinates.
         filling: write them; otherwise count them.
     """

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from ....compiler import CpuSchedule
 from ....compiler.language.expr import Expr
-from ....compiler.language.types import ACCUMULATOR
 from ..declared import Written
 from ..loops.places import Env
 from ..notation import Statement
@@ -49,7 +48,7 @@ def assemblies(
     writer = Appended if once else Workspace if order.workspace else Assembly
     found = []
     for filling in (True,) if once else (False, True):
-        made = writer(statement, terms, operands, order, ACCUMULATOR[dtype], index_dtype, filling)
+        made = writer(statement, terms, operands, order, dtype, index_dtype, filling)
         written = made.run()
         turns = made.walks.extents(order.graph, Env()).of(order.rows[0]) if order.is_cut else None
         found.append(Assembling(written, index_dtype, once, tuple(name for name, _ in made.walks.units), turns))

@@ -95,13 +95,9 @@ class Places:
         operand = self.w.operands[access.name]
         return operand.structure, along(access, operand.format)
 
-    def roots(self, key: Key) -> int:
-        """How many axes of one element are above the levels of a structure."""
-        return len(self.axes[key].all) - len(self.axes[key].levels)
-
     def depth(self, key: Key, env: Env) -> int:
         """How many levels of a structure are visited; -1 where that above the first is not."""
-        return len(env.visited.get(key, ())) - self.roots(key)
+        return len(env.visited.get(key, ())) - self.axes[key].roots
 
     def next(self, key: Key, env: Env) -> Axis:
         """The outermost axis of a structure that is not visited."""
@@ -109,10 +105,11 @@ class Places:
 
     def place(self, key: Key, levels: int, env: Env) -> tuple[Expr, ...]:
         """What stands for the first levels of a structure in an access: what visits them, else their coordinates."""
-        found = env.visited.get(key, ())[: self.roots(key) + levels]
-        if len(found) < self.roots(key):
+        roots = self.axes[key].roots
+        found = env.visited.get(key, ())[: roots + levels]
+        if len(found) < roots:
             found = (number(0),)
-        return (*found, *(env.known[index] for index in key[1][len(found) - self.roots(key) : levels]))
+        return (*found, *(env.known[index] for index in key[1][len(found) - roots : levels]))
 
     def element(self, access: Access, env: Env) -> Expr:
         """What an access reads."""
