@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from .language.program import Buffer as Buffer
     from .language.program import Iteration as Iteration
     from .language.program import Program as Program
-    from .schedules.primitives.shared.horizontal import fuse_horizontally as fuse_horizontally
     from .position.interpret import run_loops as run_loops
     from .position.interpret import run_position as run_position
     from .schedules.cpu import cpu_schedule as cpu_schedule
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
     from .schedules.primitives.cpu.lanes import fold_in_lanes as fold_in_lanes
     from .schedules.primitives.cpu.prefetch import prefetch_gather as prefetch_gather
     from .schedules.primitives.cpu.unroll_and_jam import unroll_and_jam as unroll_and_jam
+    from .schedules.primitives.shared.horizontal import fuse_horizontally as fuse_horizontally
     from .schedules.sequence import Schedule as Schedule
     from .schedules.sequence import iteration_primitive as iteration_primitive
     from .schedules.sequence import primitive as primitive

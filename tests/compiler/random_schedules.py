@@ -16,7 +16,6 @@ from gnn_sparse_backend.compiler import (
     stage3,
 )
 from gnn_sparse_backend.compiler.language.program import walk_iterations
-from gnn_sparse_backend.compiler.schedules.primitives.shared.horizontal import fuse_horizontally
 from gnn_sparse_backend.compiler.schedules.cpu import cpu_schedule
 from gnn_sparse_backend.compiler.schedules.cuda import gpu_schedule
 from gnn_sparse_backend.compiler.schedules.primitives.cpu.lanes import fold_in_lanes
@@ -24,6 +23,7 @@ from gnn_sparse_backend.compiler.schedules.primitives.cpu.unroll_and_jam import 
 from gnn_sparse_backend.compiler.schedules.primitives.cuda.cache_row import cache_row
 from gnn_sparse_backend.compiler.schedules.primitives.cuda.side_by_side import visit_side_by_side
 from gnn_sparse_backend.compiler.schedules.primitives.cuda.team_reduce import fold_across_lanes
+from gnn_sparse_backend.compiler.schedules.primitives.shared.horizontal import fuse_horizontally
 from gnn_sparse_backend.compiler.schedules.sequence import Step, is_for_gpu
 from gnn_sparse_backend.compiler.schedules.teams import team_schedule
 from gnn_sparse_backend.compiler.schedules.units import UNITS, unit_schedule

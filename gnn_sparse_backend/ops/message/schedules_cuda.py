@@ -9,11 +9,11 @@ from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.language.program import Program
 from ...compiler.language.types import BYTES
-from ...compiler.schedules.primitives.shared.horizontal import fuse_grids
 from ...compiler.schedules.primitives.cuda.cache_row import cache_row
 from ...compiler.schedules.primitives.cuda.segments import scan_segments
 from ...compiler.schedules.primitives.cuda.side_by_side import visit_side_by_side
 from ...compiler.schedules.primitives.cuda.team_reduce import fold_across_lanes
+from ...compiler.schedules.primitives.shared.horizontal import fuse_grids
 from ...compiler.schedules.sequence import Step
 from ...compiler.schedules.teams import team_schedule
 from ...compiler.transforms.compact import compact_parameters

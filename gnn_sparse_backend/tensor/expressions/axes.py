@@ -45,6 +45,15 @@ class LevelAxes:
         """Axes of a buffer of its values."""
         return self.levels if self.root is None else (self.root, *self.levels)
 
+    @property
+    def roots(self) -> int:
+        """How many axes of one element are above the levels."""
+        return 0 if self.root is None else 1
+
+    def first(self, levels: int) -> tuple[Axis, ...]:
+        """The axes of the first levels, with that above them."""
+        return self.all[: self.roots + levels - self.merged + 1]
+
     def with_coordinates(self, along: Sequence[T]) -> list[tuple[Axis, T]]:
         """The axes that give coordinates, each with what belongs to its level; along: one for each level."""
         known = 0 if self.merged == 1 else 1

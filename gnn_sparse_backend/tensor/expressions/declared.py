@@ -12,10 +12,12 @@ from ...compiler import Axis, Program, ProgramBuilder, Size
 from ...compiler.language.builder import BufferHandle
 from ...compiler.language.expr import Expr
 from ...compiler.language.program import WORDS
+from ...compiler.language.types import ACCUMULATOR
 from ..storage.values import buffer_dtype
 from .arithmetic import Element, constant, product
 from .axes import LevelAxes, axes
 from .notation import Access, Statement, accesses
+from .result import Kept
 from .terms import Nest, Operand, Term
 
 
@@ -41,7 +43,15 @@ class Written:
 
 
 class Declared:
-    """A program that is being written, and what it has so far."""
+    """A program that is being written, and what it has so far.
+
+    Args:
+        dtype: of the result; sums are in its accumulator.
+        static: indices whose extent is compiled in.
+        kept: the structure of the result; None of an ordinary array, or of one that is put together.
+    """
+
+    result: BufferHandle
 
     def __init__(
         self,
@@ -50,9 +60,10 @@ class Declared:
         operands: Mapping[str, Operand],
         dtype: str,
         static: Mapping[str, int],
+        kept: Kept | None = None,
     ) -> None:
         self.p, self.statement, self.operands = ProgramBuilder(name), statement, operands
-        self.dtype, self.static = dtype, static
+        self.dtype, self.static, self.kept = ACCUMULATOR[dtype], static, kept
         self.semiring = statement.semiring
         self.zero = self.constant(self.semiring.zero(dtype))
         self.used = {name, statement.result.name, *operands}
@@ -83,6 +94,14 @@ class Declared:
                     self.buffers[access.name] = self.buffer(access.name, self.operand_axes(access))
                 elif operand.is_sparse:
                     self.structure(access.name)
+
+    def begin_result(self, structure: LevelAxes | None) -> None:
+        """Declare the result: on the first levels of a structure, or like an ordinary array."""
+        result, where = self.statement.result, tuple[Axis, ...]()
+        if structure is not None and self.kept is not None:
+            where = structure.first(self.kept.levels)
+        dense = result.indices if self.kept is None else self.kept.dense
+        self.result = self.p.buffer(result.name, (*where, *(self.index_axes[index] for index in dense)), self.dtype)
 
     def buffer(self, operand: str, where: tuple[Axis, ...]) -> BufferHandle:
         """A buffer of the values of an operand, of which there may be several."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .declared import Written
+from .declared import Declared, Written
 from .levels import Levels, nestable
-from .loops.term_writer import ResultWriter, TermWriter
+from .loops.term_writer import TermWriter
 from .notation import Statement
-from .result import Kept
+from .result import Kept, unread_levels
 from .terms import Operand, Term
 from .walks import Walks
 
@@ -29,14 +29,16 @@ def write(
         dtype: of the result, which the program leaves in `ACCUMULATOR[dtype]`.
         static: indices whose extent is compiled in.
     """
-    writer = ResultWriter(name, statement, operands, kept, dtype, static)
-    where = writer.begin(terms)
+    writer = Declared(name, statement, operands, dtype, static, kept)
+    writer.merged = 1 if kept is None else max(1, unread_levels(kept, terms, operands))
+    writer.declare(terms)
+    writer.begin_result(writer.structure(kept.access.name) if kept else None)
     alone = len(terms) == 1
     plans = [TermWriter(writer, term, n) for n, term in enumerate(terms) if not term.together]
     together = [term for term in terms if term.together]
     walks = Walks(writer, together)
     if not (alone and plans and plans[0].covers):
-        writer.clear(where)
+        _clear(writer)
     for plan in plans:
         assign = alone and plan.covers
         if nestable(plan):
@@ -46,3 +48,14 @@ def write(
     for term in together:
         walks.added(term, writer.result, statement.result.indices)
     return writer.written({statement.result.name: ""})
+
+
+def _clear(writer: Declared) -> None:
+    """Zeros of the semiring for the whole result."""
+    where = writer.result.value.axes
+    visited = where or (writer.one,)
+    names = [writer.fresh("z") for _ in visited]
+    roots = [found.root for found in writer.structures.values()]
+    fused = (visited[:2],) if len(visited) > 1 and visited[0] in roots else ()
+    with writer.p.iterate(writer.fresh("clear"), visited, "S" * len(visited), names, fused) as variables:
+        writer.result[tuple(variables) if where else ()] = writer.zero

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ..storage.format import Format
@@ -76,6 +76,12 @@ class Term:
     def indices(self) -> tuple[str, ...]:
         """Every index, in the order of appearance."""
         return tuple(dict.fromkeys(index for access in self.accesses for index in access.indices))
+
+
+def sparse_accesses(terms: Iterable[Term], operands: Mapping[str, Operand]) -> tuple[Access, ...]:
+    """The sparse accesses of terms, each once."""
+    found = (access for term in terms for access in term.accesses if operands[access.name].is_sparse)
+    return tuple(dict.fromkeys(found))
 
 
 def terms_of(statement: Statement, operands: Mapping[str, Operand]) -> tuple[Term, ...]:

@@ -10,15 +10,16 @@ from operator import methodcaller
 from ...compiler import Program, Schedule, StageIError
 from ...compiler.schedules.units import unit_schedule
 from ..errors import ScheduleError
-from ..expressions.assembled.order import Order, sparse_accesses
+from ..expressions.assembled.order import Order
 from ..expressions.assembled.programs import Assembling, assemblies
 from ..expressions.assembled.rows import listed
 from ..expressions.kernel import TensorKernel, assembling
+from ..expressions.loops.loops import Loop
 from ..expressions.loops.provenance import Bound, above, below
 from ..expressions.notation import written
-from ..expressions.terms import Term, along
+from ..expressions.terms import Term, along, sparse_accesses
 from . import commands
-from .nest import Assign, Loop, Nest, expression_of
+from .nest import Assign, Nest, expression_of
 from .statement import Source, Statement
 from .workspaces import products_in
 

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from ...compiler.language.program import Iteration, Program
 from ...compiler.schedules.primitives.shared.whole import most_of
 from ..errors import ScheduleError
+from ..expressions.loops.loops import Loop
 from ..expressions.loops.provenance import (
     Bound,
     Coord,
@@ -27,7 +28,7 @@ from ..expressions.loops.provenance import (
 from ..expressions.notation import Access
 from ..expressions.terms import Operand, along
 from ..storage.values import integer
-from .nest import Loop, Nest
+from .nest import Nest
 
 UNITS = ("threads", "lanes", "block", "warp", "thread")
 RACES = ("none", "atomics", "temporary", "parallel_reduction")

@@ -11,19 +11,19 @@ from ..expressions.assembled.order import (
     conversions,
     modes_of,
     preferred_order,
-    sparse_accesses,
     walkable,
 )
 from ..expressions.kernel import in_formats
+from ..expressions.loops.loops import Loop
 from ..expressions.notation import Access
 from ..expressions.notation import Statement as Notation
 from ..expressions.result import dtype_of, is_assembled, structure_of
 from ..expressions.specs import extents_of, specs_of
-from ..expressions.terms import Operand, Term, terms_of
+from ..expressions.terms import Operand, Term, sparse_accesses, terms_of
 from ..storage.format import Format, as_format
 from ..storage.stored import GivenFormat, Stored
 from .assembled import assembled_statement
-from .nest import Assign, Loop, Nest
+from .nest import Assign, Nest
 from .statement import Source, Statement
 
 

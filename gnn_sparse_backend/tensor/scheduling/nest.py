@@ -6,22 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from ..expressions.loops.loops import Loop
 from ..expressions.loops.provenance import Graph
 from ..expressions.notation import Access, Expression, Number, Operation, written
 from ..expressions.terms import Term
-
-
-@dataclass(frozen=True)
-class Loop:
-    """One loop. unit: what its elements run on, "" for one after the other. race: how they share what they write."""
-
-    name: str
-    unit: str = ""
-    race: str = "none"
-
-    def __str__(self) -> str:
-        race = f", {self.race}" if self.race != "none" else ""
-        return f"for {self.name}" + (f"  # {self.unit}{race}" if self.unit else "")
 
 
 @dataclass(frozen=True)

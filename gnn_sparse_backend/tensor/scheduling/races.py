@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ..expressions.loops.loops import Loop
 from ..expressions.loops.provenance import above
 from ..expressions.notation import Access
 from .commands import GPU, refuse
-from .nest import Assign, Loop, Nest, Where
+from .nest import Assign, Nest, Where
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from operator import methodcaller
 from typing import Any
 
 from ...compiler import Kernel, Program, Schedule, StageIError, compile_program, unit_schedule
-from ...compiler.language.types import ACCUMULATOR
 from ...compiler.schedules.primitives.shared.whole import most_of
 from ...compiler.schedules.sequence import is_for_gpu, of_stage
 from ..errors import ScheduleError
@@ -235,7 +234,7 @@ class Statement:
     @cached_property
     def _written(self) -> tuple[Written, Units, tuple[str, ...]]:
         source = self.source
-        writer = LoopWriter(source.notation, source.operands, source.kept, ACCUMULATOR[source.dtype], self._static)
+        writer = LoopWriter("scheduled", source.notation, source.operands, source.dtype, self._static, source.kept)
         return writer.run(self.nests, source.terms)
 
     @property

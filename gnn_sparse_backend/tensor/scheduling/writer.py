@@ -3,7 +3,8 @@ the loops around it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -11,13 +12,13 @@ from ...compiler import equal, number
 from ...compiler.language.expr import Expr
 from ..errors import ScheduleError
 from ..expressions.declared import Declared, Written
-from ..expressions.loops.extents import Extents, constant
-from ..expressions.notation import Access, Statement
-from ..expressions.result import Kept
-from ..expressions.terms import Operand, Term, along
-from .nest import Assign, Loop, Nest, Where
-from .places import Env, Places, Then
-from .steps import Steps
+from ..expressions.loops.extents import constant
+from ..expressions.loops.loops import Loop, Then
+from ..expressions.loops.places import Env, Places
+from ..expressions.notation import Access
+from ..expressions.terms import Term
+from .nest import Assign, Nest, Where
+from .search import Search
 
 WARP = 32
 """Threads of a GPU that add up what each has by shuffles."""
@@ -28,46 +29,20 @@ Units: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class LoopWriter(Declared):
-    """The program of nests, and the units of its loops.
-
-    Args:
-        kept: the structure of the result; an ordinary array if None.
-        dtype: that is summed in.
-        static: indices whose extent is compiled in.
-    """
-
-    def __init__(
-        self,
-        statement: Statement,
-        operands: Mapping[str, Operand],
-        kept: Kept | None,
-        dtype: str,
-        static: Mapping[str, int],
-    ) -> None:
-        super().__init__("scheduled", statement, operands, dtype, static)
-        self.kept = kept
-        self.units: list[tuple[str, str]] = []
-        self.atomic: list[str] = []
-        self.on_gpu = False
+    """The program of nests, and the units of its loops."""
 
     def run(self, nests: Sequence[Nest], terms: Sequence[Term]) -> tuple[Written, Units, tuple[str, ...]]:
         """The program, the units of its loops, and the buffers that several of them add to at once."""
         self.declare(tuple(terms), walked=True)
-        self.places = Places(self, terms, self.units)
-        result = self.statement.result
-        if self.kept is None:
-            where = tuple(self.index_axes[index] for index in result.indices)
-        else:
-            key = self.places.key(self.kept.access)
-            depth = len(self.places.axes[key].all) - len(self.places.axes[key].levels) + self.kept.levels
-            where = (*self.places.axes[key].all[:depth], *(self.index_axes[index] for index in self.kept.dense))
-        self.result = self.p.buffer(result.name, where, self.dtype)
+        self.places = Places(self, terms)
+        self.begin_result(None if self.kept is None else self.places.axes[self.places.key(self.kept.access)])
+        self.atomic: list[str] = []
         self.on_gpu = any(loop.unit in ("block", "warp", "thread") for nest in nests for loop in nest.loops)
-        self.clear(self.result, where, "" if self.on_gpu else "threads")
+        self.clear(self.result, self.result.value.axes, "" if self.on_gpu else "threads")
         for nest in nests:
             self.alone(nest)
-        written = self.written({result.name: ""})
-        return written, tuple(self.units), tuple(dict.fromkeys(self.atomic))
+        written = self.written({self.statement.result.name: ""})
+        return written, tuple(self.places.units), tuple(dict.fromkeys(self.atomic))
 
     def clear(self, buffer: Any, where: Sequence[Any], unit: str = "") -> None:
         """Zeros for a whole buffer."""
@@ -81,7 +56,7 @@ class LoopWriter(Declared):
         name = self.fresh("each")
         with self.p.iterate(name, axes[:1], "S", (self.fresh("z"),)) as (var,):
             if unit and not self.one_turn(axes[0]):
-                self.units.append((name, unit))
+                self.places.units.append((name, unit))
                 unit = ""
             self.each(axes[1:], lambda at: inside((var, *at)), unit)
 
@@ -102,7 +77,7 @@ class LoopWriter(Declared):
                 self.atomic.append(name)
             self.loops(nest, nest.loops, Env(sinks=sinks))
             return
-        axis = self.places.counters.axis(self.extents(nest, Env()), parted.name)
+        axis = self.places.counters.axis(self.places.extents(nest.graph, Env()), parted.name)
         copies = self.p.temporary(self.fresh("Copies"), (axis, *result.value.axes), self.dtype)
         self.clear(copies, (axis, *result.value.axes), "threads")
         sinks[name] = lambda env: (copies, (env.known[parted.name], *self.place(env)))
@@ -121,13 +96,6 @@ class LoopWriter(Declared):
         depth = len(self.result.value.axes) - len(self.kept.dense)
         return (*env.visited[key][:depth], *(env.known[index] for index in self.kept.dense))
 
-    def extents(self, nest: Nest, env: Env) -> Extents:
-        return Extents(
-            nest.graph,
-            lambda index: number(self.index_axes[index].length),
-            lambda made: self.places.count(nest.graph, made, env),
-        )
-
     def loops(self, nest: Nest, left: Sequence[Loop], env: Env) -> None:
         """The loops that are left of a nest, and what is inside."""
         if not left:
@@ -140,10 +108,10 @@ class LoopWriter(Declared):
 
         def inside(inner: Env) -> None:
             if first.race == "parallel_reduction" and first.unit == "threads":
-                inner = inner.replaced(settled=False)
+                inner = replace(inner, settled=False)
             self.loops(nest, others, inner)
 
-        keys = {self.places.key(a) for each in nest.assigns() for a in self.places.sparse(each.term)}
+        keys = {self.places.key(a) for each in nest.assigns() for a in each.term.accesses if self.places.is_sparse(a)}
         result = set()
         if self.kept is not None and any(each.target.name == self.statement.result.name for each in nest.assigns()):
             result.add(self.places.key(self.kept.access))
@@ -151,8 +119,8 @@ class LoopWriter(Declared):
         every = {self.places.key(a) for a in nest.everywhere() if self.places.is_sparse(a)}
         found = [key for key in self.places.axes if key in keys]
         partly = frozenset(key for key in found if key not in every | result)
-        between = partial(self.settled, nest, left)
-        Steps(self.places, nest.graph, self.extents(nest, env), first, found, partly, inside, between).run(env)
+        settled = partial(self.settled, nest, left)
+        Search(self.places, nest.graph, first, inside, found, partly, settled).run(env)
 
     def body(self, nest: Nest, env: Env) -> None:
         if isinstance(nest.body, Where):
@@ -160,7 +128,7 @@ class LoopWriter(Declared):
             return
         if not env.inside:  # there are no loops at all
             with self.once(name="alone"):
-                self.body(nest, env.replaced(inside=True))
+                self.body(nest, replace(env, inside=True))
             return
         term = nest.body.term
         self.add(nest.body.target.name, env, self.product(term, lambda access: self.element(access, env)))
@@ -170,10 +138,7 @@ class LoopWriter(Declared):
         if access.name in env.workspaces:
             read: Expr = env.workspaces[access.name][tuple(self.counted(env, index) for index in access.indices)]
             return read
-        operand = self.operands[access.name]
-        if operand.is_sparse:
-            return self.places.element(access, env)
-        return self.buffers[access.name][tuple(env.known[index] for index in along(access, operand.format))]
+        return self.places.element(access, env)
 
     def add(self, target: str, env: Env, value: Expr) -> None:
         buffer, at = env.sinks[target](env)
@@ -193,7 +158,7 @@ class LoopWriter(Declared):
             return
         if not env.inside:
             with self.once(name="alone"):
-                self.settled(nest, left, env.replaced(inside=True), then)
+                self.settled(nest, left, replace(env, inside=True), then)
             return
         if shared is None:
             self.in_register(nest.body.target.name, env, then)
@@ -212,12 +177,12 @@ class LoopWriter(Declared):
     def in_register(self, target: str, env: Env, then: Then) -> None:
         sum = self.p.local(self.fresh("Sum"), (self.one,), self.dtype)
         sum[0] = self.constant(0)
-        then(env.replaced(settled=True, sinks={**env.sinks, target: lambda inner: (sum, (number(0),))}))
+        then(replace(env, settled=True, sinks={**env.sinks, target: lambda inner: (sum, (number(0),))}))
         self.add(target, env, sum[0])
 
     def in_parts(self, nest: Nest, loop: Loop, target: str, env: Env, then: Then) -> None:
         """A sum for each element of a loop, added up. On a GPU each thread has its own, and the first one adds."""
-        extents = self.extents(nest, env)
+        extents = self.places.extents(nest.graph, env)
         most = extents.space(loop.name, env.known).most if loop.unit != "threads" else None
         unit = loop.unit if loop.unit == "thread" else ""
         if unit and most != WARP:
@@ -228,7 +193,7 @@ class LoopWriter(Declared):
         axis = self.places.counters.axis(extents, loop.name, most)
         parts = self.p.local(self.fresh("Parts"), (axis,), self.dtype)
         self.clear(parts, (axis,), unit)
-        then(env.replaced(settled=True, sinks={**env.sinks, target: lambda inner: (parts, (inner.known[loop.name],))}))
+        then(replace(env, settled=True, sinks={**env.sinks, target: lambda inner: (parts, (inner.known[loop.name],))}))
         sum = self.p.local(self.fresh("Sum"), (self.one,), self.dtype)
         name = self.fresh("part")
         if not unit:  # an init is for shuffles: TVM does not part one from its loop beside every sparse result
@@ -245,13 +210,13 @@ class LoopWriter(Declared):
         with self.p.iterate(first, (axis,), "S", (self.fresh("c"),)) as (c,):
             self.p.where(equal(c, 0))
             self.add(target, env, sum[0])
-        self.units += [(name, unit), (first, unit)]
+        self.places.units += [(name, unit), (first, unit)]
 
     # Workspaces.
 
     def where(self, nest: Nest, where: Where, env: Env) -> None:
         """Clear a workspace, fill it, and use it."""
-        extents = self.extents(where.consumer, env)
+        extents = self.places.extents(where.consumer.graph, env)
         name, indices = where.workspace.name, where.workspace.indices
         extents_known = [constant(extents.of(index)) for index in indices]
         if self.on_gpu and not (env.inside and all(known is not None for known in extents_known)):
@@ -266,8 +231,8 @@ class LoopWriter(Declared):
         for producer in where.producers:
             filled = next(each for each in producer.assigns() if each.target.name == name).target.indices
             place = lambda inner, at=filled: (buffer, tuple(self.counted(inner, i) for i in at))
-            self.loops(producer, producer.loops, env.replaced(settled=False, sinks={**env.sinks, name: place}))
-        consumer = env.replaced(settled=False, workspaces={**env.workspaces, name: buffer})
+            self.loops(producer, producer.loops, replace(env, settled=False, sinks={**env.sinks, name: place}))
+        consumer = replace(env, settled=False, workspaces={**env.workspaces, name: buffer})
         self.loops(where.consumer, where.consumer.loops, consumer)
 
     def counted(self, env: Env, index: str) -> Expr:

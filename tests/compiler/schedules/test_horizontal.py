@@ -12,10 +12,10 @@ from gnn_sparse_backend.compiler.language.axes import StageIError
 from gnn_sparse_backend.compiler.language.builder import ProgramBuilder
 from gnn_sparse_backend.compiler.language.interpret import interpret
 from gnn_sparse_backend.compiler.library import products, relational
-from gnn_sparse_backend.compiler.schedules.primitives.shared.horizontal import fuse_horizontally
 from gnn_sparse_backend.compiler.position.interpret import run_loops
 from gnn_sparse_backend.compiler.schedules.cpu import cpu_schedule
 from gnn_sparse_backend.compiler.schedules.cuda import gpu_schedule
+from gnn_sparse_backend.compiler.schedules.primitives.shared.horizontal import fuse_horizontally
 from tests.compiler.programs_under_test import CASES
 from tests.compiler.structures import seeds
 from tests.compiler.test_stages import call, compare, few, program_of

@@ -8,9 +8,9 @@ import pytest
 from gnn_sparse_backend.compiler.compile import stage3
 from gnn_sparse_backend.compiler.language.axes import StageIError
 from gnn_sparse_backend.compiler.language.interpret import interpret
-from gnn_sparse_backend.compiler.schedules.primitives.shared.horizontal import fuse_grids
 from gnn_sparse_backend.compiler.position.interpret import run_loops
 from gnn_sparse_backend.compiler.schedules.primitives.cuda.cache_row import cache_row
+from gnn_sparse_backend.compiler.schedules.primitives.shared.horizontal import fuse_grids
 from gnn_sparse_backend.compiler.schedules.teams import team_schedule
 from gnn_sparse_backend.compiler.transforms.compact import compact_parameters
 from gnn_sparse_backend.compiler.transforms.decompose import decompose_format

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from ....compiler import Axis
 from ..declared import Written
+from ..loops.places import Env
 from ..notation import Access
 from ..terms import Operand, Term, along
 from .assembly import Assembly
@@ -50,7 +51,7 @@ class Appended(Assembly):
         with self.p.iterate(self.fresh("Shares"), (group,), "S", names[:1]) as (g,):
             placed = self.local("At", 0)
             with self.p.iterate(self.fresh("Row"), (rows,), "S", names[1:]) as (r,):
-                at = {self.above[0]: first[g] + r}
+                at = Env({self.above[0]: first[g] + r})
                 self.walks.nest(self.terms, self.order.columns, at, lambda bound: self.element((g,), placed, bound))
                 ends[g, r] = placed[0]
         return self.written(self.own)

@@ -12,9 +12,10 @@ from ....compiler import Axis, Size, equal, number
 from ....compiler.language.builder import BufferHandle
 from ....compiler.language.expr import Expr, ExprLike
 from ..declared import Declared, Written
+from ..loops.places import Env
 from ..notation import Statement
 from ..terms import Operand, Term
-from ..walks import At, Walks
+from ..walks import Walks
 from .order import Order
 
 COUNT, OFFSETS, INDICES, VALUES, PLACE = "count", "offsets", "indices", "", "place"
@@ -31,7 +32,7 @@ class Assembly(Declared):
 
     Args:
         order: with the indices of the result in the order of its levels: rows by all but the last.
-        dtype: of the values.
+        dtype: of the result.
         index_dtype: of the result's offsets and coordinates.
         filling: write them; otherwise count them.
     """
@@ -62,7 +63,7 @@ class Assembly(Declared):
                 self.row((row,), self.indices_of(row))
             return self.written(self.own)
         self.clear_counts(rows)
-        self.walks.nest(self.terms, self.order.rows, {}, lambda at: self.row((self.row_of(at),), at))
+        self.walks.nest(self.terms, self.order.rows, Env(), lambda at: self.row((self.row_of(at),), at))
         return self.written(self.own)
 
     def rows(self) -> Axis:
@@ -125,45 +126,45 @@ class Assembly(Declared):
         self.own[name] = what
         return name
 
-    def row_of(self, at: At) -> Expr:
+    def row_of(self, at: Env) -> Expr:
         """The number of a row."""
-        if ROW in at:
-            return at[ROW]
+        if ROW in at.known:
+            return at.known[ROW]
         first, *others = self.above
-        found = at[first]
+        found = at.known[first]
         for index in others:
-            found = found * number(self.index_axes[index].length) + at[index]
+            found = found * number(self.index_axes[index].length) + at.known[index]
         return found
 
-    def indices_of(self, row: Expr) -> At:
+    def indices_of(self, row: Expr) -> Env:
         """The indices of a row, from its number, and that."""
         at: dict[str, Expr] = {ROW: row}
         if self.order.listed:
-            return at | {index: self.read_once(place[row]) for index, place in zip(self.above, self.places)}
+            return Env(at | {index: self.read_once(place[row]) for index, place in zip(self.above, self.places)})
         for index in reversed(self.above[1:]):
             length = number(self.index_axes[index].length)
             at[index], row = row % length, row // length
-        return at | dict.fromkeys(self.above[:1], row)
+        return Env(at | dict.fromkeys(self.above[:1], row))
 
     def read_once(self, coordinate: Expr) -> Expr:
         """What is not read anew behind each store: to LLVM, a workspace may lie where an index array does."""
         return self.local("Here", coordinate)[0]
 
-    def row(self, row: Row, at: At) -> None:
+    def row(self, row: Row, at: Env) -> None:
         """A row, element by element."""
         placed = self.local("At", 0)
         self.walks.nest(self.terms, self.order.columns, at, lambda bound: self.element(row, placed, bound))
         if not self.filling:
             self.count[row] = placed[0]
 
-    def element(self, row: Row, placed: BufferHandle, at: At) -> None:
-        if all(set(term.indices) <= set(at) for term in self.terms):
-            self.place(row, placed, at[self.last], self.walks.sum(self.terms, at) if self.filling else None)
+    def element(self, row: Row, placed: BufferHandle, at: Env) -> None:
+        if all(set(term.indices) <= set(at.known) for term in self.terms):
+            self.place(row, placed, at.known[self.last], self.walks.sum(self.terms, at) if self.filling else None)
             return
         seen = self.local("Seen", 0)
         total = self.walks.total(self.terms, self.order.loops, at, seen)
         with self.once(equal(seen[0], 1)):
-            self.place(row, placed, at[self.last], total)
+            self.place(row, placed, at.known[self.last], total)
 
     def place(self, row: Row, placed: BufferHandle, coordinate: Expr, value: Expr | None) -> None:
         """The next element of a row."""

@@ -15,9 +15,9 @@ from typing import NoReturn
 from ...errors import CoIterationError
 from ...storage.format import Format
 from ..loops.provenance import Graph, above
-from ..notation import Access, Statement
+from ..notation import Statement
 from ..result import is_assembled
-from ..terms import Operand, Term, along, terms_of
+from ..terms import Operand, Term, along, sparse_accesses, terms_of
 
 Chain = tuple[str, ...]
 """Indices of which each comes before the next."""
@@ -65,12 +65,6 @@ class Order:
     def is_cut(self) -> bool:
         """Whether rows are visited otherwise than one after the other."""
         return self.rows != self.result[:-1]
-
-
-def sparse_accesses(terms: Iterable[Term], operands: Mapping[str, Operand]) -> tuple[Access, ...]:
-    """The sparse accesses of terms, each once."""
-    found = (access for term in terms for access in term.accesses if operands[access.name].is_sparse)
-    return tuple(dict.fromkeys(found))
 
 
 def _chains(terms: Iterable[Term], operands: Mapping[str, Operand]) -> list[Chain]:

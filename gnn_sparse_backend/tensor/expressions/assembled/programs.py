@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ....compiler.language.expr import Expr
-from ....compiler.language.types import ACCUMULATOR
 from ....compiler.schedules.cpu import cpu_schedule
 from ....compiler.schedules.primitives.shared.whole import whole_or_part
 from ....compiler.schedules.sequence import Schedule
 from ..declared import Written
+from ..loops.places import Env
 from ..notation import Statement
 from ..terms import Operand, Term
 from .appended import Appended, limits
@@ -50,8 +50,8 @@ def assemblies(
     writer = Appended if once else Workspace if order.workspace else Assembly
     found = []
     for filling in (True,) if once else (False, True):
-        made = writer(statement, terms, operands, order, ACCUMULATOR[dtype], index_dtype, filling)
+        made = writer(statement, terms, operands, order, dtype, index_dtype, filling)
         written = made.run()
-        turns = made.walks.extents({}).of(order.rows[0]) if order.is_cut else None
-        found.append(Assembling(written, index_dtype, once, tuple(made.walks.units), turns))
+        turns = made.walks.extents(order.graph, Env()).of(order.rows[0]) if order.is_cut else None
+        found.append(Assembling(written, index_dtype, once, tuple(name for name, _ in made.walks.units), turns))
     return tuple(found)

@@ -19,8 +19,8 @@ from ....compiler.language.axes import Extent, given
 from ....compiler.language.builder import BufferHandle
 from ....compiler.language.expr import Expr, ExprLike
 from ..declared import Written
+from ..loops.places import Env
 from ..terms import Term
-from ..walks import At
 from .assembly import COUNT, Assembly
 from .hashed import MOST, WIDE, Table
 
@@ -57,13 +57,14 @@ class Workspace(Assembly):
                 self.turn(self.read_once(first[g] + r), self.summed)
         return self.written(self.own)
 
-    def turn(self, turn: Expr, row: Callable[[At], None]) -> None:
+    def turn(self, turn: Expr, row: Callable[[Env], None]) -> None:
         """A row, or the rows of a value of the outermost loop."""
         if not self.order.is_cut:
             row(self.indices_of(turn))
             return
         first, *others = self.order.rows
-        self.walks.found(self.terms, {first: turn}, lambda at: self.walks.nest(self.terms, others, at, row))
+        outer = self.walks.walk(self.terms, first, lambda at: self.walks.nest(self.terms, others, at, row))
+        outer.found(Env(), {first: turn})
 
     def workspaces(self, words: Axis | None = None, above: Axis | None = None) -> tuple[BufferHandle, ...]:
         """Make those of a thread; and give those that are 0 between rows."""
@@ -84,7 +85,7 @@ class Workspace(Assembly):
         with self.p.iterate(self.fresh("cleared"), buffer.value.axes, "S", (self.fresh("z"),)) as (z,):
             buffer[z] = zero
 
-    def summed(self, at: At) -> None:
+    def summed(self, at: Env) -> None:
         """Sum a row, and write it in order or count its elements."""
         row = self.row_of(at)
         if not self.filling:
@@ -94,7 +95,7 @@ class Workspace(Assembly):
         with self.p.iterate(self.fresh("Here"), (self.every,), "S", (self.fresh("h"),), bounds=here) as (h,):
             self.filled(h, at)
 
-    def counted(self, row: Expr, at: At) -> None:
+    def counted(self, row: Expr, at: Env) -> None:
         """Count the elements of a row by hashing, and if there are too many for it, by marks."""
         seen, left = self.local("At", 0), self.local("Left", 1)
         with self.once(self.wide):
@@ -107,7 +108,7 @@ class Workspace(Assembly):
             self.walked(at, partial(self.count_in, row + 1, seen))
         self.count[row] = seen[0]
 
-    def filled(self, r: Expr, at: At) -> None:
+    def filled(self, r: Expr, at: Env) -> None:
         """Fill a row in the cheapest of three ways."""
         count = self.count[r]
         pairs, cheap = count * count, number(self.sets_above.length) * PAIRS
@@ -129,30 +130,30 @@ class Workspace(Assembly):
     def wide(self) -> Expr:
         return number(self.extent) > WIDE
 
-    def walked(self, at: At, product: Callable[[Term, At], None]) -> None:
+    def walked(self, at: Env, product: Callable[[Term, Env], None]) -> None:
         """Every product of a row."""
         for term in self.terms:
             mine = {*term.indices, self.last}
-            left = [loop for loop in self.order.loops if loop not in at and self.walks.parts(loop) & mine]
+            left = [loop for loop in self.order.loops if loop not in at.known and self.walks.parts(loop) & mine]
             self.walks.nest([term], left, at, partial(product, term))
 
-    def count_in(self, stamp: Expr, seen: BufferHandle, term: Term, at: At) -> None:
-        column = self.read_once(at[self.last])
+    def count_in(self, stamp: Expr, seen: BufferHandle, term: Term, at: Env) -> None:
+        column = self.read_once(at.known[self.last])
         seen[0] = seen[0] + select(equal(self.mark[column], stamp), number(0), number(1))
         self.mark[column] = stamp
 
-    def hash_in(self, seen: BufferHandle, term: Term, at: At) -> None:
+    def hash_in(self, seen: BufferHandle, term: Term, at: Env) -> None:
         with self.once(seen[0] <= MOST):
-            self.hashed.found(self.read_once(at[self.last]), seen)
+            self.hashed.found(self.read_once(at.known[self.last]), seen)
 
-    def add_hashed(self, seen: BufferHandle, term: Term, at: At) -> None:
+    def add_hashed(self, seen: BufferHandle, term: Term, at: Env) -> None:
         sums = given(self.hashed.sums)
-        found = self.hashed.found(self.read_once(at[self.last]), seen)
+        found = self.hashed.found(self.read_once(at.known[self.last]), seen)
         self.accumulate(sums, found, self.walks.value(term, at))
 
-    def add(self, seen: BufferHandle | None, term: Term, at: At) -> None:
+    def add(self, seen: BufferHandle | None, term: Term, at: Env) -> None:
         """Add a product to its column, and the column to the row's set; list it where `seen` counts what is listed."""
-        column = self.read_once(at[self.last])
+        column = self.read_once(at.known[self.last])
         word, bit = column // WORD, bits.bit(column % WORD)
         self.accumulate(self.work, column, self.walks.value(term, at))
         if seen is not None:
@@ -162,14 +163,14 @@ class Workspace(Assembly):
             self.above_words[word // WORD] = bits.bit_or(self.above_words[word // WORD], bits.bit(word % WORD))
         self.words[word] = bits.bit_or(self.words[word], bit)
 
-    def from_table(self, r: Expr, at: At) -> None:
+    def from_table(self, r: Expr, at: Env) -> None:
         table = self.hashed
         self.walked(at, partial(self.add_hashed, self.local("At", 0)))
         with self.ranks(lambda p: table.keys[p + 1]) as (p, rank):
             self.write((r, rank), table.keys[p + 1], given(table.sums)[p + 1])
             table.leave(p + 1)
 
-    def ranked(self, r: Expr, at: At) -> None:
+    def ranked(self, r: Expr, at: Env) -> None:
         self.walked(at, partial(self.add, self.local("At", 0)))
         with self.ranks(lambda p: self.listed[p]) as (p, rank):
             column = self.read_once(self.listed[p])
@@ -186,7 +187,7 @@ class Workspace(Assembly):
                 rank[0] = rank[0] + select(column(q) < column(p), number(1), number(0))
             yield p, rank[0]
 
-    def from_sets(self, r: Expr, at: At) -> None:
+    def from_sets(self, r: Expr, at: Env) -> None:
         self.walked(at, partial(self.add, None))
         placed = self.local("Placed", 0)
         with self.p.iterate(self.fresh("Looked"), (self.sets_above,), "S", (self.fresh("s"),)) as (s,):

@@ -1,4 +1,4 @@
-"""The loops of one product of a statement, and the result that they fill."""
+"""The loops of one product of a statement."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from functools import reduce
 
 from ....compiler import Axis, both, differ, equal, number
-from ....compiler.language.builder import BufferHandle
 from ....compiler.language.expr import Expr, Var
-from ....compiler.language.types import ACCUMULATOR
 from ..declared import Declared
-from ..notation import Access, Statement
-from ..result import Kept, unread_levels
-from ..terms import Operand, Term, along
+from ..notation import Access
+from ..terms import Term, along
 
 
 @dataclass(frozen=True)
@@ -25,54 +22,10 @@ class Loop:
     name: str
 
 
-class ResultWriter(Declared):
-    """A program that is being written, and its result: of the structure ``kept``, or an ordinary array if None."""
-
-    result: BufferHandle
-
-    def __init__(
-        self,
-        name: str,
-        statement: Statement,
-        operands: Mapping[str, Operand],
-        kept: Kept | None,
-        dtype: str,
-        static: Mapping[str, int],
-    ) -> None:
-        super().__init__(name, statement, operands, ACCUMULATOR[dtype], static)
-        self.kept = kept
-        self.zero = self.constant(self.semiring.zero(dtype))
-
-    def begin(self, terms: tuple[Term, ...]) -> tuple[Axis, ...]:
-        """Declare what the terms read, and the result. Returns the axes of the result."""
-        self.merged = 1 if self.kept is None else max(1, unread_levels(self.kept, terms, self.operands))
-        self.declare(terms)
-        result = self.statement.result
-        where = self.kept_axes() if self.kept else tuple(self.index_axes[index] for index in result.indices)
-        self.result = self.p.buffer(result.name, where, self.dtype)
-        return where
-
-    def kept_axes(self) -> tuple[Axis, ...]:
-        assert self.kept is not None
-        found = self.structure(self.kept.access.name)
-        above = () if found.root is None else (found.root,)
-        levels = found.levels[: self.kept.levels - found.merged + 1]
-        return (*above, *levels, *(self.index_axes[index] for index in self.kept.dense))
-
-    def clear(self, where: tuple[Axis, ...]) -> None:
-        """Zeros of the semiring for the whole result."""
-        visited = where or (self.one,)
-        names = [self.fresh("z") for _ in visited]
-        roots = [found.root for found in self.structures.values()]
-        fused = (visited[:2],) if len(visited) > 1 and visited[0] in roots else ()
-        with self.p.iterate(self.fresh("clear"), visited, "S" * len(visited), names, fused) as variables:
-            self.result[tuple(variables) if where else ()] = self.zero
-
-
 class TermWriter:
     """The loops of one product."""
 
-    def __init__(self, writer: ResultWriter, term: Term, at: int) -> None:
+    def __init__(self, writer: Declared, term: Term, at: int) -> None:
         self.w, self.p, self.term, self.at = writer, writer.p, term, at
         self.format = writer.operands[term.sparse.name].format if term.sparse else None
         self.axes = writer.structure(term.sparse.name) if term.sparse else None
@@ -166,7 +119,7 @@ class TermWriter:
         kept = self.w.kept
         if kept is None:
             return tuple(at[index] for index in self.w.statement.result.indices)
-        return tuple(variables[axis] for axis in self.w.kept_axes())
+        return tuple(variables[axis] for axis in self.w.result.value.axes)
 
     # Loops.
 
