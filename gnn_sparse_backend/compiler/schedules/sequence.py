@@ -10,6 +10,9 @@ Ikarashi et al., PLDI 2022, section 3; here a schedule is a value, because it is
 from __future__ import annotations
 
 import functools
+import hashlib
+import inspect
+import marshal
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, TypeAlias
@@ -31,6 +34,8 @@ class Step:
         stage: which it rewrites: a `Program` (1), a `PositionFunction` (2), or a flat function and its program (3).
         on_gpu: it puts loops on blocks or threads of a GPU.
         has_instructions: it uses instructions that only a GPU has; told not to, it writes loops that run anywhere.
+        version: a digest of the code of a primitive that is not this package's, whose kernels are compiled anew when
+            it changes; what it reads beside its parameters should not.
     """
 
     rewrite: Callable[..., Any]
@@ -39,6 +44,7 @@ class Step:
     stage: int
     on_gpu: bool
     has_instructions: bool
+    version: str = ""
 
     def __call__(self, *subject: Any, instructions: bool = True) -> Any:
         """Return the rewritten function.
@@ -57,7 +63,8 @@ class Step:
 
     def __repr__(self) -> str:
         told = [repr(argument) for argument in self.arguments] + [f"{name}={value!r}" for name, value in self.named]
-        return f"{self.name}({', '.join(told)})"
+        version = f"[{self.version}]" if self.version else ""
+        return f"{self.name}{version}({', '.join(told)})"
 
 
 Schedule: TypeAlias = tuple[Step, ...]
@@ -71,13 +78,23 @@ def primitive(
     """Make a function a primitive: called with its parameters alone it gives a step. Arguments are those of `Step`."""
 
     def decorate(rewrite: Callable[Concatenate[Any, P], Any]) -> Callable[P, Step]:
+        version = _version(rewrite)
+
         @functools.wraps(rewrite)
         def step(*arguments: P.args, **named: P.kwargs) -> Step:
-            return Step(rewrite, arguments, tuple(sorted(named.items())), stage, on_gpu, instructions)
+            return Step(rewrite, arguments, tuple(sorted(named.items())), stage, on_gpu, instructions, version)
 
         return step
 
     return decorate
+
+
+def _version(rewrite: Callable[..., Any]) -> str:
+    """A digest of a function's code; "" for one of this package, whose source is a part of every key."""
+    if (rewrite.__module__ or "").partition(".")[0] == __name__.partition(".")[0]:
+        return ""
+    code = inspect.unwrap(rewrite).__code__
+    return hashlib.blake2b(marshal.dumps(code), digest_size=4).hexdigest()
 
 
 def iteration_primitive(
