@@ -13,7 +13,7 @@ from ...compiler.schedules.primitives.cpu.lanes import refuses
 from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
 from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...planner.cpu.prefetch_distance import distance
-from ...planner.cpu.sddmm import BYTES_AHEAD, LONGEST_AHEAD
+from ...planner.cpu.spmm import LONGEST_AHEAD, MAP_BYTES_AHEAD
 from ...planner.cpu.tiling import register_tiles, row_lanes, sum_lanes
 from ...planner.machine import private_cache_bytes
 from ..storage.stored import Stored
@@ -73,7 +73,9 @@ def scheduled(written: Written, traits: Traits = Traits()) -> tuple[Program, Cpu
                 program = reduce_in_lanes(program, nest.dot, count)
                 together.append((nest.elements, TOGETHER))
             if row <= LONGEST_AHEAD:
-                ahead += [Prefetch(nest.elements, name, 0, nest.width, distance(row, BYTES_AHEAD)) for name in gathered]
+                ahead += [
+                    Prefetch(nest.elements, name, 0, nest.width, distance(row, MAP_BYTES_AHEAD)) for name in gathered
+                ]
             continue
         tiles = register_tiles(nest.width, itemsize, target)
         if nest.deep:  # the sums of several levels are cut where they stand
@@ -82,7 +84,7 @@ def scheduled(written: Written, traits: Traits = Traits()) -> tuple[Program, Cpu
         begin = 0
         for number, tile in enumerate(tiles):
             count, elements = sum(tile), f"{nest.elements}_tile_{number}"
-            ahead += [Prefetch(elements, name, begin, count, distance(row, BYTES_AHEAD)) for name in gathered]
+            ahead += [Prefetch(elements, name, begin, count, distance(row, MAP_BYTES_AHEAD)) for name in gathered]
             begin += count
         elements = f"{nest.elements}_tile_0"
         too_few = traits.single if nest.width == 1 else traits.short

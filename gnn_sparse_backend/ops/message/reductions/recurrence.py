@@ -24,9 +24,11 @@ from ....compiler.schedules.cuda_teams import CudaTeams
 from ....compiler.transforms.compact import compact_parameters
 from ....compiler.transforms.dense_axes.tile import tile_axis
 from ....formats.structure import row_of_position
+from ....planner.cpu.rows import RowPlan
 from ....planner.cpu.spmm import group_count
 from ....planner.cpu.tiling import register_tiles
 from ....planner.cuda.plan import CudaPlan, shares, teams
+from ....planner.cuda.rows import TeamPlan
 from ....planner.plan import Plan
 from ....runtime import devices
 from ....runtime.layout import compact
@@ -65,9 +67,9 @@ def rows_reversed(graph) -> Piece:
 class Recurrence:
     """A recurrence of one shape and type (`ops.core.executable.Executable`), on a graph or on its `rows_reversed`."""
 
-    def __init__(self, spec: RecurrenceSpec, plan: Plan | CudaPlan):
+    def __init__(self, spec: RecurrenceSpec, plan: Plan):
         self.spec, self.plan = spec, plan
-        self.kernels = ((on_gpu if type(plan) is CudaPlan else on_cpu)(spec, plan),)
+        self.kernels = ((on_gpu if isinstance(plan, CudaPlan) else on_cpu)(spec, plan),)
 
     def __call__(self, structure, operands: list[Tensor], results: list[Tensor], numbers: Tensor | None = None) -> None:
         """numbers: of the edge at each position, where edges are in another order."""
@@ -104,7 +106,7 @@ def _run(graph, operands, attributes) -> Tensor:
         structure = rows_reversed(graph)
         numbers = structure.edge_numbers(graph.edge_numbers)
     arch = devices.arch_of(graph.device)
-    plan = CudaPlan(arch=arch) if arch else Plan(group_count(edges, graph.shape[0], width, torch.get_num_threads()))
+    plan = TeamPlan(arch) if arch else RowPlan(group_count(edges, graph.shape[0], width, torch.get_num_threads()))
     spec = RecurrenceSpec(
         width, type_name(factor.dtype), type_name(graph.indices.dtype), numbers is not None, operands[1] is not None
     )
