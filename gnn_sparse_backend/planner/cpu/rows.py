@@ -55,6 +55,7 @@ class CpuPlan(Plan):
     These leave every bit of the result as it is. The rest decides the order of additions (but slices, and whether
     sequential sums are scattered), so it must not depend on the number of threads.
 
+    in_lanes: whether a vector takes non-zeros of a row side by side; else a vector of features walks along them.
     partitions: column partitions, each of which is gone through for all rows before the next.
     """
 
@@ -62,26 +63,28 @@ class CpuPlan(Plan):
         "groups": "of rows of about equal cost, which threads take one after the other",
         "equal rows": "of as many rows each, whatever they cost",
         "ahead": "so many edges before they are needed, gathered rows are fetched",
+        "in lanes": "a vector takes non-zeros of a row side by side",
     }
 
     groups: int
     prefetch: int = 0
     balance: str = "nonzeros"
 
+    in_lanes = False
     partitions = 1
 
     @property
     def otherwise(self) -> RowPlan:
-        return RowPlan(self.groups, self.prefetch, self.balance)
+        return RowPlan(self.groups, self.prefetch, self.balance, self.in_lanes)
 
     def counts(self, problem: Problem) -> dict[str, float]:
-        return counts_of_rows(problem, self.groups, self.prefetch > 0)
+        return counts_of_rows(problem, self.groups, self.prefetch > 0, self.in_lanes, self.partitions)
 
     def words(self) -> str:
         words = "1 thread" if self.groups == 1 else f"{self.groups} groups"
         if self.balance == "rows" and self.groups > 1:
             words += " of equal rows"
-        return words + (f", {self.prefetch} ahead" if self.prefetch else "")
+        return words + (f", {self.prefetch} ahead" if self.prefetch else "") + ", in lanes" * self.in_lanes
 
     def reasons(self, problem: Problem) -> Iterator[str]:
         yield why_shared(problem, self.groups)
@@ -91,9 +94,7 @@ class CpuPlan(Plan):
 
 @dataclass(frozen=True)
 class RowPlan(CpuPlan, strategy="rows"):
-    """in_lanes: whether a vector takes non-zeros of a row side by side; else a vector of features walks along them."""
-
-    meanings: ClassVar = {"in lanes": "a vector takes non-zeros of a row side by side"}
+    """One non-zero after the other, or in lanes."""
 
     in_lanes: bool = False
 
@@ -102,19 +103,9 @@ class RowPlan(CpuPlan, strategy="rows"):
         """How kernels reduce."""
         return "simd" if self.in_lanes else "sequential"
 
-    @property
-    def otherwise(self) -> RowPlan:
-        return RowPlan(self.groups, self.prefetch, self.balance, self.in_lanes)
-
     @classmethod
     def rule(cls, problem: Problem) -> Any:
         return cls(groups_of(problem), ahead_of(problem), in_lanes=pays_in_lanes(problem))
-
-    def counts(self, problem: Problem) -> dict[str, float]:
-        return counts_of_rows(problem, self.groups, self.prefetch > 0, self.in_lanes, self.partitions)
-
-    def words(self) -> str:
-        return super().words() + ", in lanes" * self.in_lanes
 
     def reasons(self, problem: Problem) -> Iterator[str]:
         yield from super().reasons(problem)
@@ -165,22 +156,17 @@ def pays_in_lanes(problem: Problem, partitions: int = 1) -> bool:
 
 def may_go_in_lanes(problem: Problem) -> bool:
     """Whether rows of a problem may be taken in lanes."""
-    edges = problem.at_edges > 0
-    return problem.reduce != "map" and fits_lanes(problem.features, adds(problem.reduce), edges, problem.itemsize)
-
-
-def fits_lanes(features: int, summed: bool, edges: bool, itemsize: int = 4) -> bool:
-    """Whether rows of ``features`` features may be taken in lanes. summed: it is a sum or a mean. edges: there is an
-    operand at the edges, which partitions do not read in order. itemsize: bytes of a feature.
-    """
-    if edges or (itemsize < 4 and features > NARROW):  # half types are taken two features at a time then
-        return features in IN_LANES
-    return features in (SUMMED_IN_LANES if summed else CHOSEN_IN_LANES)
+    if problem.reduce == "map":
+        return False
+    # half types are taken two features at a time then
+    if problem.at_edges or (problem.itemsize < 4 and problem.features > NARROW):
+        return problem.features in IN_LANES
+    return problem.features in (SUMMED_IN_LANES if adds(problem.reduce) else CHOSEN_IN_LANES)
 
 
 def pays_in_order(rows: int, nnz: int, features: int, edges: bool) -> bool:
-    """Whether the ends of rows cost enough that rows are better taken in the order of their lengths. edges: as in
-    `fits_lanes`.
+    """Whether the ends of rows cost enough that rows are better taken in the order of their lengths. edges: there
+    is an operand at the edges, which is not read in their order.
     """
     longest, widest = ORDERED_PAYS, WIDEST_ORDERED
     if edges and NUMBER_BYTES * nnz > machine.private_cache_bytes():

@@ -57,14 +57,9 @@ def ahead_of(problem: Problem, partitions: int = 1) -> int:
         return 0 if near else distance(problem.row_bytes, MAP_BYTES_AHEAD)
     if slices_stay(problem.table_bytes, partitions):
         return 0
-    shortest = shortest_ahead(adds(problem.reduce), problem.itemsize)
-    return prefetch_distance(problem.row_bytes, problem.table_bytes, shortest)
-
-
-def prefetch_distance(row: int, table: int, shortest: int) -> int:
-    """How far gathers of rows of ``row`` bytes run ahead; 0 where they do not. table: bytes of the dense operand."""
-    held = held_bytes() if row < shortest else machine.private_cache_bytes() // 2
-    return distance(row, BYTES_AHEAD) if table > held else 0
+    short = problem.row_bytes < shortest_ahead(adds(problem.reduce), problem.itemsize)
+    held = held_bytes() if short else machine.private_cache_bytes() // 2
+    return distance(problem.row_bytes, BYTES_AHEAD) if problem.table_bytes > held else 0
 
 
 def held_bytes() -> int:

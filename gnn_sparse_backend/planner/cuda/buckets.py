@@ -34,7 +34,7 @@ from .plan import (
     shares,
     why_sorted,
 )
-from .rows import STRETCH, TeamPlan, work_of_teams
+from .rows import STRETCH, TeamPlan
 
 # Threads that a launch of buckets has at least, as far as it may: with four gathers of 16 bytes under way in each, four
 # megabytes, about what memory needs to be busy (5 TB a second, at 0.8 microseconds).
@@ -102,12 +102,12 @@ class BucketPlan(CudaPlan, strategy="buckets"):
 
     def work(self, problem: CudaProblem, longest: float | None = None) -> Work:
         longest = max(problem.longest, problem.mean)
-        edges, kept = _SLOTS * problem.nnz, 0.0
+        extra, kept = (_SLOTS - 1) * problem.nnz, 0.0
         if longest > self.widest or self.partitions > 1:
             pieces = min(problem.nnz, problem.rows * self.partitions) + problem.nnz / self.widest
             kept = kept_bytes(pieces, problem.features)
-        found = work_of_teams(problem, edges, min(longest, self.widest), True)
-        return found._replace(launches=2, stream=kept + 4 * (edges - problem.nnz))
+        found = TeamPlan(self.arch, cached=True).work(problem, min(longest, self.widest))
+        return found._replace(launches=2, steps=_SLOTS * found.steps, stream=kept + 4 * extra)
 
     def words(self) -> str:
         partitions = f", {self.partitions} partitions" if self.partitions > 1 else ""

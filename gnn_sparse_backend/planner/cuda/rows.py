@@ -102,7 +102,10 @@ class TeamPlan(CudaPlan, strategy="teams"):
 
     def work(self, problem: CudaProblem, longest: float | None = None) -> Work:
         longest = max(problem.longest, problem.mean) if longest is None else longest
-        return work_of_teams(problem, problem.nnz, longest, self.cached, self.team)
+        of = shares(problem.features, problem.itemsize, self.team or WARP)
+        loads = -(-problem.features // (of.lanes * of.part)) + (1 / of.lanes if self.cached else 1)
+        turns = longest * len(passes(problem.features, of)) / (UNDER_WAY if self.cached else 1)
+        return Work(1, problem.nnz, problem.nnz * of.lanes * loads, turns, 0.0)
 
     def words(self) -> str:
         most = f"at most {self.team} " if self.team else ""
@@ -121,14 +124,6 @@ class TeamPlan(CudaPlan, strategy="teams"):
             else:
                 who = f"fewer than {WARP}: each lane loads the edges by itself"
             yield f"Rows have {problem.mean:.1f} non-zeros on average, {who}."
-
-
-def work_of_teams(problem: CudaProblem, edges: float, longest: float, cached: bool, team: int = 0) -> Work:
-    """The work on rows of ``edges`` slots together, and ``longest`` the longest, whose features teams share."""
-    of = shares(problem.features, problem.itemsize, team or WARP)
-    loads = -(-problem.features // (of.lanes * of.part)) + (1 / of.lanes if cached else 1)
-    turns = longest * len(passes(problem.features, of)) / (UNDER_WAY if cached else 1)
-    return Work(1, problem.nnz, edges * of.lanes * loads, turns, 0.0)
 
 
 def stretches(cached: bool, lanes: int, *iterations: str) -> tuple[str, ...]:
