@@ -18,7 +18,8 @@ from torch import Tensor
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.planner.cuda import blocks as cuda_bsr
-from gnn_sparse_backend.planner.cuda.plan import BUCKETS_PAY, LONG_ROW, PART, WARP
+from gnn_sparse_backend.planner.cuda.plan import BUCKETS_PAY, WARP
+from gnn_sparse_backend.planner.cuda.rows import LONG_ROW, PART
 from tests.ops.operators import OPERATORS
 
 TYPES = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16")}

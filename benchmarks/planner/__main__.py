@@ -37,9 +37,9 @@ from benchmarks.support.gpu import device as gpu
 from gnn_sparse_backend import Graph
 from gnn_sparse_backend.planner.candidates import trials
 from gnn_sparse_backend.planner.choose import choose, describe
+from gnn_sparse_backend.planner.cpu.rows import RowPlan
 from gnn_sparse_backend.planner.cpu.spmm import GROUPS_PER_THREAD
 from gnn_sparse_backend.planner.database import PlanDatabase, database
-from gnn_sparse_backend.planner.plan import Plan
 from gnn_sparse_backend.tuning.calibrate_cpu import calibrate
 from gnn_sparse_backend.tuning.tune import FEWEST_ROUNDS, MOST_ROUNDS, compile_plans, problem_of_task, time_plans
 from gnn_sparse_backend.tuning.tuning_tasks import Task
@@ -47,7 +47,7 @@ from gnn_sparse_backend.tuning.tuning_tasks import Task
 OPS = ("sum", "weighted_sum", "mean", "max")
 WIDTHS = (1, 4, 32, 64, 128, 256, 512)
 # Kernels that one might use for everything; each is measured in every cell.
-SINGLE = (Plan(1), Plan(2), Plan(2, prefetch=8), Plan(2, reduction="simd"))
+SINGLE = (RowPlan(1), RowPlan(2), RowPlan(2, prefetch=8), RowPlan(2, in_lanes=True))
 # Compiling is not measuring.
 _COMPILE_SECONDS = 120.0
 # Plans that come this close to the fastest are timed again, in so many rounds at most: the least of few samples would
@@ -243,14 +243,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _label(plan: Plan) -> str:
+def _label(plan: RowPlan) -> str:
     """The name of a kernel that is the same in every cell. Where features are many, a kernel in lanes is the one
     without.
     """
     return describe(plan).replace("2 groups", "groups").replace("in lanes", "in lanes where features are few")
 
 
-def _with_groups(plan: Plan, threads: int) -> Plan:
+def _with_groups(plan: RowPlan, threads: int) -> RowPlan:
     return plan if plan.groups == 1 else replace(plan, groups=GROUPS_PER_THREAD * threads)
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .cost import DEFAULT_UNITS, counts, predicted_seconds
+from .cost import DEFAULT_UNITS, predicted_seconds
+from .cpu.rows import CpuPlan, RowPlan, ScatteredPlan
 from .cpu.spmm import GROUPS_PER_THREAD
-from .plan import Plan
 from .problem import Problem
 
 # A default counts as much as a probe that is off by this factor.
@@ -27,7 +27,7 @@ class Probe:
     """A problem on uniformly random columns, and a plan to run it with."""
 
     problem: Problem
-    plan: Plan
+    plan: CpuPlan
 
 
 def probes(threads: int) -> tuple[Probe, ...]:
@@ -37,6 +37,7 @@ def probes(threads: int) -> tuple[Probe, ...]:
     """
     several = (1, GROUPS_PER_THREAD * threads) if threads > 1 else (1,)
     found: list[Probe] = []
+    rows_in_turn = RowPlan(1)
 
     def add(
         rows: int,
@@ -44,24 +45,23 @@ def probes(threads: int) -> tuple[Probe, ...]:
         degree: int,
         features: int,
         groups: Sequence[int] = several,
-        prefetch: int = 0,
-        reduction: str = "sequential",
+        plan: CpuPlan = rows_in_turn,
     ) -> None:
         problem = Problem("sum:column", rows, cols, rows * degree, features, "float32", threads, cols)
-        found.extend(Probe(problem, Plan(each, prefetch=prefetch, reduction=reduction)) for each in groups)
+        found.extend(Probe(problem, replace(plan, groups=each)) for each in groups)
 
     for degree, rows in ((8, 1000), (64, 1000), (1, 20_000)):
         add(rows, 1000, degree, 16)
     for degree in (8, 64):
         add(1000, 400, degree, 128)
     for degree in (4, 200):
-        for reduction in ("sequential", "simd", "scattered"):
-            add(2000, 1000, degree, 1, groups=(1,), reduction=reduction)
-    for distance in (0, 8):
-        add(20_000, 60_000, 10, 16, prefetch=distance)
-        add(150_000, 1_000_000, 4, 16, prefetch=distance)
-        add(1000, 8000, 20, 128, prefetch=distance)
-        add(10_000, 150_000, 10, 128, prefetch=distance)
+        for plan in (rows_in_turn, RowPlan(1, in_lanes=True), ScatteredPlan(1)):
+            add(2000, 1000, degree, 1, groups=(1,), plan=plan)
+    for plan in (rows_in_turn, RowPlan(1, prefetch=8)):
+        add(20_000, 60_000, 10, 16, plan=plan)
+        add(150_000, 1_000_000, 4, 16, plan=plan)
+        add(1000, 8000, 20, 128, plan=plan)
+        add(10_000, 150_000, 10, 128, plan=plan)
     return tuple(found)
 
 
@@ -92,7 +92,7 @@ def fit(measured: Sequence[tuple[Probe, float]]) -> dict[str, float]:
     names = list(DEFAULT_UNITS)
     default = np.array([DEFAULT_UNITS[name] for name in names])
     rows = [
-        np.array([counts(probe.problem, probe.plan)[name] for name in names]) * default / seconds
+        np.array([probe.plan.counts(probe.problem)[name] for name in names]) * default / seconds
         for probe, seconds in measured
     ]
     matrix = np.vstack([*rows, _TRUST * np.eye(len(names))])

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from . import reasons
-from .candidates import candidates, rule_plan
+from .candidates import candidates, reasons, rule_plan
 from .cost import Cost, predict, predicted_seconds
-from .cuda import cost as cuda_cost
-from .cuda import reasons as cuda_reasons
-from .cuda.plan import CudaPlan
+from .cuda.blocks import BlockPlan, on_blocks
 from .database import PlanDatabase, database
 from .plan import Plan, interned
 from .problem import CudaProblem, Problem
@@ -19,9 +16,6 @@ from .records import Record
 
 # The model has to expect so much less than the rules' plan takes.
 MARGIN = 0.95
-# The order of additions must be the same for any number of threads: it is chosen as for one. (The reduction, which
-# decides it too, is that of the rules, which do not look at threads for it.)
-_DECIDES_ORDER = ("partitions", "longest_part")
 
 
 @dataclass(frozen=True)
@@ -60,19 +54,23 @@ def choose(problem: Problem, fingerprint: Callable[[], str], known: PlanDatabase
     known: the database of the machine that the problem is for; of this CPU by default.
     """
     known = database() if known is None else known
-    if type(problem) is CudaProblem:
-        return _choose_on_gpu(problem, fingerprint, known)
-    units = known.units
-    rounded = problem.rounded()
-    predicted = tuple((plan, predict(rounded, plan, units)) for plan in candidates(rounded))
     record = known.find(problem, fingerprint)
+    if not isinstance(problem, CudaProblem):
+        problem = problem.rounded()
+    predicted = tuple((plan, predict(problem, plan, known.units)) for plan in candidates(problem))
     if record is not None:
-        return Choice(record.best, "measured", _reasons_measured(record, predicted), predicted, record.seconds)
-    plan = _from_model(rounded, units)
+        why = _reasons_measured(record, predicted)
+        if isinstance(record.best, BlockPlan) and isinstance(problem, CudaProblem):
+            why = *why, on_blocks(problem)
+        return Choice(record.best, "measured", why, predicted, record.seconds)
+    if isinstance(problem, CudaProblem):
+        plan = predicted[0][0]
+        return Choice(plan, "rules", (*reasons(problem, plan), _constants_on_gpu(known)), predicted)
+    plan = _from_model(problem, known.units)
     first, others = predicted[0], predicted[1:]
     if plan == first[0]:
-        why = [
-            *reasons.reasons(rounded, plan),
+        why = (
+            *reasons(problem, plan),
             (
                 f"The cost model expects {_duration(first[1].seconds)} of this, the plan of the rules, and "
                 f"{_duration(min(cost.seconds for _, cost in others))} of the best other; to be preferred, that "
@@ -80,59 +78,32 @@ def choose(problem: Problem, fingerprint: Callable[[], str], known: PlanDatabase
                 if others
                 else "This is the plan of the rules, and no other is worth a comparison."
             ),
-        ]
+        )
     else:
-        cost = predict(rounded, plan, units)
-        why = [
+        cost = predict(problem, plan, known.units)
+        why = (
             f"The cost model expects {_duration(cost.seconds)}, and {_duration(first[1].seconds)} of the rules' plan "
-            f"({describe(first[0])}): {_difference(first[1], cost)}."
-        ]
+            f"({describe(first[0])}): {_difference(first[1], cost)}.",
+        )
     source = "rules" if plan == first[0] else "model"
     constants = "measured on this machine" if known.calibrated else "defaults (`gsb tune` measures this machine's)"
     return Choice(plan, source, (*why, f"The constants of the cost model are {constants}."), predicted)
 
 
-def _choose_on_gpu(problem: CudaProblem, fingerprint: Callable[[], str], known: PlanDatabase) -> Choice:
-    plans = [plan for plan in candidates(problem) if isinstance(plan, CudaPlan)]
-    predicted = tuple((plan, cuda_cost.predict(problem, plan, known.units)) for plan in plans)
-    record = known.find(problem, fingerprint)
-    if record is not None:
-        why = _reasons_measured(record, predicted)
-        if isinstance(record.best, CudaPlan) and record.best.blocks:
-            why = *why, cuda_reasons.on_blocks(problem)
-        return Choice(record.best, "measured", why, predicted, record.seconds)
-    plan = plans[0]
+def _constants_on_gpu(known: PlanDatabase) -> str:
     how = (
         "are measured on this GPU"
         if known.calibrated
         else "follow from the properties of the device; `gsb tune` measures them"
     )
-    constants = (
+    return (
         f"The predictions below are those of a simple model, which chooses nothing. The bandwidths that it takes {how}."
     )
-    return Choice(plan, "rules", (*cuda_reasons.reasons(problem, plan), constants), predicted)
 
 
 def describe(plan: Plan) -> str:
     """A plan in a few words."""
-    if type(plan) is CudaPlan:
-        return cuda_reasons.words(plan)
-    words = ["1 thread" if plan.groups == 1 else f"{plan.groups} groups"]
-    if plan.balance == "rows" and plan.groups > 1:
-        words[0] += " of equal rows"
-    if plan.prefetch:
-        words.append(f"{plan.prefetch} ahead")
-    if plan.reduction == "simd":
-        words.append("in lanes")
-    elif plan.reduction == "scattered":
-        words.append("scattered")
-    if plan.partitions > 1:
-        words.append(f"{plan.partitions} partitions")
-    if plan.longest_part:
-        words.append(f"rows in parts of {plan.longest_part}")
-    if plan.sliced:
-        words.append(f"slices of {plan.sliced}")
-    return ", ".join(words)
+    return plan.words()
 
 
 def _chosen(rounded: tuple[Any, ...], known: PlanDatabase) -> Plan:
@@ -146,12 +117,10 @@ def _chosen(rounded: tuple[Any, ...], known: PlanDatabase) -> Plan:
 
 def _from_model(problem: Problem, units: Mapping[str, float]) -> Plan:
     plans = candidates(problem)
-    if len(plans) == 1:
-        return plans[0]
-    if len(set(map(_order, plans))) > 1:
-        order = _order(_best(problem.on(1), candidates(problem.on(1)), units))
-        rules = replace(plans[0], **dict(zip(_DECIDES_ORDER, order)))
-        plans = (rules, *(plan for plan in plans if _order(plan) == order))
+    if len({plan.order for plan in plans}) > 1:
+        # it must be the same for any number of threads: it is chosen as for one
+        order = _best(problem.on(1), candidates(problem.on(1)), units).order
+        plans = tuple(plan for plan in plans if plan.order == order)
     return _best(problem, plans, units)
 
 
@@ -159,13 +128,11 @@ def _best(problem: Problem, plans: Sequence[Plan], units: Mapping[str, float]) -
     """The plan of the least predicted cost; the first, which is closest to the rules', unless another is clearly
     better.
     """
+    if len(plans) == 1:
+        return plans[0]
     costs = [predicted_seconds(problem, plan, units) for plan in plans]
     least = min(costs)
     return plans[costs.index(least)] if least < MARGIN * costs[0] else plans[0]
-
-
-def _order(plan: Plan) -> tuple[Any, ...]:
-    return plan.partitions, plan.longest_part
 
 
 def _reasons_measured(record: Record, predicted: Sequence[tuple[Plan, Cost]]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import pow
 
 from ..compiler.language.types import BYTES
+from .plan import Plan
 from .problem import Problem
 
 LINEAR = "composed_linear"
@@ -67,13 +68,16 @@ _HALF_FEATURE = {"bfloat16": "avx512bf16", "float16": "avx512fp16"}
 
 
 @dataclass(frozen=True)
-class ComposedPlan:
+class ComposedPlan(Plan, strategy="composed"):
     """The formats of a matrix, as words with " + " between them, or `DENSE`. tile: vectors of columns that its kernel
     accumulates together, 0 for as many as the rule has.
     """
 
     formats: str
     tile: int = 0
+
+    def words(self) -> str:
+        return self.formats + (f", {self.tile} vectors of columns together" if self.tile else "")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a plan costs: counts of what it does, times what one of each takes on this machine.
+"""What a plan costs: counts of what it does (`Plan.counts`), times what one of each takes on this machine.
 
 The model is a sum and overlaps nothing, so that its constants are found by linear least squares (``calibrate``) and
 every term can be read. Misses follow the independent-reference model: a gather hits a cache with the chance that the
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..compiler.cache.bounded import kept
@@ -89,8 +89,8 @@ class Cost:
 
 
 def predict(problem: Problem, plan: Plan, units: Mapping[str, float]) -> Cost:
-    """The cost of ``plan``; ``units`` as ``DEFAULT_UNITS``."""
-    return Cost({name: count * units[name] for name, count in counts(problem, plan).items() if count})
+    """The cost of ``plan``; ``units`` as ``DEFAULT_UNITS``, or of a GPU as `cuda.cost.default_units`."""
+    return Cost({name: count * units[name] for name, count in plan.counts(problem).items() if count})
 
 
 def default_units() -> Mapping[str, float]:
@@ -100,46 +100,34 @@ def default_units() -> Mapping[str, float]:
 
 def predicted_seconds(problem: Problem, plan: Plan, units: Mapping[str, float]) -> float:
     """``predict(problem, plan, units).seconds``."""
-    return sum(count * units[name] for name, count in counts(problem, plan).items())
+    return sum(count * units[name] for name, count in plan.counts(problem).items())
 
 
-def counts(problem: Problem, plan: Plan) -> dict[str, float]:
-    """How many of each unit the busiest thread meets."""
-    if plan.sliced:
-        return _counts_in_slices(problem, plan)
+def counts_of_rows(
+    problem: Problem, groups: int, fetched: bool, in_lanes: bool = False, partitions: int = 1
+) -> dict[str, float]:
+    """How many of each unit the busiest thread meets that goes over rows. fetched: rows are, ahead."""
     c = _common(problem)
-    share = 1 / min(problem.threads, plan.groups)
-    parallel, scattered, partitions = plan.reduction == "simd", plan.reduction == "scattered", plan.partitions
+    share = 1 / min(problem.threads, groups)
     near, far = c.misses if partitions == 1 else _misses(problem, partitions)
-    ahead = "_ahead" if plan.prefetch else ""
+    ahead = "_ahead" if fetched else ""
     gathers = dict.fromkeys(_GATHERS, 0.0)
     gathers[f"near{ahead}"] = near * share * c.lines
     gathers[f"far{ahead}"] = far * share
     gathers[f"next{ahead}"] = far * share * max(0, c.lines - 1)
     return {
-        "start": float(partitions) if plan.groups > 1 else 0.0,
-        "group": plan.groups * partitions * share,
-        "row": 0.0 if scattered else problem.rows * share * c.passes * partitions,
+        "start": float(partitions) if groups > 1 else 0.0,
+        "group": groups * partitions * share,
+        "row": problem.rows * share * c.passes * partitions,
         "edge": problem.nnz * share * c.passes,
         "vector": problem.nnz * share * c.vectors * c.operands,
-        "chain": 0.0 if scattered else problem.nnz * share * c.waiting / (c.lanes if parallel else 1),
-        "scatter": problem.nnz * share if scattered else 0.0,
-        "fold": problem.rows * share * (c.lanes - 1) * c.vectors if parallel else 0.0,
+        "chain": problem.nnz * share * c.waiting / (c.lanes if in_lanes else 1),
+        "scatter": 0.0,
+        "fold": problem.rows * share * (c.lanes - 1) * c.vectors if in_lanes else 0.0,
         **gathers,
-        "ahead": problem.nnz * share * c.lines if plan.prefetch else 0.0,
+        "ahead": problem.nnz * share * c.lines if fetched else 0.0,
         "stream": (c.streamed + 3 * (partitions - 1) * problem.rows * problem.row_bytes) * share * c.uncached,
     }
-
-
-def _counts_in_slices(problem: Problem, plan: Plan) -> dict[str, float]:
-    """Counts of passes over the slices, and of packing: a parallel region, and a copy that is read, made and kept."""
-    slices = problem.features / plan.sliced
-    one = counts(replace(problem, features=plan.sliced), replace(plan, sliced=0))
-    found = {name: count * slices for name, count in one.items()}
-    _, gathered, _ = operands_of_kind(problem.kind)
-    found["start"] *= 2
-    found["stream"] += 2 * gathered * problem.table_bytes / problem.threads
-    return found
 
 
 def compulsory_bytes(problem: Problem) -> float:

@@ -1,6 +1,6 @@
 """Measured plans and the constants of the cost model, kept in one JSON file for the processes of a user.
 
-    cache_dir()/plans.json        {"format": 5, "machines": {name: {...}}, "records": [...]}
+    cache_dir()/plans.json        {"format": 6, "machines": {name: {...}}, "records": [...]}
     cache_dir()/plans.json.lock   held by the process that writes
 
 A process reads the file once, when it first asks. Writing is reading again, merging and renaming a new file into place,
@@ -34,17 +34,12 @@ from .cost import default_units
 from .machine import machine_name
 from .plan import Plan
 from .problem import Problem
-from .records import Record, key_of, of_format_2, of_format_3, of_format_4, units_from_json
+from .records import Record, key_of, units_from_json
 
 FILE_NAME = "plans.json"
-FORMAT = 5
-# Formats that are read, and what makes their records those of this one.
-_READ: Mapping[int, Callable[[object], object]] = {
-    FORMAT: lambda record: record,
-    4: of_format_4,
-    3: of_format_3,
-    2: of_format_2,
-}
+FORMAT = 6
+# Formats whose constants of machines are read. Their records are not: plans were other products of fields.
+_EARLIER = 2, 3, 4, 5
 # Records at most; beyond them the oldest are dropped.
 MOST_RECORDS = 20_000
 
@@ -197,14 +192,16 @@ class PlanDatabase:
             report(f"{self.path} cannot be read: {error}")
             return {}, []
         found = content.get("format") if isinstance(content, dict) else content
-        current = _READ.get(found) if type(found) is int else None
-        if current is None:
+        if type(found) is not int or found not in (FORMAT, *_EARLIER):
             report(f"{self.path} has format {found!r:.80}; this version reads format {FORMAT}")
             return {}, []
         machines: dict[str, dict[str, float]] = {}
         records: list[Record] = []
         wrong: dict[str, list[int]] = {}
         listed = content.get("machines"), content.get("records")
+        if found != FORMAT and listed[1]:
+            report(f"{self.path}: what was measured is of format {found} and left out; measure again (`gsb tune`)")
+            listed = listed[0], None
         for name, units in listed[0].items() if isinstance(listed[0], dict) else ():
             try:
                 machines[name] = units_from_json(units)
@@ -212,7 +209,7 @@ class PlanDatabase:
                 report(f"{self.path}: machine {name!r}: {error}")
         for number, record in enumerate(listed[1] if isinstance(listed[1], list) else ()):
             try:
-                records.append(Record.from_json(current(record)))
+                records.append(Record.from_json(record))
             except ValueError as error:
                 wrong.setdefault(str(error), []).append(number)
         for reason, numbers in wrong.items():

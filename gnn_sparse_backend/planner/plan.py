@@ -1,52 +1,88 @@
-"""A plan: the format and the schedule that a kernel runs with on one graph."""
+"""A plan: a strategy and its parameters, by which an operator runs on one graph."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..compiler.cache.bounded import KernelCache, shared
+
+STRATEGIES: dict[str, type[Plan]] = {}
+"""Strategies by their names in records."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One member of the kernel family. What it computes does not depend on it beyond the order of additions.
+    """A member of the kernel family: its class is the strategy, its fields are the parameters of that.
 
-    groups: row groups of the parallel loop, 1 for one thread.
-    prefetch: how many non-zeros the gathers look ahead, 0 for none.
-    balance: what the groups hold equally much of: "nonzeros" or "rows" (Huang et al., section 3.2).
-    reduction: "sequential": a vector of features walks along the non-zeros of a row; "simd": a vector of non-zeros
-        is reduced for each feature (ibid., section 3.1); "scattered": one loop over all non-zeros of a group, each of
-        which adds to its row of the result.
-    partitions: column partitions, each of which is gone through for all rows before the next (hyb's c).
-    longest_part: longest part of a row. Rows of more non-zeros are cut into parts of this length, whose results are
-        reduced in a second pass, so that no row keeps one thread busy while the others wait; 0 for whole rows.
-    sliced: features of a slice of the dense operand, which is packed, rows side by side, before it is gathered from;
-        one slice after the other. 0 for whole rows where they lie.
+    What it computes does not depend on it beyond the order of additions. A strategy says when the rules choose it, what
+    else is worth trying, what it costs, and why, in words; an executable says that it runs its plans (`builds`).
 
-    Groups and prefetch, the balance, slices, and whether sequential sums are scattered, leave every bit of the result
-    as it is; the rest decides the order of additions, so it must not depend on the number of threads.
+    meanings: what the words of plans stand for. order: what of the plan decides the order of additions, and is not
+        chosen by rules alone. groups: row groups of the parallel loop, 1 for one thread. balance: what the groups hold
+        equally much of: "nonzeros" or "rows" (Huang et al., section 3.2), or "teams", where every row is a group.
     """
 
-    groups: int
-    prefetch: int = 0
-    balance: str = "nonzeros"
-    reduction: str = "sequential"
-    partitions: int = 1
-    longest_part: int = 0
-    sliced: int = 0
+    strategy: ClassVar[str]
+    meanings: ClassVar[Mapping[str, str]] = {}
+    order: ClassVar[Hashable] = None
 
     if TYPE_CHECKING:
 
         @property
+        def groups(self) -> int: ...
+
+        @property
+        def balance(self) -> str: ...
+
+        @property
+        def otherwise(self) -> Plan:
+            """What runs where an operator refuses the strategy."""
+
+        @property
         def _hash(self) -> int: ...
+
+    def __init_subclass__(cls, strategy: str = "") -> None:
+        setattr(cls, "__hash__", Plan.__hash__)  # noqa: B010  (a dataclass would make its own)
+        if strategy:
+            cls.strategy = strategy
+            STRATEGIES[strategy] = cls
 
     def __post_init__(self) -> None:
         # every call looks its kernel up by its plan
-        object.__setattr__(self, "_hash", hash(tuple(vars(self).values())))
+        object.__setattr__(self, "_hash", hash((type(self), *vars(self).values())))
 
     def __hash__(self) -> int:
         return self._hash
+
+    @classmethod
+    def rule(cls, problem: Any) -> Any:
+        """The plan of the rules, None where they do not choose this strategy."""
+
+    @classmethod
+    def candidates(cls, problem: Any, first: Any) -> Iterable[Any]:
+        """What is worth comparing with ``first``, the plan of the rules."""
+        return ()
+
+    def counts(self, problem: Any) -> dict[str, float]:
+        """How many of each unit of the cost model there are."""
+        raise NotImplementedError
+
+    def words(self) -> str:
+        """The plan in a few words."""
+        raise NotImplementedError
+
+    def reasons(self, problem: Any) -> Iterator[str]:
+        """Sentences on the plan, which is that of the rules for the problem."""
+        raise NotImplementedError
+
+    def legend(self) -> dict[str, str]:
+        """What the words of the plan stand for."""
+        found: dict[str, str] = {}
+        for each in reversed(type(self).__mro__):
+            found |= vars(each).get("meanings", {})
+        return found
 
 
 _plans: KernelCache[Plan, Plan] = shared("plans")

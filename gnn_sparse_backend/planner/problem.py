@@ -48,6 +48,26 @@ class Problem:
     typical: int = 0
 
     @property
+    def reduce(self) -> str:
+        """The reduction, or ``map``."""
+        return operands_of_kind(self.kind)[0]
+
+    @property
+    def gathered(self) -> int:
+        """Operands at the columns, whose rows are gathered."""
+        return operands_of_kind(self.kind)[1]
+
+    @property
+    def at_edges(self) -> int:
+        """Operands at the edges."""
+        return operands_of_kind(self.kind)[2]
+
+    @property
+    def mean(self) -> float:
+        """Non-zeros of the mean row."""
+        return self.nnz / max(self.rows, 1)
+
+    @property
     def itemsize(self) -> int:
         """Bytes of a value."""
         return BYTES[self.dtype]

@@ -5,23 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, TypeVar
+from typing import Any
 
-from ..compiler.language.types import BYTES, FLOATS
-from .composed import ComposedPlan
+from ..compiler.language.types import FLOATS
+from . import candidates as _loaded  # noqa: F401  (with it all strategies have their names)
+from . import composed as _composed  # noqa: F401  (likewise)
 from .cost import DEFAULT_UNITS
 from .cuda import cost as cuda_cost
-from .cuda.plan import CudaPlan
-from .plan import Plan
+from .plan import STRATEGIES, Plan
 from .problem import CudaProblem, Problem
 
-_CHOICES = {
-    ComposedPlan: {},
-    Plan: {"balance": ("nonzeros", "rows"), "reduction": ("sequential", "simd", "scattered")},
-    CudaPlan: {"balance": ("teams",), "reduction": ("sequential", "simd")},
-}
-# Texts, and what is yes or no; the other fields of plans and problems are counts.
-_TEXTS, _FLAGS = ("kind", "dtype", "arch", "formats"), ("cached", "buckets", "segments", "blocks")
+# Texts, and what is yes or no, or another plan; the other fields of plans and problems are counts.
+_TEXTS, _FLAGS, _PLANS = ("kind", "dtype", "arch", "formats"), ("cached", "in_lanes"), ("rest",)
+_BALANCES = "nonzeros", "rows"
 
 
 @dataclass(frozen=True)
@@ -59,7 +55,7 @@ class Record:
         content = {field.name: getattr(self, field.name) for field in fields(self)}
         content["versions"] = dict(self.versions)
         content["problem"] = asdict(self.problem)
-        content["seconds"] = [{"plan": asdict(plan), "seconds": seconds} for plan, seconds in self.seconds]
+        content["seconds"] = [{"plan": _written(plan), "seconds": seconds} for plan, seconds in self.seconds]
         return content
 
     @classmethod
@@ -104,47 +100,6 @@ def key_of(problem: Problem, fingerprint: str) -> tuple[Any, ...]:
     return fingerprint, problem.kind, problem.features, problem.dtype, problem.threads
 
 
-def of_format_2(content: object) -> object:
-    """A record of format 2, which had the bytes of a value in the place of its type, as ``Record.from_json`` takes it.
-
-    Raises ValueError for one of two bytes: what float16 and bfloat16 took was kept under the same key.
-    """
-    problem = content.get("problem") if isinstance(content, dict) else None
-    if not isinstance(content, dict) or not isinstance(problem, dict) or "itemsize" not in problem:
-        return content  # which is damaged; the check of all records says how
-    types = [dtype for dtype in FLOATS if BYTES[dtype] == problem["itemsize"]]
-    if len(types) != 1:
-        raise ValueError(
-            f"it is of format 2 and does not say of which type of {problem['itemsize']!r:.80} bytes it is; measure "
-            f"again"
-        )
-    counted = {"in_bsr": 0, "in_sr_bcrs": 0} if "arch" in problem else {}
-    known = {name: value for name, value in problem.items() if name != "itemsize"}
-    return of_format_3({**content, "problem": {**known, "dtype": types[0], **counted}})
-
-
-def of_format_3(content: object) -> object:
-    """A record of format 3, whose problems had no typical row, as ``Record.from_json`` takes it."""
-    problem = content.get("problem") if isinstance(content, dict) else None
-    if not isinstance(content, dict) or not isinstance(problem, dict):
-        return content  # as above
-    return of_format_4({**content, "problem": {"typical": 0, **problem}})
-
-
-def of_format_4(content: object) -> object:
-    """A record of format 4, whose plans had no slices, as ``Record.from_json`` takes it."""
-    measured = content.get("seconds") if isinstance(content, dict) else None
-    if not isinstance(content, dict) or not isinstance(measured, list):
-        return content  # as above
-    pairs = [
-        {**pair, "plan": {"sliced": 0, **pair["plan"]}}
-        if isinstance(pair, dict) and isinstance(pair.get("plan"), dict)
-        else pair
-        for pair in measured
-    ]
-    return {**content, "seconds": pairs}
-
-
 def units_from_json(content: object) -> dict[str, float]:
     """Units of the cost model of a CPU or a GPU. Raises ValueError that says what is wrong with ``content``."""
     names = cuda_cost.UNITS if isinstance(content, dict) and "launch" in content else DEFAULT_UNITS
@@ -153,7 +108,7 @@ def units_from_json(content: object) -> dict[str, float]:
 
 
 def _problem(content: object) -> Problem:
-    of = _class_of(content, Problem, CudaProblem)
+    of = CudaProblem if isinstance(content, dict) and "arch" in content else Problem
     content = _fields("its problem", content, {field.name for field in fields(of)})
     for name, value in content.items():
         _text(name, value) if name in _TEXTS else _count(name, value, 0)
@@ -162,32 +117,35 @@ def _problem(content: object) -> Problem:
     return of(**content)
 
 
+def _written(plan: Plan) -> dict[str, Any]:
+    """A plan as `_plan` reads it: its strategy, and its parameters by name."""
+    found = {field.name: getattr(plan, field.name) for field in fields(plan)}
+    parameters = {name: _written(value) if isinstance(value, Plan) else value for name, value in found.items()}
+    return {"strategy": plan.strategy, **parameters}
+
+
 def _plan(content: object) -> Plan:
-    composed = isinstance(content, dict) and "formats" in content
-    if isinstance(content, dict) and composed:
-        content = {"tile": 0} | content  # of a release that measured one tile
-    of: Any = ComposedPlan if composed else _class_of(content, Plan, CudaPlan)
-    content = _fields("a plan", content, {field.name for field in fields(of)})
-    choices = _CHOICES[of]
-    for name, value in content.items():
-        if name in _TEXTS:
-            _text(name, value)
-        elif name in _FLAGS:
-            _flag(name, value)
-        elif name not in choices:
-            _count(name, value, 1 if name in ("groups", "partitions") else 0)
-        elif value not in choices[name]:
-            raise ValueError(f"the {name} of a plan is {value!r:.80}, not one of {', '.join(choices[name])}")
-    made: Plan = of(**content)
-    return made
+    name = content.get("strategy") if isinstance(content, dict) else None
+    of = STRATEGIES.get(name) if isinstance(name, str) else None
+    if of is None:
+        raise ValueError(f"the strategy of a plan is {name!r:.80}, not one of {', '.join(STRATEGIES)}")
+    found = _fields("a plan", content, {"strategy", *(field.name for field in fields(of))})
+    given = {name: _parameter(name, value) for name, value in found.items() if name != "strategy"}
+    return of(**given)
 
 
-_Written = TypeVar("_Written", Problem, Plan)
-
-
-def _class_of(content: object, on_cpu: type[_Written], on_gpu: type[_Written]) -> type[_Written]:
-    """What was written: that of a GPU names its architecture."""
-    return on_gpu if isinstance(content, dict) and "arch" in content else on_cpu
+def _parameter(name: str, value: Any) -> Any:
+    if name in _PLANS:
+        return _plan(value)
+    if name in _TEXTS:
+        _text(name, value)
+    elif name in _FLAGS:
+        _flag(name, value)
+    elif name != "balance":
+        _count(name, value, 1 if name in ("groups", "partitions") else 0)
+    elif value not in _BALANCES:
+        raise ValueError(f"the balance of a plan is {value!r:.80}, not one of {', '.join(_BALANCES)}")
+    return value
 
 
 def _fields(what: str, content: object, expected: set[str]) -> dict[str, Any]:

@@ -15,15 +15,14 @@ from rich.text import Text
 from ..ops.core.plans import database_of, structure_fingerprint
 from ..ops.core.plans_cuda import gpu_of
 from ..ops.core.prepared import KINDS, PREPARED, Prepared, Width
-from ..planner import cost, reasons
+from ..planner import cost
 from ..planner.choose import Choice, choose, describe
 from ..planner.cost import compulsory_bytes
 from ..planner.cpu.listed import told
 from ..planner.cuda import cost as cuda_cost
-from ..planner.cuda import reasons as cuda_reasons
 from ..planner.plan import Plan
 from ..planner.problem import CudaProblem, Problem
-from ..planner.reasons import size
+from ..planner.words import size
 from ..runtime.text import render
 from ..runtime.type_names import check_dtype, type_name
 from ..structures.graph import Graph
@@ -131,11 +130,8 @@ class Explanation:
 
     def _legend(self) -> str:
         """What the words and the terms in the table stand for."""
-        words, terms = (
-            (cuda_reasons.WORDS, cuda_cost.MEANINGS)
-            if type(self.problem) is CudaProblem
-            else (reasons.WORDS, cost.MEANINGS)
-        )
+        terms = cuda_cost.MEANINGS if type(self.problem) is CudaProblem else cost.MEANINGS
+        words = {word: meaning for plan, _, _ in self.candidates() for word, meaning in plan.legend().items()}
         plans = " ".join(describe(plan) for plan, _, _ in self.candidates())
         met = {name for _, predicted in self.choice.predicted for name, _ in predicted.largest()}
         lines = {

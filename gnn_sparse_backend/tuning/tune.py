@@ -15,8 +15,9 @@ from ..compiler.codegen import BuildError
 from ..ops.core.plans import planned, problem_of
 from ..ops.message.executables.blocks_cuda import dense_blocks
 from ..planner.candidates import trials
-from ..planner.cuda.candidates import may_fill_blocks
-from ..planner.cuda.plan import CudaPlan
+from ..planner.cpu.rows import CpuPlan
+from ..planner.cuda.blocks import BlockPlan, may_fill_blocks
+from ..planner.cuda.rows import PART
 from ..planner.cuda.tensor_cores import block_of
 from ..planner.plan import Plan
 from ..planner.problem import CudaProblem, Problem
@@ -130,11 +131,10 @@ def compile_plans(
             continue
         problem = problem_of_task(task)
         for plan in plans(problem):
-            static, edges = (plan.groups > 1, plan.prefetch, plan.reduction, plan.sliced), 1
-            if type(plan) is CudaPlan:
-                static = plan = replace(plan, blocks=False)
-                edges = max(1, min(plan.longest_part + 1, problem.longest))
-            key = task.op, task.direction, task.features, task.dtype, task.graph.indices.dtype, static
+            plan = plan.rest if isinstance(plan, BlockPlan) else plan
+            edges = max(1, min(PART + 1, problem.longest)) if type(problem) is CudaProblem else 1
+            kernel = replace(plan, groups=min(plan.groups, 2)) if isinstance(plan, CpuPlan) else plan
+            key = task.op, task.direction, task.features, task.dtype, task.graph.indices.dtype, kernel
             wanted.setdefault(key, (task, plan, edges))
 
     def compile_one(task: Task, plan: Plan, edges: int) -> None:

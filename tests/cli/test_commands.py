@@ -12,8 +12,8 @@ import gnn_sparse_backend as gsb
 from gnn_sparse_backend import cli
 from gnn_sparse_backend.cli.files import FileError, load_graph
 from gnn_sparse_backend.ops.core.plans import plan_of, problem_of, structure_fingerprint
+from gnn_sparse_backend.planner.cpu.rows import RowPlan
 from gnn_sparse_backend.planner.database import PlanDatabase, database
-from gnn_sparse_backend.planner.plan import Plan
 from gnn_sparse_backend.planner.plot import buckets
 
 pytestmark = pytest.mark.usefixtures("two_threads")
@@ -107,9 +107,9 @@ def test_explain_gives_plan_candidates_and_reason(plans, graph):
 
 def test_explain_shows_measured_times(plans, graph):
     problem = problem_of(graph, "sum:column", 16, torch.float32)
-    plans.add(problem, structure_fingerprint(graph), {Plan(32): 90e-6, Plan(5): 12.5e-6, Plan(1): 40e-6})
+    plans.add(problem, structure_fingerprint(graph), {RowPlan(32): 90e-6, RowPlan(5): 12.5e-6, RowPlan(1): 40e-6})
     explanation = gsb.explain(graph, features=16)
-    assert explanation.plan == Plan(5) and explanation.candidates()[0][::2] == (Plan(5), 12.5e-6)
+    assert explanation.plan == RowPlan(5) and explanation.candidates()[0][::2] == (RowPlan(5), 12.5e-6)
     text = str(explanation)
     assert "source: measured" in text and "fastest of 3 plans measured on this structure" in text
     assert "12.5" in text and "* 5 groups" in text
@@ -119,11 +119,15 @@ def test_explain_shows_measured_times(plans, graph):
 def test_edge_maps_are_explained_by_their_rules_and_measured_plans(plans, graph):
     explanation = gsb.explain(graph, "dot", 16)
     assert explanation.choice.source == "rules" and "dot of 16 features" in str(explanation)
-    plans.add(problem_of(graph, "map:column,row", 16, torch.float32), structure_fingerprint(graph), {Plan(3, 2): 1e-6})
-    assert gsb.explain(graph, "dot", 16).plan == Plan(3, 2)
+    plans.add(
+        problem_of(graph, "map:column,row", 16, torch.float32), structure_fingerprint(graph), {RowPlan(3, 2): 1e-6}
+    )
+    assert gsb.explain(graph, "dot", 16).plan == RowPlan(3, 2)
     x, y = torch.randn(900, 16), torch.randn(800, 16)
     found = gsb.sddmm(graph, x, y)
-    assert plan_of(graph, "map:column,row", 16, torch.float32) == Plan(3, 2), "the measured plan is the one that runs"
+    assert plan_of(graph, "map:column,row", 16, torch.float32) == RowPlan(3, 2), (
+        "the measured plan is the one that runs"
+    )
     rows = torch.repeat_interleave(torch.arange(900), graph.in_degrees.long())
     expected = (x[rows] * y[graph.indices.long()]).sum(1)
     torch.testing.assert_close(found[graph.edge_ids.long()], expected)

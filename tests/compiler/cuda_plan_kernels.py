@@ -30,14 +30,15 @@ from gnn_sparse_backend.ops.relational import schedules_cuda_rows as cuda_rgms_r
 from gnn_sparse_backend.ops.relational.programs.rgms_tiles import RgmsTilesSpec
 from gnn_sparse_backend.ops.relational.schedules_cuda_rows import ProductShape
 from gnn_sparse_backend.planner.cuda import blocks as cuda_bsr
-from gnn_sparse_backend.planner.cuda.plan import BUCKETS_PAY, CudaPlan, plan_cuda
+from gnn_sparse_backend.planner.cuda.buckets import BucketPlan, widest_bucket
+from gnn_sparse_backend.planner.cuda.plan import BUCKETS_PAY
+from gnn_sparse_backend.planner.cuda.rows import LanePlan, TeamPlan
 
 
 def _aggregate(width, dtype="float32", lanes=0, cached=False, **more):
     operands = (Operand("column", (width,), dtype), Operand("edge", (1,), dtype))
     spec = AggregateSpec(parse("mul(x1, x0)"), operands, (width,), dtype, **more)
-    plan = {"reduction": "simd" if lanes else "sequential", "lanes": lanes, "cached": cached}
-    return lambda arch: cuda_kernels.aggregate_kernel(spec, CudaPlan(arch=arch, **plan))
+    return lambda arch: cuda_kernels.aggregate_kernel(spec, LanePlan(arch, lanes) if lanes else TeamPlan(arch, cached))
 
 
 def _segments(width, **more):
@@ -53,8 +54,7 @@ def _segments(width, **more):
 def _buckets(width, dtype="float32"):
     operands = (Operand("column", (width,), dtype), Operand("edge", (1,), dtype))
     spec = AggregateSpec(parse("mul(x1, x0)"), operands, (width,), dtype, numbered=True)
-    plan = plan_cuda("", 1000, BUCKETS_PAY, width, 1 << 20, "sum")
-    return lambda arch: cuda_kernels.bucket_kernel(spec, replace(plan, arch=arch))
+    return lambda arch: cuda_kernels.bucket_kernel(spec, BucketPlan(arch, widest_bucket(BUCKETS_PAY, width)))
 
 
 def _dot_attention(dtype="float32"):
@@ -119,18 +119,16 @@ KERNELS = {
     "buckets_of_512": _buckets(128),
     "buckets_of_512_float16": _buckets(64, "float16"),
     "mean_3_segments": _segments(3, reduce="mean"),
-    "sddmm_heads_bfloat16": lambda arch: cuda_kernels.edge_map_kernel(_edge_map(), CudaPlan(arch=arch)),
-    "sddmm_3_side_by_side": lambda arch: cuda_kernels.edge_map_kernel(_narrow(), CudaPlan(arch=arch, lanes=32)),
+    "sddmm_heads_bfloat16": lambda arch: cuda_kernels.edge_map_kernel(_edge_map(), TeamPlan(arch)),
+    "sddmm_3_side_by_side": lambda arch: cuda_kernels.edge_map_kernel(_narrow(), LanePlan(arch, 32)),
     "edge_softmax": lambda arch: attention.edge_softmax_kernel(EdgeSoftmaxSpec(8), False, arch),
-    "attention": lambda arch: attention.attention_kernel(_dot_attention(), CudaPlan(arch=arch)),
-    "attention_heads": lambda arch: attention.attention_kernel(_gat(), CudaPlan(arch=arch)),
+    "attention": lambda arch: attention.attention_kernel(_dot_attention(), TeamPlan(arch)),
+    "attention_heads": lambda arch: attention.attention_kernel(_gat(), TeamPlan(arch)),
     "attention_gradient": lambda arch: attention.attention_gradient_kernel(
-        GradientSpec(_dot_attention()), CudaPlan(arch=arch)
+        GradientSpec(_dot_attention()), TeamPlan(arch)
     ),
-    "attention_gradient_heads": lambda arch: attention.attention_gradient_kernel(
-        GradientSpec(_gat()), CudaPlan(arch=arch)
-    ),
-    "sums": lambda arch: attention.sums_kernel(_sums(), CudaPlan(arch=arch)),
+    "attention_gradient_heads": lambda arch: attention.attention_gradient_kernel(GradientSpec(_gat()), TeamPlan(arch)),
+    "sums": lambda arch: attention.sums_kernel(_sums(), TeamPlan(arch)),
     "grouped_product": lambda arch: cuda_grouped.product_kernel(
         GroupedSpec(64, 64, cuda_grouped.BLOCK_ROWS, 0, (True, False)), arch
     ),

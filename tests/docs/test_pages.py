@@ -13,7 +13,9 @@ from gnn_sparse_backend.compiler.language.reduction import REDUCTIONS
 from gnn_sparse_backend.integrations import reset_status
 from gnn_sparse_backend.ops.core import executable, library
 from gnn_sparse_backend.planner.cost import DEFAULT_UNITS
+from gnn_sparse_backend.planner.cpu import strategies
 from gnn_sparse_backend.planner.database import PlanDatabase, database
+from gnn_sparse_backend.planner.plan import STRATEGIES
 from tests.docs.blocks import LANGUAGES, ROOT, command, run_page
 
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
@@ -22,7 +24,7 @@ PAGES = [ROOT / "README.md", *DOCS, *RESULTS]
 LONGEST = 12 * 1024
 
 
-ADDED_TO = REDUCTIONS, library.OPERATORS, executable._builders
+ADDED_TO = REDUCTIONS, library.OPERATORS, executable._builders, STRATEGIES
 """Tables that a page may add to: what it does is gone behind it."""
 
 
@@ -57,6 +59,7 @@ def test_what_a_page_shows_runs(page, tmp_path, monkeypatch):
         stack.callback(gsb.disable)
         for entries in ADDED_TO:
             stack.enter_context(patch.dict(entries))
+        stack.enter_context(patch.object(strategies, "STRATEGIES", strategies.STRATEGIES))
         stack.enter_context(database.using(plans))
         run_page(page)
 

@@ -16,7 +16,7 @@ import pytest
 from gnn_sparse_backend.compiler.compile import compile_program
 from gnn_sparse_backend.ops.core import cuda_build
 from gnn_sparse_backend.ops.core import plans_cuda as cuda_plans
-from gnn_sparse_backend.planner.cuda import plan as cuda_plan
+from gnn_sparse_backend.planner.cuda import rows as cuda_rows
 from gnn_sparse_backend.planner.cuda.gpu import Gpu
 from gnn_sparse_backend.runtime import devices
 
@@ -50,9 +50,8 @@ def stand_in(monkeypatch, arch: str, build) -> None:
 
 def cut_rows_short(monkeypatch, longest: int, part: int) -> None:
     """Rows of more than ``longest`` non-zeros are cut into parts of ``part``."""
-    monkeypatch.setattr(cuda_plan, "LONG_ROW", longest)
-    monkeypatch.setattr(cuda_plans, "LONG_ROW", longest)
-    monkeypatch.setattr(cuda_plan, "PART", part)
+    monkeypatch.setattr(cuda_rows, "LONG_ROW", longest)
+    monkeypatch.setattr(cuda_rows, "PART", part)
 
 
 @pytest.fixture

@@ -8,13 +8,12 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.core.plans import plan_of, problem_of, structure_fingerprint
-from gnn_sparse_backend.planner import calibrate
-from gnn_sparse_backend.planner import candidates as candidates_module
+from gnn_sparse_backend.planner import calibrate, machine
 from gnn_sparse_backend.planner.candidates import candidates, rule_plan, trials
 from gnn_sparse_backend.planner.choose import choose, plan_for
-from gnn_sparse_backend.planner.cost import DEFAULT_UNITS, compulsory_bytes, counts, predict, predicted_seconds
-from gnn_sparse_backend.planner.cpu import slices, spmm
-from gnn_sparse_backend.planner.plan import Plan
+from gnn_sparse_backend.planner.cost import DEFAULT_UNITS, compulsory_bytes, predict, predicted_seconds
+from gnn_sparse_backend.planner.cpu.rows import RowPlan, ScatteredPlan
+from gnn_sparse_backend.planner.cpu.slices import SlicePlan
 from gnn_sparse_backend.planner.problem import Problem, longest_row, reach_of, typical_row
 from tests.counting import Work, calls_of
 
@@ -44,14 +43,22 @@ def test_candidates_begin_with_the_rules_and_do_not_repeat(problem):
         assert all(plan.groups == 1 for plan in plans)
 
 
+def kinds(plans):
+    return {"scattered" if isinstance(plan, ScatteredPlan) else plan.in_lanes for plan in plans}
+
+
+def width(plan):
+    return plan.width if isinstance(plan, SlicePlan) else 0
+
+
 def test_what_is_worth_trying():
-    assert {plan.reduction for plan in trials(NARROW)} == {"sequential", "simd"}
-    assert {plan.reduction for plan in trials(SHORT)} == {"scattered", "sequential", "simd"}
-    assert {plan.reduction for plan in trials(LARGE)} == {"sequential"}
+    assert kinds(trials(NARROW)) == {False, True}
+    assert kinds(trials(SHORT)) == {"scattered", False, True}
+    assert kinds(trials(LARGE)) == {False}
     for problem in (NARROW, SHORT, LARGE):  # the model does not tell them apart
-        assert {plan.reduction for plan in candidates(problem)} == {rule_plan(problem).reduction}
-    assert {plan.reduction for plan in trials(replace(SHORT, features=3))} == {"scattered", "sequential"}
-    assert {plan.reduction for plan in trials(replace(NARROW, kind="max:column", features=2))} == {"sequential"}
+        assert kinds(candidates(problem)) == kinds([rule_plan(problem)])
+    assert kinds(trials(replace(SHORT, features=3))) == {"scattered", False}
+    assert kinds(trials(replace(NARROW, kind="max:column", features=2))) == {False}
     assert {plan.prefetch for plan in trials(LARGE)} == {0, 8, 16, 32}
     assert {plan.prefetch for plan in trials(SMALL)} == {0}
     assert max(plan.partitions for plan in candidates(DENSE)) > 1
@@ -59,9 +66,8 @@ def test_what_is_worth_trying():
 
 
 def test_partitions_of_the_rules_are_not_left_to_the_model(monkeypatch):
-    for module in (candidates_module, spmm):
-        monkeypatch.setattr(module, "last_level_cache_bytes", lambda: 32 << 20)
-        monkeypatch.setattr(module, "private_cache_bytes", lambda: 512 << 10)
+    monkeypatch.setattr(machine, "last_level_cache_bytes", lambda: 32 << 20)
+    monkeypatch.setattr(machine, "private_cache_bytes", lambda: 512 << 10)
     assert rule_plan(DENSE).partitions == 32
     assert {plan.partitions for plan in candidates(DENSE)} == {32}
     assert {plan.partitions for plan in trials(DENSE)} == {1, 16, 32, 64}
@@ -72,17 +78,16 @@ def test_partitions_of_the_rules_are_not_left_to_the_model(monkeypatch):
 
 
 def test_slices_of_rows_gathered_often_are_predicted_and_others_measured(monkeypatch):
-    for module in (candidates_module, spmm, slices):
-        monkeypatch.setattr(module, "last_level_cache_bytes", lambda: 32 << 20)
+    monkeypatch.setattr(machine, "last_level_cache_bytes", lambda: 32 << 20)
     wide = Problem("sum:column", 120_000, 120_000, 1_500_000, 256, "float32", 2, 120_000)
-    assert {plan.sliced for plan in candidates(wide)} == {32} and {plan.sliced for plan in trials(wide)} == {0, 32}
-    sliced, packing = counts(wide, Plan(32, 16, sliced=32)), 2 * wide.table_bytes / 2
-    one = counts(replace(wide, features=32), Plan(32, 16))
+    assert set(map(width, candidates(wide))) == {32} and set(map(width, trials(wide))) == {0, 32}
+    sliced, packing = SlicePlan(32, 16, width=32).counts(wide), 2 * wide.table_bytes / 2
+    one = RowPlan(32, 16).counts(replace(wide, features=32))
     assert sliced["stream"] == pytest.approx(8 * one["stream"] + packing) and sliced["edge"] == 8 * one["edge"]
-    assert {plan.sliced for plan in trials(replace(wide, reach=9_000))} == {0, 32}
+    assert set(map(width, trials(replace(wide, reach=9_000)))) == {0, 32}
     # of rows that are gathered less often the model, which knows no hubs, has no say: they are measured
     seldom = replace(wide, nnz=900_000)
-    assert {plan.sliced for plan in candidates(seldom)} == {0} and {plan.sliced for plan in trials(seldom)} == {0, 32}
+    assert set(map(width, candidates(seldom))) == {0} and set(map(width, trials(seldom))) == {0, 32}
 
 
 @pytest.mark.parametrize("problem", EVERY)
@@ -91,18 +96,18 @@ def test_costs_are_positive_and_their_terms_add_up(problem):
         cost = predict(problem, plan, DEFAULT_UNITS)
         assert cost.seconds > 0 and all(seconds > 0 for seconds in cost.terms.values())
         assert cost.seconds == pytest.approx(predicted_seconds(problem, plan, DEFAULT_UNITS))
-        assert set(counts(problem, plan)) == set(DEFAULT_UNITS)
+        assert set(plan.counts(problem)) == set(DEFAULT_UNITS)
 
 
 def test_costs_grow_with_the_problem():
     for field in ("rows", "nnz", "features"):
         larger = replace(LARGE, **{field: 4 * getattr(LARGE, field)})
-        assert predicted_seconds(larger, Plan(32), DEFAULT_UNITS) > 1.2 * predicted_seconds(
-            LARGE, Plan(32), DEFAULT_UNITS
+        assert predicted_seconds(larger, RowPlan(32), DEFAULT_UNITS) > 1.2 * predicted_seconds(
+            LARGE, RowPlan(32), DEFAULT_UNITS
         )
     near = replace(LARGE, reach=500)
-    assert predicted_seconds(near, Plan(32), DEFAULT_UNITS) < predicted_seconds(LARGE, Plan(32), DEFAULT_UNITS)
-    assert predicted_seconds(LARGE, Plan(32), DEFAULT_UNITS) < predicted_seconds(LARGE, Plan(1), DEFAULT_UNITS)
+    assert predicted_seconds(near, RowPlan(32), DEFAULT_UNITS) < predicted_seconds(LARGE, RowPlan(32), DEFAULT_UNITS)
+    assert predicted_seconds(LARGE, RowPlan(32), DEFAULT_UNITS) < predicted_seconds(LARGE, RowPlan(1), DEFAULT_UNITS)
 
 
 def test_compulsory_bytes_by_hand():
@@ -168,15 +173,15 @@ def test_lanes_follow_the_typical_row(plans, two_threads):
         indices = rng.integers(0, 10_000, indptr[-1])
         graph = gsb.Graph.from_csr(torch.from_numpy(indptr), torch.from_numpy(indices), (10_000, 10_000), trusted=True)
         for kind in ("sum:column", "max:column"):
-            assert (plan_of(graph, kind, 4, torch.float32).reduction == "simd") == lanes
+            assert plan_of(graph, kind, 4, torch.float32).in_lanes == lanes
         assert problem_of(graph, "sum:column", 16, torch.float32).typical == 0, "wide rows have no lanes: nobody looks"
 
 
 def test_measured_before_model_before_rules(plans):
     choice = choose(SMALL, lambda: "f")
     assert choice.source in ("model", "rules") and choice.plan in candidates(SMALL)
-    odd = Plan(7, balance="rows")
-    plans.add(SMALL, "f", {odd: 1e-6, Plan(1): 2e-6})
+    odd = RowPlan(7, balance="rows")
+    plans.add(SMALL, "f", {odd: 1e-6, RowPlan(1): 2e-6})
     choice = choose(SMALL, lambda: "f")
     assert (choice.plan, choice.source) == (odd, "measured") and plan_for(SMALL, lambda: "f") == odd
     assert "2 plans" in choice.reasons[0]
@@ -211,7 +216,7 @@ def test_near_the_limit_the_model_has_one_thread_and_a_group_for_each(plans):
 @pytest.mark.parametrize("problem", EVERY)
 def test_the_order_of_additions_does_not_depend_on_threads(problem, plans):
     chosen = [plan_for(problem.on(threads), lambda: "f") for threads in (1, 2, 5, 64)]
-    assert len({(plan.reduction, plan.partitions, plan.longest_part) for plan in chosen}) == 1
+    assert len({replace(plan, groups=1) for plan in chosen}) == 1
 
 
 def test_choosing_is_cheap_and_runs_nothing(plans, two_threads, monkeypatch):
@@ -240,9 +245,9 @@ def test_a_graph_asks_once_and_any_edge_order_has_its_plan(plans, two_threads):
     assert structure_fingerprint(numbered) == structure_fingerprint(graph) != structure_fingerprint(other)
     plan = plan_of(graph, "sum:column", 16, torch.float32)
     assert plan_of(graph, "sum:column", 16, torch.float32) is plan
-    plans.add(problem_of(graph, "sum:column", 16, torch.float32), structure_fingerprint(graph), {Plan(3): 1e-6})
+    plans.add(problem_of(graph, "sum:column", 16, torch.float32), structure_fingerprint(graph), {RowPlan(3): 1e-6})
     assert plan_of(graph, "sum:column", 16, torch.float32) is plan, "kept with the graph"
-    assert plan_of(numbered, "sum:column", 16, torch.float32) == Plan(3)
+    assert plan_of(numbered, "sum:column", 16, torch.float32) == RowPlan(3)
 
 
 def test_calibration_recovers_the_constants_it_was_given():

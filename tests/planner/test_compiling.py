@@ -18,7 +18,7 @@ from gnn_sparse_backend.ops.core.plans import plan_of
 from gnn_sparse_backend.ops.message import schedules_cpu as kernels
 from gnn_sparse_backend.planner.candidates import trials
 from gnn_sparse_backend.planner.choose import describe
-from gnn_sparse_backend.planner.plan import Plan
+from gnn_sparse_backend.planner.cpu.rows import RowPlan
 from gnn_sparse_backend.structures import build
 from gnn_sparse_backend.tuning import precompile as precompile_module
 from gnn_sparse_backend.tuning.tune import compile_plans
@@ -68,7 +68,7 @@ def test_graphs_of_wide_indices_are_compiled_ahead_too(graph, plans, monkeypatch
         [Task("sum", "forward", g, 8, torch.float32) for g in (wide, graph)],
         SOON,
         clock=lambda: 0.0,
-        plans=lambda problem: [Plan(1)],  # the same of both: a kernel differs by its indices alone
+        plans=lambda problem: [RowPlan(1)],  # the same of both: a kernel differs by its indices alone
     )
     assert sorted(seen, key=str) == [(torch.int32,) * 2, (torch.int64,) * 2]
 

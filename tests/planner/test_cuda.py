@@ -4,8 +4,6 @@ dispatch.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -16,10 +14,15 @@ from gnn_sparse_backend.compiler.codegen import BuildError
 from gnn_sparse_backend.ops.core import cuda_build
 from gnn_sparse_backend.ops.core.plans import database_of, plan_of, planned, problem_of, structure_fingerprint
 from gnn_sparse_backend.planner.candidates import candidates, rule_plan, trials
+from gnn_sparse_backend.planner.cpu.passes import PartPlan
 from gnn_sparse_backend.planner.cuda import blocks as cuda_bsr
 from gnn_sparse_backend.planner.cuda import plan as cuda_plan
+from gnn_sparse_backend.planner.cuda import rows as cuda_rows
+from gnn_sparse_backend.planner.cuda.blocks import BlockPlan
+from gnn_sparse_backend.planner.cuda.buckets import BucketPlan
 from gnn_sparse_backend.planner.cuda.cost import default_units
-from gnn_sparse_backend.planner.cuda.plan import LONG_ROW, CudaPlan
+from gnn_sparse_backend.planner.cuda.plan import CudaPlan
+from gnn_sparse_backend.planner.cuda.rows import LONG_ROW, TeamPartPlan, TeamPlan
 from gnn_sparse_backend.planner.database import PlanDatabase
 from gnn_sparse_backend.runtime import timers
 from gnn_sparse_backend.structures.held import name_of
@@ -46,7 +49,7 @@ def skewed(square: bool = False) -> gsb.Graph:
 def rules_of_large_graphs(monkeypatch):
     """Graphs of few edges count as large, and parts of rows are short, so that there are few buckets to compile."""
     monkeypatch.setattr(cuda_plan, "BUCKETS_PAY", LONG_ROW)
-    monkeypatch.setattr(cuda_plan, "PART", 16)
+    monkeypatch.setattr(cuda_rows, "PART", 16)
 
 
 @pytest.fixture
@@ -123,13 +126,13 @@ def test_after_precompile_a_step_compiles_makes_and_waits_for_nothing(op, square
 def test_the_next_process_finds_what_was_fastest(plans, serial_gpu, rules_of_large_graphs, monkeypatch):
     """And it runs by that, although the rules say otherwise; formats of other plans are not kept."""
     graph = skewed()
-    favour(monkeypatch, lambda plan: plan.buckets and plan.longest_part == 2)
+    favour(monkeypatch, lambda plan: plan == BucketPlan(ARCH, 2))
     report = gsb.precompile(graph, 8, "mean", "60s", backward=False, progress=False)
     (row,) = report.rows
-    assert row.state == "measured" and row.plan.longest_part == 2 and row.seconds == pytest.approx(1e-5)
+    assert row.state == "measured" and row.plan == BucketPlan(ARCH, 2) and row.seconds == pytest.approx(1e-5)
     assert row.rules == pytest.approx(1e-4) and "buckets of up to 2" in str(report)
     problem = problem_of(graph, "mean:column", 8, torch.float32)
-    assert row.plans == len(trials(problem)) >= 4 and rule_plan(problem).longest_part == 16
+    assert row.plans == len(trials(problem)) >= 4 and rule_plan(problem) == BucketPlan(ARCH, 16)
     names = [name_of(fact) for fact in graph.facts]
     assert [name for name in names if "RowBuckets" in name] == ["RowBuckets(widest=2, partitions=1)"]
     assert "TeamParts(longest=16)" not in names
@@ -156,8 +159,8 @@ def test_what_one_half_type_took_is_not_said_of_the_other(gpu, plans, request):
     if gpu:
         request.getfixturevalue("serial_gpu")
     problem = problem_of(skewed(), "sum:column", 8, torch.float16)
-    measured = replace(rule_plan(problem), longest_part=7)
-    assert isinstance(measured, CudaPlan) == gpu
+    measured = TeamPartPlan(TeamPlan(ARCH), 7) if gpu else PartPlan(2, part=7)
+    assert isinstance(rule_plan(problem), CudaPlan) == gpu
     database_of(CPU).add(problem, structure_fingerprint(skewed()), {measured: 1e-6})
     for dtype in (torch.float16, torch.bfloat16):
         found = plan_of(skewed(), "sum:column", 8, dtype), gsb.explain(skewed(), "sum", 8, dtype=dtype).plan
@@ -183,7 +186,7 @@ def test_a_recorded_plan_runs(plans, serial_gpu):
     """Small graphs go in one launch by the rules, and in two where that was the fastest."""
     graph = skewed()
     problem = problem_of(graph, "sum:column", 6, torch.float32)
-    buckets, parts = CudaPlan(longest_part=4, arch=ARCH, buckets=True), CudaPlan(longest_part=16, arch=ARCH)
+    buckets, parts = BucketPlan(ARCH, 4), TeamPartPlan(TeamPlan(ARCH), 16)
     for plan, launches in ((rule_plan(problem), 1), (buckets, 2), (parts, 2)):
         other = skewed()
         database_of(CPU).add(problem, structure_fingerprint(graph), {plan: 1e-6})
@@ -204,7 +207,7 @@ def test_every_candidate_computes_the_same(kind, width, long):
     problem = problem_of_task(task)
     found = trials(problem)
     assert found[0] == rule_plan(problem) and len(set(found)) == len(found) and 2 <= len(found) <= 8
-    assert not long or {(plan.cached, plan.team) for plan in found} == {(True, 0), (False, 0), (True, 16)}
+    assert not long or {TeamPlan(ARCH, True), TeamPlan(ARCH), TeamPlan(ARCH, True, 16)} < set(found)
     run, operands = task.runner(), [random_tensor(*x, graph.device) for x in task.operands]
     row = torch.repeat_interleave(torch.arange(graph.shape[0]), graph.in_degrees.long())
     sources = operands[-1][graph.indices.long()]
@@ -237,15 +240,15 @@ def test_blocks_that_lose_do_not_run(plans, serial_gpu, monkeypatch):
     ):
         assert part in text, part
     assert gsb.spmm(graphs[0], x)[3, 0] == 24 and any("tiles" in name for name in serial_gpu)
-    favour(monkeypatch, lambda plan: not plan.blocks)
+    favour(monkeypatch, lambda plan: not isinstance(plan, BlockPlan))
     report = gsb.precompile(graphs[1], 8, budget="60s", dtype="float16", progress=False)
-    assert report.complete and not report.rows[0].plan.blocks and report.rows[0].plans >= 2
+    assert report.complete and not isinstance(report.rows[0].plan, BlockPlan) and report.rows[0].plans >= 2
     serial_gpu.clear()
     assert gsb.spmm(graphs[1], x)[3, 0] == 24 and serial_gpu == ["aggregate"]
     assert not any("DenseBlocks" in name_of(fact) for fact in graphs[1].facts)
     precise = gsb.explain(graphs[0], "sum", 8)
     assert "Not by blocks on Tensor Cores: they take ten bits" in str(precise)
-    assert not precise.plan.blocks and precise.problem.slots == 0
+    assert not isinstance(precise.plan, BlockPlan) and precise.problem.slots == 0
 
 
 def test_the_format_of_measured_blocks_is_said(plans, serial_gpu, monkeypatch):
@@ -254,9 +257,7 @@ def test_the_format_of_measured_blocks_is_said(plans, serial_gpu, monkeypatch):
     graph = gsb.Graph.from_coo(row, col * 40, (32, 1000))
     found = gsb.explain(graph, "sum", 8, dtype="bfloat16").problem
     assert (found.slots, found.in_sr_bcrs, found.in_bsr) == (1024, 1024, 2 * 24 * 256)
-    database_of(CPU).add(
-        found, structure_fingerprint(graph), {CudaPlan(arch=ARCH, blocks=True): 1e-6, CudaPlan(arch=ARCH): 2e-6}
-    )
+    database_of(CPU).add(found, structure_fingerprint(graph), {BlockPlan(TeamPlan(ARCH)): 1e-6, TeamPlan(ARCH): 2e-6})
     text = " ".join(str(gsb.explain(graph, "sum", 8, dtype="bfloat16")).split())
     assert "source: measured It was the fastest" in text and "nothing was measured" not in text
     assert (
@@ -284,7 +285,7 @@ def test_explain_has_the_rules_and_both_times(plans, serial_gpu, rules_of_large_
     assert {plan for plan, _, _ in explanation.candidates()} == set(candidates(explanation.problem))
     assert all(predicted > 0 and measured is None for _, predicted, measured in explanation.candidates())
     database_of(CPU).add(
-        explanation.problem, structure_fingerprint(graph), {CudaPlan(arch=ARCH): 5e-6, explanation.plan: 7e-6}
+        explanation.problem, structure_fingerprint(graph), {TeamPlan(ARCH): 5e-6, explanation.plan: 7e-6}
     )
     text = " ".join(str(gsb.explain(graph, "weighted_sum", 16)).split())
     for part in ("source: measured", "* features to lanes", "7.0", "The rules' plan (buckets"):
@@ -293,7 +294,7 @@ def test_explain_has_the_rules_and_both_times(plans, serial_gpu, rules_of_large_
 
 
 def test_a_candidate_that_fails_is_left_out(plans, graph, monkeypatch):
-    first, second = CudaPlan(arch="a"), CudaPlan(arch="b")
+    first, second = TeamPlan("a"), TeamPlan("b")
 
     def failing(wanted):
         def timer(run, count):

@@ -17,11 +17,13 @@ from gnn_sparse_backend.ops.message import schedules_cuda as cuda_kernels
 from gnn_sparse_backend.ops.message.programs.aggregate import AggregateSpec
 from gnn_sparse_backend.ops.message.programs.message import parse
 from gnn_sparse_backend.ops.message.programs.operands import Operand
+from gnn_sparse_backend.planner.candidates import reasons
+from gnn_sparse_backend.planner.cuda import buckets, rows
 from gnn_sparse_backend.planner.cuda import plan as cuda_plan
-from gnn_sparse_backend.planner.cuda.candidates import candidates, rule_plan
-from gnn_sparse_backend.planner.cuda.cost import counts
-from gnn_sparse_backend.planner.cuda.plan import BUCKETS_PAY, WARP, CudaPlan, column_partitions, widest_bucket
-from gnn_sparse_backend.planner.cuda.reasons import reasons, words
+from gnn_sparse_backend.planner.cuda.blocks import BlockPlan
+from gnn_sparse_backend.planner.cuda.buckets import BucketPlan, column_partitions, widest_bucket
+from gnn_sparse_backend.planner.cuda.plan import BUCKETS_PAY, WARP
+from gnn_sparse_backend.planner.cuda.strategies import candidates, rule_plan
 from gnn_sparse_backend.planner.problem import CudaProblem
 from tests.compiler.cuda_code import source
 from tests.ops.serial_gpu import ARCH, GPU
@@ -36,8 +38,7 @@ def test_blocks_have_equally_many_slots(widest, lanes):
     """In the kernel's source: a team goes through 2**(k - i) rows of the bucket of 2**i slots."""
     operands = (Operand("column", (4 * lanes,), "float32"), Operand("edge", (1,), "float32"))
     spec = AggregateSpec(parse("mul(x1, x0)"), operands, (4 * lanes,), numbered=True)
-    plan = CudaPlan(longest_part=widest, cached=True, buckets=True)
-    text = source(lambda arch: cuda_kernels.bucket_kernel(spec, replace(plan, arch=arch)), "sm_80")
+    text = source(lambda arch: cuda_kernels.bucket_kernel(spec, BucketPlan(arch, widest)), "sm_80")
     loops = re.findall(r"for \(\w+ i_w(\d+)_turn = [^;]+; \w+ < (?:\(int64_t\))?(\d+);", text)
     assert {int(width): int(width) * int(rows) for width, rows in loops} == {
         1 << i: widest for i in range(widest.bit_length() - 1)
@@ -57,7 +58,7 @@ def test_rows_of_all_blocks_and_turns(partitions, serial_gpu):
     )
     graph = gsb.Graph.from_coo(row, col, (len(lengths), 101))
     x, w = torch.randn(101, 24, dtype=torch.float64), torch.randn(len(order), dtype=torch.float64)
-    plan = CudaPlan(longest_part=4, arch=ARCH, cached=True, buckets=True, partitions=partitions)
+    plan = BucketPlan(ARCH, 4, partitions)
     with planned(graph, "sum:column,edge", 24, x.dtype, plan):
         found = gsb.spmm(graph, x, w)
     expected = torch.zeros(len(lengths), 24, dtype=torch.float64).index_add(0, row, x[col] * w[:, None])
@@ -71,20 +72,20 @@ def test_buckets_are_as_wide_as_keeps_a_gpu_busy():
     for nnz, features in ((1_500_000, 64), (3_000_000, 13)):
         width = widest_bucket(nnz, features)
         assert width & (width - 1) == 0
-        assert nnz // width * cuda_plan.shares(features, 4).lanes >= cuda_plan.BUSY
+        assert nnz // width * cuda_plan.shares(features, 4).lanes >= buckets.BUSY
 
 
 def test_columns_are_cut_where_that_saves_bytes():
     """Of Reddit's size: 119 MB of rows, of which a cache of 50 MiB holds 26."""
     plan = rule_plan(REDDIT)
-    assert (plan.buckets, plan.partitions, plan.longest_part) == (True, 8, 512)
+    assert plan == BlockPlan(BucketPlan("sm_90", 512, 8))
     assert rule_plan(replace(REDDIT, longest=600)).partitions == 8  # no hubs are needed for it
     said = " ".join(reasons(REDDIT, plan))
     assert (
         "The dense operand has 113 MiB, and rows of it can count on 50% of a cache of 50 MiB: columns lie in 8 "
         "partitions" in said
     )
-    assert "8 partitions" in words(plan)
+    assert "8 partitions" in plan.words()
     for other in (
         replace(REDDIT, features=16),
         replace(REDDIT, cache=1 << 30),
@@ -105,23 +106,23 @@ def test_partitions_by_counting():
 
 
 def test_partitions_are_compared():
-    tried = {plan.partitions for plan in candidates(REDDIT) if plan.buckets}
-    assert tried == {1, 4, 8, 16}
+    assert partitions_tried(REDDIT) == {1, 4, 8, 16}
     few = replace(REDDIT, nnz=BUCKETS_PAY)  # where the rules take one
-    assert {plan.partitions for plan in candidates(few) if plan.buckets} == {1, 2, 8}
-    assert {plan.partitions for plan in candidates(replace(REDDIT, cache=1 << 30))} == {1}
-    assert all(plan.partitions == 1 or plan.buckets for plan in candidates(REDDIT))
-    whole, cut = (replace(rule_plan(REDDIT), blocks=False, partitions=count) for count in (1, 8))
-    assert counts(REDDIT, cut)["far"] < 0.1 * counts(REDDIT, whole)["far"]
-    assert counts(REDDIT, cut)["stream"] > counts(REDDIT, whole)["stream"]
+    assert partitions_tried(few) == {1, 2, 8} and partitions_tried(replace(REDDIT, cache=1 << 30)) == {1}
+    whole, cut = (BucketPlan("sm_90", 512, count).counts(REDDIT) for count in (1, 8))
+    assert cut["far"] < 0.1 * whole["far"] and cut["stream"] > whole["stream"]
+
+
+def partitions_tried(problem):
+    return {plan.partitions for plan in candidates(problem) if isinstance(plan, BucketPlan)}
 
 
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
 def test_a_graph_in_partitions_by_the_rules(reduce, serial_gpu, monkeypatch):
     """Both directions; a maximum goes without."""
     monkeypatch.setattr(cuda_plan, "BUCKETS_PAY", 2048)
-    monkeypatch.setattr(cuda_plan, "PART", 4)
-    monkeypatch.setattr(cuda_plan, "WARP", 4)
+    monkeypatch.setattr(rows, "PART", 4)
+    monkeypatch.setattr(buckets, "WARP", 4)
     monkeypatch.setattr(cuda_plans, "_gpu", lambda device, arch: replace(GPU, cache=8 << 10))
     generator = torch.Generator().manual_seed(0)
     row, col = torch.randint(0, 120, (6000,), generator=generator), torch.randint(0, 110, (6000,), generator=generator)

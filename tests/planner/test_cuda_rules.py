@@ -7,13 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from gnn_sparse_backend.planner.candidates import candidates
+from gnn_sparse_backend.planner.candidates import candidates, reasons
 from gnn_sparse_backend.planner.choose import choose, describe
-from gnn_sparse_backend.planner.cost import compulsory_bytes
-from gnn_sparse_backend.planner.cuda.cost import UNITS, counts, default_units, predict
+from gnn_sparse_backend.planner.cost import compulsory_bytes, predict
+from gnn_sparse_backend.planner.cuda.blocks import BlockPlan
+from gnn_sparse_backend.planner.cuda.buckets import BucketPlan, bucket_widths
+from gnn_sparse_backend.planner.cuda.cost import UNITS, default_units
 from gnn_sparse_backend.planner.cuda.gpu import Gpu, describe_gpu
-from gnn_sparse_backend.planner.cuda.plan import WARP, CudaPlan, Shares, bucket_widths, shares
-from gnn_sparse_backend.planner.cuda.reasons import reasons
+from gnn_sparse_backend.planner.cuda.plan import WARP, Shares, shares
+from gnn_sparse_backend.planner.cuda.rows import LanePlan, TeamPlan
 from gnn_sparse_backend.planner.database import PlanDatabase, PlanDatabaseWarning
 from gnn_sparse_backend.planner.problem import CudaProblem
 from tests.ops.serial_gpu import GPU
@@ -112,22 +114,22 @@ def test_heavy_rows_come_first():
 def test_costs_by_hand():
     units = default_units(describe_gpu("H", "sm_90", 132, 50 << 20, 1_980_000, 2_619_000, 5120))
     assert 1 / units["stream"] == pytest.approx(3.35e12, rel=0.01)
-    plain, cached = CudaPlan(arch="sm_90"), CudaPlan(arch="sm_90", cached=True)
+    plain, cached = TeamPlan("sm_90"), TeamPlan("sm_90", cached=True)
     large = replace(LARGE, cols=10_000_000)  # which no cache holds
-    moved = counts(large, plain)
+    moved = plain.counts(large)
     assert (
         moved["near"] + moved["far"] == pytest.approx(2_000_000 * 256, rel=1e-9) and moved["far"] > 0.9 * moved["near"]
     )
     assert moved["stream"] == 4 * (100_001 + 2_000_000) + 100_000 * 256 and moved["turn"] == 900
     small = replace(LARGE, rows=100, cols=100, nnz=1000)
-    assert counts(small, plain)["far"] < 0.01 * counts(small, plain)["near"]
+    assert plain.counts(small)["far"] < 0.01 * plain.counts(small)["near"]
     costs = {plan: predict(LARGE, plan, units) for plan in candidates(LARGE)}
     for plan, cost in costs.items():
         assert set(cost.terms) <= set(UNITS) and cost.seconds > 0, describe(plan)
     assert predict(LARGE, cached, units).terms["turn"] < predict(LARGE, plain, units).terms["turn"]
-    buckets = CudaPlan(longest_part=64, arch="sm_90", cached=True, buckets=True)
+    buckets = BucketPlan("sm_90", 64)
     assert predict(LARGE, buckets, units).terms["turn"] < predict(LARGE, cached, units).terms["turn"]
-    in_blocks = counts(replace(large, slots=4_000_000), CudaPlan(arch="sm_90", blocks=True))
+    in_blocks = BlockPlan(plain).counts(replace(large, slots=4_000_000))
     assert in_blocks["near"] + in_blocks["far"] == pytest.approx(250_000 * 256)
     assert compulsory_bytes(LARGE) * units["stream"] < min(cost.seconds for cost in costs.values())
 
@@ -139,18 +141,19 @@ def test_the_name_of_a_gpu_and_what_is_guessed():
 
 
 def test_records_of_a_gpu_are_checked(plans):
-    problem, plan = replace(LARGE, slots=3), CudaPlan(arch="sm_90", lanes=8, reduction="simd")
+    problem, plan = replace(LARGE, slots=3), LanePlan("sm_90", 8)
     on = plans.on("H, sm_90", default_units(GPU))
-    on.add(problem, "f", {plan: 2e-6, CudaPlan(arch="sm_90", blocks=True): 1e-6})
+    on.add(problem, "f", {plan: 2e-6, BlockPlan(TeamPlan("sm_90")): 1e-6})
     on.set_units(dict.fromkeys(UNITS, 1e-9))
     again = PlanDatabase(plans.path)
     assert again.verify() == [] and again.units == plans.units
     assert again.on("H, sm_90", {}).units["near"] == 1e-9 and again.on("H, sm_90", {}).calibrated
-    assert choose(LARGE, lambda: "f", again.on("H, sm_90", {})).plan.blocks
+    assert choose(LARGE, lambda: "f", again.on("H, sm_90", {})).plan == BlockPlan(TeamPlan("sm_90"))
     assert dict(again.records()[0].seconds)[plan] == 2e-6
-    for field, value in (("lanes", 3), ("cached", 1), ("arch", 90), ("balance", "rows"), ("reduction", "scattered")):
+    for place, field, value in ((1, "lanes", 3), (0, "cached", 1), (1, "arch", 90), (1, "strategy", "luck")):
         content = json.loads(plans.path.read_text())
-        content["records"][0]["seconds"][1]["plan"][field] = value
+        found = content["records"][0]["seconds"][place]["plan"]
+        found.get("rest", found)[field] = value
         other = PlanDatabase(plans.path.with_name(f"{field}.json"))
         other.path.write_text(json.dumps(content))
         assert len(other.verify()) == 1 and str(value) in other.verify()[0], field

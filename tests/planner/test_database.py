@@ -9,16 +9,23 @@ from dataclasses import replace
 
 import pytest
 
-from gnn_sparse_backend.compiler.language.types import BYTES, FLOATS
+from gnn_sparse_backend.compiler.language.types import FLOATS
 from gnn_sparse_backend.planner import machine
+from gnn_sparse_backend.planner.composed import ComposedPlan
 from gnn_sparse_backend.planner.cost import DEFAULT_UNITS
-from gnn_sparse_backend.planner.cuda.plan import CudaPlan
+from gnn_sparse_backend.planner.cpu.passes import PartitionPlan, PartPlan
+from gnn_sparse_backend.planner.cpu.rows import RowPlan, ScatteredPlan
+from gnn_sparse_backend.planner.cpu.slices import SlicePlan
+from gnn_sparse_backend.planner.cuda.blocks import BlockPlan
+from gnn_sparse_backend.planner.cuda.buckets import BucketPlan
+from gnn_sparse_backend.planner.cuda.chunks import ChunkPlan
+from gnn_sparse_backend.planner.cuda.rows import LanePlan, TeamPartPlan, TeamPlan
 from gnn_sparse_backend.planner.database import PlanDatabase, PlanDatabaseWarning
-from gnn_sparse_backend.planner.plan import Plan
-from gnn_sparse_backend.planner.problem import CudaProblem, Problem
+from gnn_sparse_backend.planner.plan import STRATEGIES
+from gnn_sparse_backend.planner.problem import Problem
 
 PROBLEM = Problem("sum:column", 100, 90, 1000, 64, "float32", 2, 90)
-SECONDS = {Plan(32): 3e-5, Plan(1): 2e-5, Plan(32, 8, "rows", "simd", 2, 500): 4e-5}
+SECONDS = {RowPlan(32): 3e-5, RowPlan(1): 2e-5, PartPlan(32, 8, "rows", True, part=500): 4e-5}
 
 
 @pytest.fixture
@@ -37,7 +44,7 @@ def find(database, problem=PROBLEM, fingerprint="f"):
 def test_the_next_process_finds_what_this_one_measured(path):
     open_(path).add(PROBLEM, "f", SECONDS)
     record = find(open_(path))
-    assert record.best == Plan(1)
+    assert record.best == RowPlan(1)
     assert dict(record.seconds) == SECONDS
     assert oct(path.parent.stat().st_mode & 0o777) == "0o700"
 
@@ -76,10 +83,10 @@ def test_a_structure_is_read_only_where_one_of_its_size_is_known(path):
 
 def test_measuring_again_replaces(path):
     database = open_(path)
-    database.add(PROBLEM, "f", {Plan(8): 1e-6})
+    database.add(PROBLEM, "f", {RowPlan(8): 1e-6})
     slower = {plan: 2 * seconds for plan, seconds in SECONDS.items()}
     for seconds in (SECONDS, slower):
-        assert database.add(PROBLEM, "f", seconds).best == Plan(1)
+        assert database.add(PROBLEM, "f", seconds).best == RowPlan(1)
         assert dict(find(open_(path)).seconds) == seconds
     assert len(database.records()) == 1
 
@@ -88,9 +95,9 @@ def test_what_was_cut_short_does_not_replace_more(path):
     first, second = open_(path), open_(path)
     assert find(first) is None and find(second) is None  # both have read the file
     first.add(PROBLEM, "f", SECONDS)
-    assert first.add(PROBLEM, "f", {Plan(8): 1e-6}).best == Plan(1)
-    second.add(PROBLEM, "f", {Plan(8): 1e-6})  # which does not know of the other's
-    assert find(first).best == Plan(1) and find(open_(path)).best == Plan(1)
+    assert first.add(PROBLEM, "f", {RowPlan(8): 1e-6}).best == RowPlan(1)
+    second.add(PROBLEM, "f", {RowPlan(8): 1e-6})  # which does not know of the other's
+    assert find(first).best == RowPlan(1) and find(open_(path)).best == RowPlan(1)
 
 
 @pytest.mark.short(2)
@@ -101,9 +108,9 @@ def test_other_machines_and_versions_are_kept_and_not_used(path, other):
     stranger = open_(path, **other)
     assert find(stranger) is None
     assert stranger.calibrated == ("versions" in other)
-    stranger.add(PROBLEM, "f", {Plan(4): 1.0})
-    assert find(open_(path)).best == Plan(1)
-    assert find(open_(path, **other)).best == Plan(4)
+    stranger.add(PROBLEM, "f", {RowPlan(4): 1.0})
+    assert find(open_(path)).best == RowPlan(1)
+    assert find(open_(path, **other)).best == RowPlan(4)
     assert [stranger.usable(record) for record in stranger.records()] == [False, True]
 
 
@@ -129,95 +136,48 @@ def test_a_corrupt_file_is_reported_and_rebuilt(path, text):
     assert len(database.verify()) == 1
     database.add(PROBLEM, "f", SECONDS)
     assert open_(path).verify() == []
-    assert find(open_(path)).best == Plan(1)
-
-
-def as_format_4(path):
-    """Rewrite the file as versions did that knew no slices of features."""
-    content = json.loads(path.read_text())
-    content["format"] = 4
-    for record in content["records"]:
-        for pair in record["seconds"]:
-            del pair["plan"]["sliced"]
-    path.write_text(json.dumps(content))
-
-
-def as_format_3(path):
-    """Rewrite the file as versions did that looked at no typical row."""
-    as_format_4(path)
-    content = json.loads(path.read_text())
-    content["format"] = 3
-    for record in content["records"]:
-        del record["problem"]["typical"]
-    path.write_text(json.dumps(content))
-
-
-def as_format_2(path):
-    """Rewrite the file as versions did that kept the bytes of a value in place of its type."""
-    as_format_3(path)
-    content = json.loads(path.read_text())
-    content["format"] = 2
-    for record in content["records"]:
-        problem = record["problem"]
-        problem["itemsize"] = BYTES[problem.pop("dtype")]
-        for name in ("in_bsr", "in_sr_bcrs"):
-            problem.pop(name, None)
-    path.write_text(json.dumps(content))
+    assert find(open_(path)).best == RowPlan(1)
 
 
 def test_half_types_have_records_of_their_own(path):
     database = open_(path)
     for number, dtype in enumerate(FLOATS, 1):
-        database.add(replace(PROBLEM, dtype=dtype), "f", {Plan(number): 1e-6})
+        database.add(replace(PROBLEM, dtype=dtype), "f", {RowPlan(number): 1e-6})
     again = open_(path)
-    assert [find(again, replace(PROBLEM, dtype=dtype)).best for dtype in FLOATS] == [Plan(1), Plan(2), Plan(3), Plan(4)]
+    assert [find(again, replace(PROBLEM, dtype=dtype)).best for dtype in FLOATS] == [
+        RowPlan(1),
+        RowPlan(2),
+        RowPlan(3),
+        RowPlan(4),
+    ]
 
 
-def test_records_of_the_format_before_this_one(path):
-    gpu = CudaProblem("sum:column", 100, 90, 1000, 64, "float32", 1, arch="sm_90", cache=7, slots=3)
+@pytest.mark.parametrize("earlier", [2, 5])
+def test_of_earlier_formats_the_constants_of_machines_are_left(path, earlier):
+    """Their plans were other products of fields: that is told until something is written, and they are gone then."""
     database = open_(path)
-    database.add(replace(PROBLEM, typical=30), "f", SECONDS)
-    database.on("a GPU", {}).add(gpu, "f", {CudaPlan(arch="sm_90"): 1e-6})
-    as_format_3(path)
+    database.add(PROBLEM, "f", SECONDS)
+    database.set_units({**DEFAULT_UNITS, "edge": 7e-9})
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": earlier}))
     again = open_(path)
-    assert again.verify() == [] and dict(find(again, replace(PROBLEM, typical=30)).seconds) == SECONDS, (
-        "found by what it was measured on"
-    )
+    with pytest.warns(PlanDatabaseWarning, match=f"of format {earlier} and left out; measure again") as warned:
+        assert find(again) is None
+    assert len(warned) == 1 and again.units["edge"] == 7e-9
     again.add(PROBLEM, "g", SECONDS)
     later = open_(path)
-    assert (
-        later.verify() == [] and len(later.records()) == 3 and later.on("a GPU", {}).find(gpu, lambda: "f") is not None
-    )
-    assert json.loads(path.read_text())["format"] == 5
+    assert later.verify() == [] and len(later.records()) == 1 and json.loads(path.read_text())["format"] == 6
 
 
-def test_records_of_the_format_before_that(path):
-    """Those of types of four and eight bytes are of one type and stay; the others are left out, in one warning."""
-    gpu = CudaProblem("sum:column", 100, 90, 1000, 64, "float32", 1, arch="sm_90", cache=7, slots=3)
-    database = open_(path)
-    for dtype in FLOATS:
-        database.add(replace(PROBLEM, dtype=dtype), "f", SECONDS)
-    database.on("a GPU", {}).add(gpu, "f", {CudaPlan(arch="sm_90"): 1e-6})
-    database.set_units({**DEFAULT_UNITS, "edge": 7e-9})
-    as_format_2(path)
-    again = open_(path)
-    with pytest.warns(PlanDatabaseWarning, match="record 2 and 1 more: .* of 2 bytes .* measure again") as warned:
-        assert [find(again, replace(PROBLEM, dtype=dtype)) is not None for dtype in FLOATS] == [
-            True,
-            True,
-            False,
-            False,
-        ]
-    assert len(warned) == 1 and dict(find(again).seconds) == SECONDS and again.units["edge"] == 7e-9
-    again.add(replace(PROBLEM, dtype="float16"), "f", {Plan(5): 1e-6})
-    later = open_(path)
-    assert (
-        later.verify() == [] and len(later.records()) == 4 and later.on("a GPU", {}).find(gpu, lambda: "f") is not None
-    )
-    assert (
-        find(later, replace(PROBLEM, dtype="float16")).best == Plan(5)
-        and find(later, replace(PROBLEM, dtype="bfloat16")) is None
-    )
+def test_plans_of_every_strategy(path):
+    """What was written is read again, a plan within another too."""
+    team, lane = TeamPlan("sm_90", True, 8), LanePlan("sm_90", 8)
+    plans = [RowPlan(2, 8, "rows", True), ScatteredPlan(2), PartitionPlan(2, partitions=3), PartPlan(2, part=9)]
+    plans += [SlicePlan(2, width=8), ComposedPlan("csr", 4), team, lane, TeamPartPlan(lane, 9), BucketPlan("sm_90", 4)]
+    plans += [ChunkPlan(TeamPartPlan(lane, 9)), BlockPlan(TeamPartPlan(team, 9))]
+    assert {plan.strategy for plan in plans} == set(STRATEGIES)
+    seconds = dict.fromkeys(plans, 1e-6)
+    open_(path).add(PROBLEM, "f", seconds)
+    assert dict(find(open_(path)).seconds) == seconds
 
 
 def _damage(record, name):
@@ -233,6 +193,8 @@ def _damage(record, name):
         record["seconds"][0]["plan"]["groups"] = 0
     elif name == "plan balance":
         record["seconds"][0]["plan"]["balance"] = "luck"
+    elif name == "strategy":
+        record["seconds"][0]["plan"]["strategy"] = "luck"
     elif name == "dtype":
         record["problem"]["dtype"] = "float8"
     elif name == "text":
@@ -242,7 +204,19 @@ def _damage(record, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["no plan", "unsorted", "negative", "plan field", "plan groups", "plan balance", "dtype", "text", "missing"]
+    "name",
+    [
+        "no plan",
+        "unsorted",
+        "negative",
+        "plan field",
+        "plan groups",
+        "plan balance",
+        "strategy",
+        "dtype",
+        "text",
+        "missing",
+    ],
 )
 def test_one_damaged_record_is_left_out(path, name):
     database = open_(path)
@@ -254,7 +228,7 @@ def test_one_damaged_record_is_left_out(path, name):
     again = open_(path)
     with pytest.warns(PlanDatabaseWarning, match="record 0"):
         assert find(again) is None
-    assert find(again, replace(PROBLEM, features=32)).best == Plan(1)
+    assert find(again, replace(PROBLEM, features=32)).best == RowPlan(1)
     assert len(again.verify()) == 1 and "record 0" in again.verify()[0]
 
 
@@ -282,7 +256,7 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     database = open_(tmp_path / "file" / "plans.json")
     with pytest.warns(PlanDatabaseWarning, match="cannot be written"), pytest.warns(PlanDatabaseWarning, match="read"):
         database.add(PROBLEM, "f", SECONDS)
-    assert find(database).best == Plan(1), "this process still knows"
+    assert find(database).best == RowPlan(1), "this process still knows"
 
 
 def test_clear(path):

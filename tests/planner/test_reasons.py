@@ -8,27 +8,33 @@ from dataclasses import replace
 import pytest
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.planner import cost, reasons
-from gnn_sparse_backend.planner.candidates import rule_plan
+from gnn_sparse_backend.planner import cost, machine
+from gnn_sparse_backend.planner.candidates import reasons, rule_plan
 from gnn_sparse_backend.planner.choose import describe
 from gnn_sparse_backend.planner.cost import DEFAULT_UNITS
-from gnn_sparse_backend.planner.cpu import sddmm, spmm
+from gnn_sparse_backend.planner.cpu.passes import PartitionPlan, PartPlan
+from gnn_sparse_backend.planner.cpu.rows import RowPlan, ScatteredPlan
+from gnn_sparse_backend.planner.cpu.slices import SlicePlan
 from gnn_sparse_backend.planner.cuda import cost as cuda_cost
-from gnn_sparse_backend.planner.cuda import reasons as cuda_reasons
-from gnn_sparse_backend.planner.cuda.plan import CudaPlan
-from gnn_sparse_backend.planner.plan import Plan
+from gnn_sparse_backend.planner.cuda.blocks import BlockPlan
+from gnn_sparse_backend.planner.cuda.buckets import BucketPlan
+from gnn_sparse_backend.planner.cuda.chunks import ChunkPlan
+from gnn_sparse_backend.planner.cuda.rows import LanePlan, TeamPartPlan, TeamPlan
 from gnn_sparse_backend.planner.problem import Problem
-from gnn_sparse_backend.planner.reasons import about, size
+from gnn_sparse_backend.planner.words import about, size
 
 LARGE = Problem("sum:column", 233_000, 233_000, 23_000_000, 64, "float32", 2, 5_000)
 
 
+def caches_of(monkeypatch, private, last):
+    """A machine with caches of these sizes, a core's own and the last level."""
+    monkeypatch.setattr(machine, "private_cache_bytes", lambda: private)
+    monkeypatch.setattr(machine, "last_level_cache_bytes", lambda: last)
+
+
 @pytest.fixture
 def caches(monkeypatch):
-    for module in (spmm, sddmm, reasons):
-        monkeypatch.setattr(module, "private_cache_bytes", lambda: 512 << 10)
-    for module in (spmm, reasons):
-        monkeypatch.setattr(module, "last_level_cache_bytes", lambda: 32 << 20)
+    caches_of(monkeypatch, 512 << 10, 32 << 20)
 
 
 @pytest.mark.parametrize(
@@ -106,15 +112,13 @@ def caches(monkeypatch):
 )
 def test_the_rules_that_fired_are_said(fields, said, caches):
     problem = replace(LARGE, **fields)
-    assert said in " ".join(reasons.reasons(problem, rule_plan(problem)))
+    assert said in " ".join(reasons(problem, rule_plan(problem)))
 
 
 def test_slices_of_a_socket_s_machine_are_said(monkeypatch):
-    for module in (spmm, reasons):
-        monkeypatch.setattr(module, "private_cache_bytes", lambda: 2 << 20)
-        monkeypatch.setattr(module, "last_level_cache_bytes", lambda: 480 << 20)
+    caches_of(monkeypatch, 2 << 20, 480 << 20)
     problem = replace(LARGE, features=32, reach=233_000)
-    text = " ".join(reasons.reasons(problem, rule_plan(problem)))
+    text = " ".join(reasons(problem, rule_plan(problem)))
     assert (
         "more than half of a core's own cache (2.1 MB; the last level, 503 MB, is a whole socket's): columns are cut "
         "into 16 partitions" in text
@@ -123,12 +127,10 @@ def test_slices_of_a_socket_s_machine_are_said(monkeypatch):
 
 
 def test_half_of_a_core_s_own_cache_is_said_where_there_is_no_larger_one(monkeypatch):
-    for module in (spmm, reasons):
-        monkeypatch.setattr(module, "private_cache_bytes", lambda: 1 << 20)
-        monkeypatch.setattr(module, "last_level_cache_bytes", lambda: 1 << 20)
+    caches_of(monkeypatch, 1 << 20, 1 << 20)
     problem = replace(LARGE, features=4)
     assert "more than half of a core's own cache (1.05 MB): they are fetched 16" in " ".join(
-        reasons.reasons(problem, rule_plan(problem))
+        reasons(problem, rule_plan(problem))
     )
 
 
@@ -138,13 +140,13 @@ def test_long_rows_of_edge_maps_are_left_to_the_processor(caches):
         (512, "but rows of more than 1,024 bytes the processor fetches ahead"),
     ):
         problem = replace(LARGE, features=features, kind="map:column,row")
-        assert said in " ".join(reasons.reasons(problem, rule_plan(problem)))
+        assert said in " ".join(reasons(problem, rule_plan(problem)))
 
 
 def test_what_did_not_fire_is_not_said(caches):
-    text = " ".join(reasons.reasons(LARGE, rule_plan(LARGE)))
+    text = " ".join(reasons(LARGE, rule_plan(LARGE)))
     assert not re.search("lanes|scattered|partitions|parts", text)
-    assert "fetched" not in " ".join(reasons.reasons(replace(LARGE, kind="sum:edge"), rule_plan(LARGE)))
+    assert "fetched" not in " ".join(reasons(replace(LARGE, kind="sum:edge"), rule_plan(LARGE)))
 
 
 @pytest.mark.parametrize(
@@ -183,30 +185,29 @@ def test_every_term_of_the_table_is_told(gpu, plans, graph, request):
 
 
 CPU_PLANS = (
-    Plan(4, 8, "rows", "simd"),
-    Plan(4, 8, "nonzeros", "scattered", 2),
-    Plan(4, longest_part=9),
-    Plan(4, sliced=8),
+    RowPlan(4, 8, "rows", in_lanes=True),
+    ScatteredPlan(4),
+    PartitionPlan(4, 8, partitions=2),
+    PartPlan(4, part=9),
+    SlicePlan(4, width=8),
 )
+TEAM, LANE = TeamPlan("sm_90", True, 8), LanePlan("sm_90", 8)
 GPU_PLANS = (
-    CudaPlan(blocks=True),
-    CudaPlan(lanes=8, longest_part=9),
-    CudaPlan(team=8, cached=True),
-    CudaPlan(buckets=True, longest_part=4),
-    CudaPlan(buckets=True, longest_part=4, partitions=2),
-    CudaPlan(segments=True),
+    BlockPlan(TEAM),
+    TeamPartPlan(LANE, 9),
+    TEAM,
+    BucketPlan("sm_90", 4),
+    BucketPlan("sm_90", 4, 2),
+    ChunkPlan(LANE),
+    ChunkPlan(TeamPartPlan(LANE, 9)),
 )
 
 
-@pytest.mark.parametrize(
-    "words, plans", [(reasons.WORDS, CPU_PLANS), (cuda_reasons.WORDS, GPU_PLANS)], ids=["CPU", "GPU"]
-)
-def test_the_words_of_plans_are_those_that_are_told(words, plans):
-    said = [describe(plan) for plan in plans]
-    for word in words:
-        assert (any(word in text for text in said) and not all(word in text for text in said)) or word == "groups", word
-    for text in said:
-        assert all(any(word in part for word in words) for part in re.split(", (?:else )?", text)), text
+@pytest.mark.parametrize("plan", [*CPU_PLANS, *GPU_PLANS])
+def test_the_words_of_plans_are_those_that_are_told(plan):
+    words = plan.legend()
+    for text in re.split(", (?:else )?", describe(plan)):
+        assert any(word in text for word in words), text
 
 
 def test_nothing_that_was_not_measured_takes_a_column(plans, graph):

@@ -4,21 +4,25 @@ from dataclasses import replace
 
 import pytest
 
+from gnn_sparse_backend.ops.core.executable import executable_of
+from gnn_sparse_backend.ops.message.executables import final_plan
 from gnn_sparse_backend.ops.message.programs.aggregate import AggregateSpec
 from gnn_sparse_backend.ops.message.programs.edge_map import EdgeMapSpec
 from gnn_sparse_backend.ops.message.programs.message import parse
 from gnn_sparse_backend.ops.message.programs.operands import Operand
-from gnn_sparse_backend.ops.message.schedules_cpu import supported, supports
+from gnn_sparse_backend.ops.message.schedules_cpu import refuses_host_lanes
 from gnn_sparse_backend.planner import machine
 from gnn_sparse_backend.planner.candidates import rule_plan
-from gnn_sparse_backend.planner.cpu import sddmm, slices, spmm
+from gnn_sparse_backend.planner.cpu import slices, spmm
+from gnn_sparse_backend.planner.cpu.passes import PartitionPlan, PartPlan
+from gnn_sparse_backend.planner.cpu.rows import RowPlan, ScatteredPlan
+from gnn_sparse_backend.planner.cpu.slices import SlicePlan
 from gnn_sparse_backend.planner.cpu.spmm import group_count
 from gnn_sparse_backend.planner.machine import threads_sleep as how_threads_wait
-from gnn_sparse_backend.planner.plan import Plan
 from gnn_sparse_backend.planner.problem import Problem
 
-LANES, PARTITIONS, PARTS = Plan(4, reduction="simd"), Plan(4, partitions=2), Plan(4, longest_part=9)
-SCATTERED = Plan(4, reduction="scattered")
+LANES, PARTITIONS, PARTS = RowPlan(4, in_lanes=True), PartitionPlan(4, partitions=2), PartPlan(4, part=9)
+SCATTERED, SLICED, ROWS = ScatteredPlan(4), SlicePlan(4, width=32), RowPlan(4)
 
 
 def plan_spmm(rows, cols, nnz, features, itemsize, threads, longest=0, reach=None, summed=True, edges=False, typical=0):
@@ -26,7 +30,7 @@ def plan_spmm(rows, cols, nnz, features, itemsize, threads, longest=0, reach=Non
     places = ["column"] * (reach is not None) + ["edge"] * edges
     kind = f"{'sum' if summed else 'max'}:{','.join(places)}"
     dtype = {2: "float16", 4: "float32"}[itemsize]
-    return spmm.plan_spmm(Problem(kind, rows, cols, nnz, features, dtype, threads, reach or 0, longest, typical))
+    return rule_plan(Problem(kind, rows, cols, nnz, features, dtype, threads, reach or 0, longest, typical))
 
 
 def aggregation(width=1, dtype="float32", message="x0", **spec):
@@ -41,6 +45,12 @@ DOT = EdgeMapSpec(
 )
 
 
+def refused(plan, spec):
+    """Why a plan is given up for a spec."""
+    lanes = refuses_host_lanes(spec) if getattr(plan, "in_lanes", False) else None
+    return lanes or executable_of(spec, plan).refuses(spec, plan)
+
+
 @pytest.mark.parametrize(
     "plan, spec, reason",
     [
@@ -51,25 +61,24 @@ DOT = EdgeMapSpec(
         (SCATTERED, aggregation(reduce="max"), "sums and means, not a max"),
         (SCATTERED, aggregation(dtype="bfloat16"), "rounded to bfloat16 after each edge"),
         (SCATTERED, HEADS, "weights of heads"),
-        (replace(SCATTERED, longest_part=9), aggregation(), "in one pass"),
         (PARTS, aggregation(reduce="max", keep=("number",), numbered=True), "found in whole rows"),
         (PARTITIONS, aggregation(dtype="bfloat16"), "rounded to bfloat16"),
         (PARTITIONS, aggregation(dtype="float16", reduce="mean"), "rounded to float16"),
-        (PARTITIONS, DOT, "reduces over no edges"),
         (PARTS, aggregation(dtype="float16", message="stored(x0)"), "not stored in float16"),
-        (replace(PARTS, partitions=2), aggregation(), "not both"),
+        (SLICED, aggregation(32), "no slices of 32"),
+        (SLICED, aggregation(65, "bfloat16"), "odd number of bfloat16"),
+        (SlicePlan(4, width=2), HEADS, "weights of heads"),
     ],
 )
 def test_what_is_refused(plan, spec, reason):
-    assert reason in supports(plan, spec)
-    assert supports(supported(plan, spec), spec) is None
+    assert reason in refused(plan, spec) and final_plan(plan, spec) == ROWS
 
 
 @pytest.mark.parametrize(
     "plan, spec",
     [
         (SCATTERED, aggregation()),
-        (replace(SCATTERED, prefetch=4, balance="rows"), aggregation(8, "float64", reduce="mean")),
+        (ScatteredPlan(4, 4, "rows"), aggregation(8, "float64", reduce="mean")),
         (LANES, aggregation()),
         (LANES, aggregation(8, "bfloat16", reduce="mean")),
         (LANES, aggregation(reduce="max")),
@@ -78,27 +87,39 @@ def test_what_is_refused(plan, spec, reason):
         (PARTITIONS, aggregation(dtype="bfloat16", reduce="max")),
         (PARTITIONS, aggregation(reduce="max", keep=("unique",))),
         (PARTS, aggregation(dtype="bfloat16")),
-        (Plan(4, prefetch=8), DOT),
-        (replace(LANES, partitions=3, prefetch=4, balance="rows"), aggregation(2)),
+        (RowPlan(4, prefetch=8), DOT),
+        (PartitionPlan(4, 4, "rows", True, partitions=3), aggregation(2)),
+        (SLICED, aggregation(64)),
+        (SLICED, aggregation(33, reduce="max")),
+        (SLICED, aggregation(65, "float16")),
     ],
 )
 def test_what_is_supported_stays(plan, spec):
-    assert supports(plan, spec) is None
-    assert supported(plan, spec) == plan
+    assert final_plan(plan, spec) == plan
 
 
 def test_only_what_is_refused_is_given_up():
-    plan = Plan(4, 8, "rows", "simd", partitions=2)
-    assert supported(plan, aggregation(dtype="bfloat16")) == replace(plan, partitions=1)
-    assert supported(plan, aggregation(reduce="max", keep=("column",))) == replace(plan, reduction="sequential")
+    plan = PartitionPlan(4, 8, "rows", True, partitions=2)
+    assert final_plan(plan, aggregation(dtype="bfloat16")) == plan.otherwise == RowPlan(4, 8, "rows", True)
+    assert final_plan(plan, aggregation(reduce="max", keep=("column",))) == replace(plan, in_lanes=False)
+
+
+def caches_of(monkeypatch, last, private):
+    monkeypatch.setattr(machine, "last_level_cache_bytes", lambda: last)
+    monkeypatch.setattr(machine, "private_cache_bytes", lambda: private)
 
 
 @pytest.fixture
 def cache(monkeypatch):
-    for module in (spmm, slices):
-        monkeypatch.setattr(module, "last_level_cache_bytes", lambda: 32 << 20)
-    for module in (spmm, sddmm):
-        monkeypatch.setattr(module, "private_cache_bytes", lambda: 512 << 10)
+    caches_of(monkeypatch, 32 << 20, 512 << 10)
+
+
+def partitions(plan):
+    return plan.partitions if isinstance(plan, PartitionPlan) else 1
+
+
+def width(plan):
+    return plan.width if isinstance(plan, SlicePlan) else 0
 
 
 def planned(rows=233_000, nnz=23_000_000, features=32, threads=2, longest=0, reach=233_000, edges=False):
@@ -106,10 +127,10 @@ def planned(rows=233_000, nnz=23_000_000, features=32, threads=2, longest=0, rea
 
 
 def test_partitions_where_a_far_operand_is_gathered_often(cache):
-    assert [planned(features=f).partitions for f in (4, 16, 32, 64, 128)] == [1, 4, 8, 16, 16]
-    assert planned(nnz=3_000_000).partitions == 1  # short rows
-    assert planned(reach=5_000).partitions == 1  # neighbours share columns
-    assert planned(reach=None).partitions == 1
+    assert [partitions(planned(features=f)) for f in (4, 16, 32, 64, 128)] == [1, 4, 8, 16, 16]
+    assert partitions(planned(nnz=3_000_000)) == 1  # short rows
+    assert partitions(planned(reach=5_000)) == 1  # neighbours share columns
+    assert partitions(planned(reach=None)) == 1
     assert planned(edges=True).partitions == 8
 
 
@@ -117,42 +138,28 @@ def test_features_are_sliced_where_a_slice_fits_the_last_level_and_rows_do_not(c
     def of(rows=120_000, nnz=1_500_000, features=256, reach=120_000, **others):
         return planned(rows, nnz, features, reach=reach, **others)
 
-    assert [of(features=f).sliced for f in (64, 127, 128, 256, 1000)] == [0, 0, 32, 32, 32]
-    assert of() == Plan(32, 16, sliced=32) and of(threads=1) == Plan(1, 16, sliced=32)
-    assert of(edges=True).sliced == 32
-    assert of(nnz=900_000).sliced == 0  # gathered too seldom
-    assert of(reach=9_000).sliced == 0 and of(reach=60_000).sliced == 32  # neighbours share columns
-    assert of(rows=140_000, nnz=2_000_000).sliced == 0  # not even a slice is held
-    assert of(rows=20_000, nnz=400_000, features=128).sliced == 0  # all of it is nearly held
-    assert of(rows=40_000, reach=40_000).partitions == 1 and of(rows=40_000, reach=40_000, features=64).partitions == 4
-    assert of(reach=None).sliced == 0 and of(longest=1_000_000).sliced == 0
+    assert [width(of(features=f)) for f in (64, 127, 128, 256, 1000)] == [0, 0, 32, 32, 32]
+    assert of() == SlicePlan(32, 16, width=32) and of(threads=1) == SlicePlan(1, 16, width=32)
+    assert width(of(edges=True)) == 32
+    assert width(of(nnz=900_000)) == 0  # gathered too seldom
+    assert width(of(reach=9_000)) == 0 and width(of(reach=60_000)) == 32  # neighbours share columns
+    assert width(of(rows=140_000, nnz=2_000_000)) == 0  # not even a slice is held
+    assert width(of(rows=20_000, nnz=400_000, features=128)) == 0  # all of it is nearly held
+    assert [partitions(of(rows=40_000, reach=40_000, features=f)) for f in (256, 64)] == [1, 4]
+    assert width(of(reach=None)) == 0 and width(of(longest=1_000_000)) == 0
     assert slices.slice_width(Problem("sum:column", 10**5, 10**5, 10**6, 256, "float64", 2)) == 16
     assert slices.slice_width(Problem("sum:column", 10**5, 10**5, 10**6, 256, "bfloat16", 2)) == 64
     assert slices.slice_width(Problem("sum:column,column", 10**5, 10**5, 10**6, 256, "float32", 2)) == 0
 
 
-def test_what_has_no_slices():
-    plan = Plan(4, sliced=32)
-    assert supports(plan, aggregation(64)) is None and supports(plan, aggregation(33, reduce="max")) is None
-    assert "no slices of 32" in supports(plan, aggregation(32))
-    assert "odd number of bfloat16" in supports(plan, aggregation(65, "bfloat16"))
-    assert supports(plan, aggregation(65, "float16")) is None
-    assert "weights of heads" in supports(Plan(4, sliced=2), HEADS) and "an edge map" in supports(plan, DOT)
-    assert "one pass each" in supports(replace(plan, partitions=2), aggregation(64))
-    assert supported(replace(plan, partitions=2), aggregation(64)) == Plan(4, partitions=2)
-    assert supported(replace(plan, reduction="simd"), aggregation(64)) == plan
-
-
 def test_slices_are_half_of_a_core_s_own_cache_where_the_last_level_is_a_socket_s(monkeypatch):
-    for module in (spmm, slices):
-        monkeypatch.setattr(module, "last_level_cache_bytes", lambda: 480 << 20)
-    monkeypatch.setattr(spmm, "private_cache_bytes", lambda: 2 << 20)
+    caches_of(monkeypatch, 480 << 20, 2 << 20)
     plans = [planned(nnz=114_000_000, features=f) for f in (1, 4, 32, 64, 128, 512)]
-    assert [plan.partitions for plan in plans] == [1, 4, 32, 64, 64, 1]
+    assert [partitions(plan) for plan in plans] == [1, 4, 32, 64, 64, 1]
     # 64 slices of the columns do not fit where rows have 512 features: the features are sliced instead
-    assert [plan.sliced for plan in plans] == [0, 0, 0, 0, 0, 32]
+    assert [width(plan) for plan in plans] == [0, 0, 0, 0, 0, 32]
     assert [plan.prefetch for plan in plans] == [0, 0, 0, 0, 0, 16]
-    assert [planned(nnz=114_000_000, features=f, edges=True).partitions for f in (4, 16, 32, 128)] == [1, 1, 32, 64]
+    assert [partitions(planned(nnz=114_000_000, features=f, edges=True)) for f in (4, 16, 32, 128)] == [1, 1, 32, 64]
 
 
 @pytest.mark.parametrize(
@@ -162,15 +169,14 @@ def test_slices_are_half_of_a_core_s_own_cache_where_the_last_level_is_a_socket_
 def test_short_rows_are_left_to_the_processor_unless_they_come_from_memory(
     monkeypatch, summed, shortest, last, private
 ):
-    monkeypatch.setattr(spmm, "last_level_cache_bytes", lambda: last)
-    monkeypatch.setattr(spmm, "private_cache_bytes", lambda: private)
+    caches_of(monkeypatch, last, private)
     for features in (1, 4, 16, shortest - 1, shortest):
         held = last // spmm.HELD_PARTS // (4 * features)  # columns whose rows the last level holds
         for cols, from_memory in ((held, False), (held + 1, True)):
             plan = plan_spmm(cols, cols, 3 * cols, features, 4, 2, summed=summed)
             assert bool(plan.prefetch) == (from_memory or features == shortest), (features, from_memory)
     # where the last level is no larger than a core's own, that counts
-    monkeypatch.setattr(spmm, "last_level_cache_bytes", lambda: private)
+    caches_of(monkeypatch, private, private)
     cols = private // 2 // 64
     assert [plan_spmm(cols + more, cols + more, 3 * cols, 16, 4, 2, summed=summed).prefetch for more in (0, 1)] == [
         0,
@@ -180,8 +186,7 @@ def test_short_rows_are_left_to_the_processor_unless_they_come_from_memory(
 
 @pytest.mark.parametrize("summed", [True, False])
 def test_of_half_types_all_but_the_narrowest_rows_are_fetched_ahead(monkeypatch, summed):
-    monkeypatch.setattr(spmm, "last_level_cache_bytes", lambda: 32 << 20)
-    monkeypatch.setattr(spmm, "private_cache_bytes", lambda: 512 << 10)
+    caches_of(monkeypatch, 32 << 20, 512 << 10)
     for features, ahead in ((8, 0), (15, 0), (16, 16), (32, 16), (512, 16)):
         cols = (256 << 10) // (2 * features)
         plans = [plan_spmm(cols + more, cols + more, 3 * cols, features, 2, 2, summed=summed) for more in (0, 1)]
@@ -194,7 +199,7 @@ def test_lanes_where_rows_are_long_and_narrow(cache):
             features: plan_spmm(10_000, 10_000, 10_000 * mean, features, itemsize, 2, **kind)
             for features in range(1, 65)
         }
-        return [features for features, plan in plans.items() if plan.reduction == "simd"]
+        return [features for features, plan in plans.items() if getattr(plan, "in_lanes", False)]
 
     # in whole vectors; the neighbours of one feature are a vector themselves, and of two alone two halves of one
     assert (lanes(24), lanes(24, edges=True), lanes(24, summed=False)) == ([1, 2, 4, 8], [1, 4, 8], [1, 4, 8, 16, 32])
@@ -204,7 +209,7 @@ def test_lanes_where_rows_are_long_and_narrow(cache):
     assert (lanes(7, typical=24), lanes(7, typical=23), lanes(30, typical=23)) == ([1, 2, 4, 8], [], [])
     # and how many non-zeros of a row a partition has
     pieces = [planned(rows=400_000, nnz=400_000 * mean, features=8, reach=400_000) for mean in (95, 96)]
-    assert [(plan.partitions, plan.reduction) for plan in pieces] == [(4, "sequential"), (4, "simd")]
+    assert [(plan.partitions, plan.in_lanes) for plan in pieces] == [(4, False), (4, True)]
 
 
 def test_threads_where_the_ends_of_rows_and_indices_are_work_too():
@@ -224,22 +229,22 @@ def test_threads_where_the_ends_of_rows_and_indices_are_work_too():
 
 
 def test_scattered_sums_where_rows_are_short_and_narrow():
-    assert [planned(nnz=700_000, features=f).reduction for f in (1, 4, 8, 9)] == ["scattered"] * 3 + ["sequential"]
-    assert planned(nnz=2_000_000, features=1).reduction == "sequential"  # rows of more than a handful
-    assert planned(rows=9_000, nnz=30_000, features=1).reduction == "sequential"  # too few to keep a row for each
-    assert (
-        planned(nnz=700_000, features=1, longest=100_000).reduction == "sequential"
-    )  # most of a thread's work is one chain
+    def scattered(*about, **fields):
+        return isinstance(planned(*about, **fields), ScatteredPlan)
+
+    assert [scattered(nnz=700_000, features=f) for f in (1, 4, 8, 9)] == [True, True, True, False]
+    assert not scattered(nnz=2_000_000, features=1)  # rows of more than a handful
+    assert not scattered(rows=9_000, nnz=30_000, features=1)  # too few to keep a row for each
+    assert not scattered(nnz=700_000, features=1, longest=100_000)  # most of a thread's work is one chain
     wide = Problem("sum:column", 233_000, 233_000, 700_000, 1, "float32", 2, 233_000)
-    assert rule_plan(wide).reduction == "scattered"
-    assert rule_plan(replace(wide, kind="max:column")).reduction == "sequential"
-    assert rule_plan(replace(wide, dtype="bfloat16")).reduction == "sequential"
+    found = [rule_plan(replace(wide, **other)) for other in ({}, {"kind": "max:column"}, {"dtype": "bfloat16"})]
+    assert [isinstance(plan, ScatteredPlan) for plan in found] == [True, False, False]
 
 
 def test_parts_where_one_row_is_more_than_a_share():
-    assert planned(longest=2_000_000).longest_part == 23_000_000 // 64
-    assert planned(longest=20_000).longest_part == 0
-    assert planned(rows=10, nnz=3_000, longest=3_000).longest_part == 0  # too little to share
+    assert planned(longest=2_000_000).part == 23_000_000 // 64
+    assert not isinstance(planned(longest=20_000), PartPlan)
+    assert not isinstance(planned(rows=10, nnz=3_000, longest=3_000), PartPlan)  # too little to share
 
 
 @pytest.mark.parametrize("rows, nnz", [(100, 2_000), (100, 80_000), (233_000, 23_000_000)])
@@ -252,7 +257,7 @@ def test_the_order_of_additions_is_the_same_for_any_number_of_threads(rows, nnz)
 def test_gathers_run_as_many_bytes_ahead(cache):
     widths = 1, 32, 128, 512, 4096
     assert [
-        sddmm.plan_sddmm(Problem("map:row,column", 50_000, 50_000, 10**6, f, "float32", 2)).prefetch
+        rule_plan(Problem("map:row,column", 50_000, 50_000, 10**6, f, "float32", 2)).prefetch
         for f in (*widths, 256, 257)
     ] == [
         0,

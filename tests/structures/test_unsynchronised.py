@@ -14,7 +14,8 @@ from gnn_sparse_backend.formats.partitions.outer_tasks import outer_tasks
 from gnn_sparse_backend.formats.partitions.row_parts import most_parts, split_rows
 from gnn_sparse_backend.ops.core.plans_cuda import plan_unsynchronised
 from gnn_sparse_backend.ops.grouped.segment_reduce import _by_operator, run_segment_reduce
-from gnn_sparse_backend.planner.cuda.plan import BUCKETS_PAY, LONG_ROW, PART
+from gnn_sparse_backend.planner.cuda.plan import BUCKETS_PAY
+from gnn_sparse_backend.planner.cuda.rows import LONG_ROW, PART, TeamPartPlan, TeamPlan
 from gnn_sparse_backend.structures import unsynchronised as unread
 from gnn_sparse_backend.structures.segment_rows import rows_graph
 from tests.ops.operators import quarters
@@ -358,7 +359,7 @@ def test_plans_without_reading():
     graph = rows_graph(gsb.Segments.from_lengths(torch.tensor([3, 4])))
     for kind in ("sum:edge", "max:edge", "map:row"):
         for features in (1, 64):
-            assert plan_unsynchronised(graph, "", kind, features, LONG_ROW + 1).longest_part == PART
-            plan = plan_unsynchronised(graph, "", kind, features, LONG_ROW)
-            assert not plan.longest_part and not plan.buckets and not plan.segments
-    assert not plan_unsynchronised(graph, "", "sum:edge", 64, BUCKETS_PAY).buckets
+            whole = plan_unsynchronised(graph, "", kind, features, LONG_ROW)
+            assert whole == TeamPlan("")
+            assert plan_unsynchronised(graph, "", kind, features, LONG_ROW + 1) == TeamPartPlan(whole, PART)
+    assert plan_unsynchronised(graph, "", "sum:edge", 64, BUCKETS_PAY) == TeamPartPlan(whole, PART)

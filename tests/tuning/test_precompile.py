@@ -10,8 +10,8 @@ import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.core.plans import plan_of, problem_of, structure_fingerprint
 from gnn_sparse_backend.ops.message.executables.one_pass import ROWS_BY_LENGTH
 from gnn_sparse_backend.planner.candidates import trials
+from gnn_sparse_backend.planner.cpu.rows import RowPlan
 from gnn_sparse_backend.planner.database import PlanDatabase
-from gnn_sparse_backend.planner.plan import Plan
 from gnn_sparse_backend.runtime.timers import on_clock
 from gnn_sparse_backend.tuning import precompile as precompile_module
 from gnn_sparse_backend.tuning.precompile import seconds_of
@@ -79,7 +79,7 @@ def test_what_is_known_is_not_measured_again(plans, graph):
 
 
 def test_the_fastest_plan_wins(graph, monkeypatch, plans):
-    plans_ = [Plan(32), Plan(1), Plan(32, 8)]
+    plans_ = [RowPlan(32), RowPlan(1), RowPlan(32, 8)]
     clock = Clock(dict(zip(plans_, (3e-3, 1e-3, 2e-3))))
     seconds = time_plans(fake_task(monkeypatch, graph, clock), plans_, 1e9, clock)
     assert seconds == pytest.approx(clock.cost)
@@ -87,7 +87,7 @@ def test_the_fastest_plan_wins(graph, monkeypatch, plans):
 
 @pytest.mark.parametrize("hopeless, calls", [(HOPELESS, FEWEST_ROUNDS + 1), (math.inf, 20)])
 def test_a_slow_plan_has_fewer_turns_unless_it_is_asked_to_stay(graph, monkeypatch, plans, hopeless, calls):
-    plans_ = [Plan(32), Plan(1), Plan(32, 8)]
+    plans_ = [RowPlan(32), RowPlan(1), RowPlan(32, 8)]
     clock = Clock(dict(zip(plans_, (2e-3, 1e-3, 1.1e-3))))
     task, turns = fake_task(monkeypatch, graph, clock), []
 
@@ -101,7 +101,7 @@ def test_a_slow_plan_has_fewer_turns_unless_it_is_asked_to_stay(graph, monkeypat
 
 @pytest.mark.parametrize("deadline, timed", [(0.0, 1), (5e-3, 1), (7e-3, 2), (1.0, 3)])
 def test_a_budget_ends_with_the_best_so_far(graph, monkeypatch, plans, deadline, timed):
-    plans_ = [Plan(32), Plan(1), Plan(32, 8)]
+    plans_ = [RowPlan(32), RowPlan(1), RowPlan(32, 8)]
     clock = Clock(dict(zip(plans_, (3e-3, 1e-3, 2e-3))))
     seconds = time_plans(fake_task(monkeypatch, graph, clock), plans_, deadline, clock)
     assert list(seconds) == plans_[:timed]

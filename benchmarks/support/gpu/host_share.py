@@ -28,8 +28,10 @@ from gnn_sparse_backend.compiler.language.program import Program
 from gnn_sparse_backend.compiler.lowering import flatten, lower
 from gnn_sparse_backend.ops.core.plans import planned
 from gnn_sparse_backend.ops.relational.schedules_cuda_rows import LEAST_BLOCKS
+from gnn_sparse_backend.planner.cuda.buckets import BucketPlan
+from gnn_sparse_backend.planner.cuda.chunks import ChunkPlan
 from gnn_sparse_backend.planner.cuda.gpu import Gpu
-from gnn_sparse_backend.planner.cuda.plan import LANES_PAY, LONG_ROW, PART, CudaPlan
+from gnn_sparse_backend.planner.cuda.rows import LANES_PAY, LONG_ROW, PART, LanePlan, TeamPartPlan
 
 ARCH = "nothing"
 ROWS, EDGES, FEATURES, HEADS, RELATIONS = 64, 640, 64, 4, 4
@@ -88,8 +90,8 @@ def calls() -> Iterator[tuple[str, Callable, Callable]]:
     """(name, call, context to call in) of operators on graphs of their own."""
     x, scores = torch.randn(ROWS, FEATURES), torch.randn(ROWS, HEADS)
     heads = x.view(ROWS, HEADS, -1)
-    buckets = CudaPlan(longest_part=PART, arch=ARCH, cached=True, buckets=True)
-    segments = CudaPlan(reduction="simd", longest_part=PART, lanes=LANES_PAY, arch=ARCH, segments=True)
+    buckets = BucketPlan(ARCH, PART)
+    segments = ChunkPlan(TeamPartPlan(LanePlan(ARCH, LANES_PAY), PART))
     for shape, g in (("", graph()), (", a long row", graph(LONG_ROW + 1))):
         weight = torch.rand(g.num_edges)
         for reduce in ("sum", "mean", "max"):

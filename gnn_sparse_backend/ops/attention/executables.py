@@ -9,16 +9,17 @@ parts. Nothing is added atomically.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...compiler.cache.kernel import Kernel
 from ...compiler.language.types import ACCUMULATOR
-from ...planner.cuda.plan import CudaPlan
-from ...planner.plan import Plan
+from ...planner.cpu.rows import RowPlan
+from ...planner.cuda.rows import TeamPartPlan, TeamPlan
 from ..core.arguments import kernel_arguments
-from ..core.executable import Executable, builds
+from ..core.executable import builds
 from ..core.last_run import note
 from ..message.executables.aggregation import at_parts
 from ..message.executables.parts_cuda import team_parts
@@ -34,7 +35,7 @@ from .softmax import sum_of_parts
 class _Rows:
     """A kernel over rows, or over parts of them."""
 
-    def __init__(self, plan: Plan, operands: tuple[Operand, ...], numbered: bool, *kernels: Kernel):
+    def __init__(self, plan: Any, operands: tuple[Operand, ...], numbered: bool, *kernels: Kernel):
         self.plan, self.kernels, self.numbered = plan, kernels, numbered
         self.places = tuple(operand.at for operand in operands)
         self.widths = tuple(operand.width for operand in operands)
@@ -49,17 +50,32 @@ class _Rows:
 
     def _of_parts(self, graph, operands) -> tuple:
         """(parts of the rows, leading arguments of a kernel over them)."""
-        parts = team_parts(graph, self.plan.longest_part)
+        parts = team_parts(graph, self.plan.part)
         numbers = graph.edge_ids if self.numbered else None
         given = at_parts(self.places, operands, parts.row_of_part)
         return parts, kernel_arguments(parts.whole, 1, self.places, self.widths, given, numbers, "teams")
 
 
+@builds(AttentionSpec, RowPlan)
+@builds(GradientSpec, RowPlan)
+@builds(SumsSpec, RowPlan)
+def on_cpu(spec: AttentionSpec | GradientSpec | SumsSpec, plan: RowPlan) -> _Rows:
+    return _Rows(plan, spec.operands, spec.numbered, _kernel(schedules_cpu, spec, plan.groups > 1, plan.prefetch))
+
+
+@builds(AttentionSpec, TeamPlan)
+@builds(GradientSpec, TeamPlan)
+@builds(SumsSpec, TeamPlan)
+def on_gpu(spec: AttentionSpec | GradientSpec | SumsSpec, plan: TeamPlan) -> _Rows:
+    return _Rows(plan, spec.operands, spec.numbered, _kernel(schedules_cuda, spec, plan))
+
+
+@builds(AttentionSpec, TeamPartPlan)
 class AttentionInParts(_Rows):
     """Attention over parts of rows, and what makes rows of them."""
 
-    def __init__(self, spec: AttentionSpec, plan: CudaPlan):
-        first = schedules_cuda.attention_kernel(replace(spec, parts=True), plan)
+    def __init__(self, spec: AttentionSpec, plan: TeamPartPlan):
+        first = schedules_cuda.attention_kernel(replace(spec, parts=True), plan.rest)
         merge = MergeSpec(spec.value.dims, spec.heads, spec.dtype, spec.index_dtype)
         second = schedules_cuda.softmax_merge_kernel(merge, plan.arch)
         super().__init__(plan, spec.operands, spec.numbered, first, second)
@@ -77,14 +93,16 @@ class AttentionInParts(_Rows):
         second.entry(*of_rows, *results)
 
 
+@builds(GradientSpec, TeamPartPlan)
+@builds(SumsSpec, TeamPartPlan)
 class SumsInParts(_Rows):
     """A kernel over parts that fills arrays at the edges, and sums over the edges of each part; and kernels that add
     these up by rows.
     """
 
-    def __init__(self, spec: GradientSpec | SumsSpec, plan: CudaPlan):
+    def __init__(self, spec: GradientSpec | SumsSpec, plan: TeamPartPlan):
         self.outputs = tuple(replace(output, dtype=ACCUMULATOR[output.dtype]) for output in spec.outputs)
-        first = _kernel(schedules_cuda, replace(spec, outputs=self.outputs), plan)
+        first = _kernel(schedules_cuda, replace(spec, outputs=self.outputs), plan.rest)
         second = [
             sum_of_parts(wide.features, wide.dtype, spec.index_dtype, plan.arch, given.dtype)
             for wide, given in zip(self.outputs, spec.outputs)
@@ -105,22 +123,6 @@ class SumsInParts(_Rows):
         first.entry(*arguments, *at_edges, *of_parts)
         for kernel, wide, of_part, out in zip(second, self.outputs, of_parts, sums):
             kernel.entry(*kernel_arguments(parts.sums, 1, ("column",), [wide.features], [of_part], None, "teams"), out)
-
-
-@builds(AttentionSpec, Plan)
-@builds(GradientSpec, Plan)
-@builds(SumsSpec, Plan)
-def on_cpu(spec: AttentionSpec | GradientSpec | SumsSpec, plan: Plan) -> Executable:
-    return _Rows(plan, spec.operands, spec.numbered, _kernel(schedules_cpu, spec, plan.groups > 1, plan.prefetch))
-
-
-@builds(AttentionSpec, CudaPlan)
-@builds(GradientSpec, CudaPlan)
-@builds(SumsSpec, CudaPlan)
-def on_gpu(spec: AttentionSpec | GradientSpec | SumsSpec, plan: CudaPlan) -> Executable:
-    if plan.longest_part:
-        return (AttentionInParts if isinstance(spec, AttentionSpec) else SumsInParts)(spec, plan)
-    return _Rows(plan, spec.operands, spec.numbered, _kernel(schedules_cuda, spec, plan))
 
 
 def _kernel(schedules, spec: AttentionSpec | GradientSpec | SumsSpec, *how) -> Kernel:

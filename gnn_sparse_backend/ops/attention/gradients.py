@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ...compiler.cache.bounded import KernelCache
-from ...planner.plan import Plan
+from ...planner.cpu.rows import RowPlan
 from ...runtime.memory import empty
 from ...runtime.type_names import accumulator_of, type_name
 from ..core.executable import build, kept_by_plan
@@ -87,7 +87,7 @@ def attention_gradients(
     columns = any(wanted and place == "column" for wanted, place in zip(needed, of.places))
     numbered = columns and graph.transpose().edge_ids is not None
     alike = tuple([x.data_ptr() for x in operands].index(x.data_ptr()) for x in operands)
-    on_cpu = graph.num_edges > 0 and type(attention_plan(graph, call)) is Plan
+    on_cpu = graph.num_edges > 0 and isinstance(attention_plan(graph, call), RowPlan)
     key = ("gradients", needed, numbered, alike, on_cpu, same)
     plan = call.kernels.get(key)
     if plan is None:

@@ -15,9 +15,9 @@ from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
 from ...compiler.transforms.dense_axes.lanes_together import reduce_together
 from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...planner.cpu.prefetch_distance import distance
+from ...planner.cpu.rows import RowPlan
 from ...planner.cpu.spmm import group_count
 from ...planner.cpu.tiling import REGISTERS_PER_CHUNK, chunks_of_runs, fits_together, register_tiles, sum_lanes
-from ...planner.plan import Plan
 from ..message.programs.operands import Operand
 from .programs.attention import AttentionSpec, attention
 from .programs.attention_gradient import GradientSpec, attention_gradient
@@ -31,21 +31,21 @@ NEAR = 1 << 18
 IN_FLIGHT = 8 << 10
 
 
-def plan_attention(rows: int, cols: int, nnz: int, spec: AttentionSpec, threads: int) -> Plan:
+def plan_attention(rows: int, cols: int, nnz: int, spec: AttentionSpec, threads: int) -> RowPlan:
     """How an attention of (rows, cols) with nnz edges is shared out, and how many edges its gathers run ahead."""
     work = spec.features + spec.scores * spec.terms
     return _plan(rows, cols, nnz, work, spec.operands, threads)
 
 
-def plan_sums(rows: int, cols: int, nnz: int, spec: SumsSpec, threads: int) -> Plan:
+def plan_sums(rows: int, cols: int, nnz: int, spec: SumsSpec, threads: int) -> RowPlan:
     """How several sums over the same edges are shared out, and how many edges their gathers run ahead."""
     return _plan(rows, cols, nnz, sum(output.features for output in spec.outputs), spec.operands, threads)
 
 
-def _plan(rows: int, cols: int, nnz: int, work: int, operands: tuple[Operand, ...], threads: int) -> Plan:
+def _plan(rows: int, cols: int, nnz: int, work: int, operands: tuple[Operand, ...], threads: int) -> RowPlan:
     row = sum(x.width * BYTES[x.dtype] for x in operands if x.at == "column")
     ahead = distance(row, IN_FLIGHT) if cols * row > NEAR else 0
-    return Plan(group_count(nnz, rows, work, threads), ahead)
+    return RowPlan(group_count(nnz, rows, work, threads), ahead)
 
 
 @kept

@@ -16,9 +16,12 @@ from torch import Tensor
 from ...compiler.cache.bounded import shared
 from ...compiler.cache.kernel import Kernel
 from ...compiler.language.types import ACCUMULATOR
+from ...planner.cpu.rows import RowPlan
 from ...planner.cpu.spmm import group_count
-from ...planner.cuda.plan import CudaPlan, plan_cuda, plan_softmax
-from ...planner.plan import Plan, interned
+from ...planner.cuda.plan import CudaPlan
+from ...planner.cuda.rows import LanePlan, TeamPartPlan, TeamPlan
+from ...planner.cuda.strategies import plan_softmax
+from ...planner.plan import interned
 from ...runtime import devices
 from ...runtime.layout import compact, kernel_ready
 from ...runtime.memory import empty
@@ -26,7 +29,7 @@ from ...runtime.type_names import accumulator_of, type_name
 from ..core.arguments import edge_arguments
 from ..core.executable import Launch, OnList, settle_list
 from ..core.last_run import note
-from ..core.plans_cuda import longest_of
+from ..core.plans_cuda import longest_of, problem_of_rows
 from ..message.calls import flat
 from ..message.executables.parts_cuda import team_parts
 from ..message.programs.aggregate import AggregateSpec
@@ -82,11 +85,11 @@ def run_softmax(graph, operands: tuple[Tensor, ...], gradient: bool, product: bo
     if executable is None:
         spec = EdgeSoftmaxSpec(width, *map(type_name, types[:2]), types[2], product, finite)
         if arch:
-            plan = plan_softmax(arch, graph.shape[0], graph.num_edges, width, longest_of(graph))
+            plan = plan_softmax(problem_of_rows(graph, arch, width, longest_of(graph), "max:"))
             executable = graph.calls.keep(key, _on_gpu(spec, gradient, plan))
         else:
             kernel = schedules_cpu.edge_softmax_kernel(spec, gradient, groups > 1)
-            executable = _executables.keep(key, SoftmaxOnRows(kernel, interned(Plan(groups))))
+            executable = _executables.keep(key, SoftmaxOnRows(kernel, interned(RowPlan(groups))))
     executable(graph, given, [flat(out, edges, width)])
     return out
 
@@ -108,9 +111,14 @@ def _on_list(graph, operands: tuple[Tensor, ...], width: int, gradient: bool, pr
 
 
 def _on_gpu(spec: EdgeSoftmaxSpec, gradient: bool, plan: CudaPlan) -> SoftmaxOnRows | _InParts:
-    if plan.longest_part:
+    if isinstance(plan, TeamPartPlan):
         return _InParts(spec, gradient, plan)
-    return SoftmaxOnRows(schedules_cuda.edge_softmax_kernel(spec, gradient, plan.arch, plan.lanes), plan)
+    return SoftmaxOnRows(_kernel_on_gpu(spec, gradient, plan), plan)
+
+
+def _kernel_on_gpu(spec: EdgeSoftmaxSpec, gradient: bool, plan: CudaPlan) -> Kernel:
+    lanes = plan.lanes if isinstance(plan, LanePlan) else 0
+    return schedules_cuda.edge_softmax_kernel(spec, gradient, plan.arch, lanes)
 
 
 class SoftmaxOnRows(Launch):
@@ -126,14 +134,11 @@ class SoftmaxOnRows(Launch):
 class _InParts:
     """An executable of a softmax over edges, or of its gradient, by parts of rows."""
 
-    def __init__(self, spec: EdgeSoftmaxSpec, gradient: bool, plan: CudaPlan):
+    def __init__(self, spec: EdgeSoftmaxSpec, gradient: bool, plan: TeamPartPlan):
         self.plan, self.kept = plan, 1 if gradient else 2  # sums alone, or maxima and sums
         wide = ACCUMULATOR[spec.dtype]
         self.wide, self.width = getattr(torch, wide), spec.width
-        first, last = (
-            schedules_cuda.edge_softmax_kernel(replace(spec, stage=stage), gradient, plan.arch, plan.lanes)
-            for stage in ("parts", "apply")
-        )
+        first, last = (_kernel_on_gpu(replace(spec, stage=stage), gradient, plan.rest) for stage in ("parts", "apply"))
         if gradient:
             middle = sum_of_parts(spec.width, wide, spec.index_dtype, plan.arch)
         else:
@@ -143,7 +148,7 @@ class _InParts:
 
     def __call__(self, graph, operands: list[Tensor], results: list[Tensor]) -> None:
         first, middle, last = self.kernels
-        (out,), parts = results, team_parts(graph, self.plan.longest_part)
+        (out,), parts = results, team_parts(graph, self.plan.part)
         arguments = edge_arguments(parts.whole, self.plan, graph.edge_ids, out.shape[0])
         of_parts = [out.new_empty((parts.whole.shape[0], self.width), dtype=self.wide) for _ in range(self.kept)]
         note(self, "")
@@ -156,4 +161,4 @@ class _InParts:
 def sum_of_parts(width: int, dtype: str, index_dtype: str, arch: str, result: str = "") -> Kernel:
     """The kernel that adds up (parts, width) by rows. dtype: of the parts; result: of the sums, where it is another."""
     spec = AggregateSpec(arg(0), (Operand("column", (width,), dtype),), (width,), result or dtype, index_dtype)
-    return aggregate_kernel(spec, plan_cuda(arch))
+    return aggregate_kernel(spec, TeamPlan(arch))

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ...compiler.language.types import BYTES
 from ...planner.cpu.convolution import MOST_ROWS
-from ...planner.reasons import size
+from ...planner.words import size
 from ...runtime import devices
 from ...runtime.text import render
 from ...runtime.type_names import check_dtype, type_name

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -49,23 +49,29 @@ def kept_by_plan() -> KernelCache[Any, Any]:
     return KernelCache("executables of a call", MOST_OF_A_CALL)
 
 
-Builder = Callable[[Any, Any], Executable]
-_builders: dict[tuple[type, type], Builder] = {}
+_builders: dict[tuple[type, type], Any] = {}
+_Class = TypeVar("_Class")
 
 
-def builds(spec: type, plan: type) -> Callable[[Builder], Builder]:
-    """Decorator: this builds the executables of plans of such a type for specs of such a type."""
+def builds(spec: type, *strategies: type[Plan]) -> Callable[[_Class], _Class]:
+    """Decorator: this class, or function, makes executables of plans of these strategies for specs of such a type."""
 
-    def add(builder: Builder) -> Builder:
-        _builders[spec, plan] = builder
-        return builder
+    def add(executable: _Class) -> _Class:
+        _builders.update(((spec, strategy), executable) for strategy in strategies)
+        return executable
 
     return add
 
 
-def build(spec: Any, plan: Any) -> Executable:
+def executable_of(spec: Any, plan: Plan) -> Any:
+    """What makes executables of such a plan for what a spec describes, or None."""
+    return _builders.get((type(spec), type(plan)))
+
+
+def build(spec: Any, plan: Plan) -> Executable:
     """The executable of a final plan for what a spec describes."""
-    return _builders[type(spec), type(plan)](spec, plan)
+    executable: Executable = executable_of(spec, plan)(spec, plan)
+    return executable
 
 
 class Launch:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import torch
 
@@ -14,10 +13,10 @@ from ...compiler.language.types import BYTES
 from ...formats.partitions.row_groups import heaviest
 from ...log import first_at_info
 from ...planner.choose import choose, describe, plan_for
+from ...planner.cpu.passes import LONG_ROW, PARTS, PartitionPlan
+from ...planner.cpu.rows import NARROW
 from ...planner.cpu.slices import may_slice
-from ...planner.cpu.spmm import LONG_ROW, NARROW, PARTS
 from ...planner.cuda.cost import default_units
-from ...planner.cuda.plan import CudaPlan
 from ...planner.database import PlanDatabase, database
 from ...planner.plan import Plan, interned
 from ...planner.problem import Problem, longest_row, reach_of, typical_row
@@ -66,8 +65,8 @@ def plan_of(graph, kind: str, features: int, dtype: torch.dtype, in_order: bool 
         else:
             problem = problem_of(graph, kind, features, dtype)
             plan = plan_for(problem, lambda: structure_fingerprint(graph), database_of(graph.device))
-        if in_order and plan.partitions > 1 and not columns_ascend(graph):
-            plan = interned(replace(plan, partitions=1))
+        if in_order and isinstance(plan, PartitionPlan) and not columns_ascend(graph):
+            plan = interned(plan.otherwise)
         make_room(graph.plans)
         graph.plans[key] = plan
         if _log.isEnabledFor(logging.INFO):
@@ -80,7 +79,7 @@ def plan_key(kind: str, features: int, dtype: torch.dtype, in_order: bool = Fals
     return kind, features, dtype, torch.get_num_threads(), in_order
 
 
-def _log_plan(graph, kind: str, features: int, dtype: torch.dtype, plan: Plan | CudaPlan) -> None:
+def _log_plan(graph, kind: str, features: int, dtype: torch.dtype, plan: Plan) -> None:
     """Tell of a plan that a graph was just given, with the planner's reasons where somebody listens at ``debug``."""
     why = ""
     if _log.isEnabledFor(logging.DEBUG):

@@ -10,14 +10,14 @@ So a CUDA graph is captured after one call outside of the capture, which also co
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 
 import torch
 
-from ...planner.cuda.candidates import KINDS
+from ...planner.cuda import rows
 from ...planner.cuda.gpu import Gpu, describe_gpu
-from ...planner.cuda.plan import LONG_ROW, CudaPlan, part_length, plan_cuda
-from ...planner.problem import CudaProblem, operands_of_kind
+from ...planner.cuda.plan import CudaPlan
+from ...planner.cuda.strategies import plan_of_rows
+from ...planner.problem import CudaProblem
 from ...runtime import devices
 from ...structures.derived import fact
 
@@ -39,12 +39,17 @@ def _gpu(device: torch.device, arch: str) -> Gpu:
     return describe_gpu(found.name, arch, found.multi_processor_count, *more)
 
 
-def cuda_plan_of(graph, arch: str, features: int, kind: str = "") -> CudaPlan:
-    """The plan of an operator over the edges of a graph by rules alone.
+def problem_of_rows(graph, arch: str, features: int, longest: int, kind: str = "") -> CudaProblem:
+    """What rules that look at rows alone are told of an operator on a graph whose rows have ``longest`` edges at most.
 
-    kind: as of ``plan_cuda``.
+    kind: as in a `Problem`; "" where edges may not be shared out to lanes.
     """
-    return plan_cuda(arch, graph.shape[0], graph.num_edges, features, longest_of(graph), kind)
+    return CudaProblem(kind, *graph.shape, graph.num_edges, features, "float32", 1, longest=longest, arch=arch)
+
+
+def cuda_plan_of(graph, arch: str, features: int) -> CudaPlan:
+    """The plan of an operator over the edges of a graph by rules alone."""
+    return plan_of_rows(problem_of_rows(graph, arch, features, longest_of(graph)))
 
 
 def plan_unsynchronised(graph, arch: str, kind: str, features: int, longest: int) -> CudaPlan:
@@ -52,8 +57,7 @@ def plan_unsynchronised(graph, arch: str, kind: str, features: int, longest: int
 
     Rows are cut where one may be long. Formats that take a sort to make are for graphs that stay.
     """
-    plan = plan_cuda(arch, graph.shape[0], graph.num_edges, features, 0, KINDS.get(operands_of_kind(kind)[0], ""))
-    return replace(plan, longest_part=part_length(longest))
+    return plan_of_rows(problem_of_rows(graph, arch, features, longest, kind))
 
 
 def cuda_problem_of(graph, gpu: Gpu, kind: str, features: int, dtype: str) -> CudaProblem:
@@ -64,7 +68,7 @@ def cuda_problem_of(graph, gpu: Gpu, kind: str, features: int, dtype: str) -> Cu
 
 def longest_of(graph) -> int:
     """Non-zeros of the longest row, 0 where all are short; looked at once, which waits for the GPU."""
-    return 0 if graph.num_edges < LONG_ROW else longest_of_all(graph)
+    return 0 if graph.num_edges < rows.LONG_ROW else longest_of_all(graph)
 
 
 @fact

@@ -21,9 +21,9 @@ from ...compiler.language.types import FLOATS
 from ...planner.plan import Plan
 from ...runtime.memory import check_memory, empty
 from ...runtime.type_names import type_name
-from ..core.executable import Executable, build, kept_by_plan, settle_list
+from ..core.executable import Executable, build, executable_of, kept_by_plan, settle_list
 from ..core.plans import plan_of
-from .executables import final_plan, way_of
+from .executables import final_plan
 from .executables.listed import MessagesOnList
 from .message_op import MessageOp
 from .programs.aggregate import AggregateSpec
@@ -130,7 +130,8 @@ def variants_of(
         numbered = "number" in of.places or (of.reads_edges and graph.edge_ids is not None)
         spec = _aggregation(of, graph, operands, numbered, (), 0).spec
     plan = final_plan(plan, spec)
-    return way_of(spec, plan).possible(spec, plan, graph)
+    found: Mapping[str, str] = executable_of(spec, plan).possible(spec, plan, graph)
+    return found
 
 
 def run_edge_map(of: MessageOp, graph, operands: list[Tensor | None], reduced: tuple[bool, ...] = ()) -> Tensor:

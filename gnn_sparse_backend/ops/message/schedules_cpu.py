@@ -21,11 +21,9 @@ from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...compiler.transforms.format_rules import csr_rule
 from ...planner.cpu.spmm import LINE
 from ...planner.cpu.tiling import REGISTERS_PER_CHUNK, chunks_of_runs, register_tiles, row_lanes, sum_lanes
-from ...planner.plan import Plan
 from .programs.aggregate import AggregateSpec, aggregate
 from .programs.argmax_scatter import ArgmaxScatterSpec, argmax_scatter
 from .programs.edge_map import EdgeMapSpec, edge_map
-from .programs.scattered import refuses as refuses_scattered
 from .programs.scattered import scattered
 
 # The passes of column partitions: what a row accumulates begins, goes on, and is finished.
@@ -43,7 +41,7 @@ def aggregate_kernel(
     """The kernel of an aggregation; serial where a parallel region would cost more than it saves.
 
     prefetch: how many non-zeros the gathers of whole rows of column operands look ahead, 0 for none.
-    reduction: as in a plan that `supports` the aggregation. turn: one of `PASSES`, for a pass over some non-zeros:
+    reduction: "sequential", "simd" (in lanes) or "scattered". turn: one of `PASSES`, for a pass over some non-zeros:
     its parameters are (num_groups, m, n, [num_edges], nnz, group_ptr, indptr, indices, [D], X0, ..., C, ..., [E]).
     """
     target = host_target()
@@ -89,70 +87,26 @@ def as_bf16x2(spec: AggregateSpec) -> AggregateSpec | None:
     return replace(spec, bf16x2=True) if spec.fits_bf16x2 and spec.features >= SHORTEST_BF16X2 else None
 
 
-def supports(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> str | None:
-    """Why an operator cannot run by a plan, or None where it can."""
-    several = plan.partitions > 1 or plan.longest_part
-    if isinstance(spec, EdgeMapSpec):
-        if several or plan.sliced or plan.reduction != "sequential":
-            return "an edge map reduces over no edges: groups, balance and prefetch are all it has to plan"
-        return None
-    if plan.reduction == "scattered":
-        if several:
-            return "what is added up where it lies goes in one pass"
-        if (reason := refuses_scattered(spec)) is not None:
-            return reason
-        if spec.staged:
-            return "what is added up where it lies does not go with weights of heads, which are kept in registers"
-    if plan.partitions > 1 and plan.longest_part:
-        return "rows are cut into parts, or columns into partitions, not both"
-    if plan.reduction == "simd":
-        if spec.keep and not (spec.keep == ("unique",) and spec.propagate):
-            return "in lanes nobody knows which of equal messages came last"
-        if spec.staged:
-            return "reduction in lanes does not go with weights of heads, which are kept in registers"
-        if (reason := refuses_lanes(spec)) is not None:
-            return reason
-        if row_lanes(spec.features, _accumulated(spec), host_target()) < 2:
-            return f"{spec.features} features are chains enough without lanes"
-    if plan.sliced:
-        if several or plan.reduction != "sequential":
-            return "slices of features go in one pass each, one non-zero after the other"
-        if plan.sliced >= spec.features or not any(x.at == "column" and x.width > 1 for x in spec.operands):
-            return f"{spec.features} features have no slices of {plan.sliced} that would be gathered"
-        if any(1 < x.width < spec.features for x in spec.operands):
-            return "weights of heads are loaded once for all features of an edge"
-        if spec.dtype == "bfloat16" and spec.features % 2:
-            return "slices of an odd number of bfloat16 features do not begin at words of two"
-    if plan.longest_part and spec.keep:
-        return "the edges that a maximum chose are found in whole rows"
-    if plan.partitions > 1 and not spec.reduction.chooses and ACCUMULATOR[spec.dtype] != spec.dtype:
-        return f"sums of column partitions would be rounded to {spec.dtype} after each"
-    if plan.longest_part and "stored" in str(spec.message) and ACCUMULATOR[spec.dtype] != spec.dtype:
-        return f"parts of rows are not stored in {spec.dtype}, which this message is rounded to"
-    return None
-
-
 @kept
 def refuses_lanes(spec: AggregateSpec) -> str | None:
     """Why what one lane has of a row cannot be taken in by another as a message is, or None where it can."""
+    if spec.keep and not (spec.keep == ("unique",) and spec.propagate):
+        return "in lanes nobody knows which of equal messages came last"
     if spec.dtype not in FLOATS:
         return f"lanes begin with numbers that {spec.dtype} does not have"
     found = folds(aggregate(spec, stage=False).iteration("edges").stores)
     return f"a {spec.reduce} {found}" if isinstance(found, str) else None
 
 
-def supported(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> Plan:
-    """The plan without what `supports` refuses of it."""
-    plain = Plan(plan.groups, balance=plan.balance)
-    wanted = {name: getattr(plan, name) for name in ("prefetch", "reduction", "partitions", "longest_part", "sliced")}
-    kept = {name: value for name, value in wanted.items() if supports(replace(plain, **{name: value}), spec) is None}
-    if kept.get("longest_part"):
-        kept["partitions"] = 1
-    if kept.get("longest_part") or kept.get("partitions", 1) > 1 or kept.get("reduction", "sequential") != "sequential":
-        kept["sliced"] = 0
-    if kept.get("reduction") == "scattered" and (kept.get("longest_part") or kept.get("partitions", 1) > 1):
-        kept["reduction"] = "sequential"
-    return replace(plain, **kept)
+def refuses_host_lanes(spec: AggregateSpec) -> str | None:
+    """Why an aggregation cannot be taken in lanes on this CPU, or None where it can."""
+    if spec.staged:
+        return "reduction in lanes does not go with weights of heads, which are kept in registers"
+    if (reason := refuses_lanes(spec)) is not None:
+        return reason
+    if row_lanes(spec.features, _accumulated(spec), host_target()) < 2:
+        return f"{spec.features} features are chains enough without lanes"
+    return None
 
 
 def _accumulated(spec: AggregateSpec) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
@@ -22,34 +21,18 @@ from ...compiler.transforms.dense_axes.load_ahead import load_ahead
 from ...compiler.transforms.dense_axes.share import share_axis, share_sum
 from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...compiler.transforms.format_rules import hyb_bucket_rule
-from ...planner.cuda.plan import STRETCH, WARP, CudaPlan, Shares, bucket_widths, passes, shares, stretches
-from ...planner.plan import Plan
+from ...planner.cuda.buckets import BucketPlan, bucket_widths
+from ...planner.cuda.plan import WARP, CudaPlan, Shares, passes, shares
+from ...planner.cuda.rows import STRETCH, LanePlan, TeamPlan, stretches
 from ..core import cuda_build
 from .programs.aggregate import AggregateSpec, aggregate
 from .programs.edge_map import EdgeMapSpec, edge_map
-from .schedules_cpu import refuses_lanes
-from .schedules_cpu import supports as not_supported
-
-
-def supported(plan: CudaPlan, spec: AggregateSpec) -> CudaPlan:
-    """The plan without what the aggregation does not support of it."""
-    if (plan.longest_part or plan.segments) and not_supported(
-        Plan(plan.groups, longest_part=plan.longest_part or WARP), spec
-    ):
-        plan = replace(plan, longest_part=0, buckets=False, segments=False, partitions=1)
-    if plan.reduction == "simd" and spec.keep and not (spec.keep == ("unique",) and spec.propagate):
-        plan = replace(plan, reduction="sequential", lanes=0)  # in lanes nobody knows which of equal messages came last
-    if plan.reduction == "simd" and refuses_lanes(spec):
-        plan = replace(plan, reduction="sequential", lanes=0)
-    if (plan.buckets or plan.segments) and not spec.reduction.adds:
-        plan = replace(plan, buckets=False, segments=False, partitions=1)
-    return plan
 
 
 @kept
-def aggregate_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
-    """The kernel of an aggregation, a team for each row; ``plan`` as `supported` leaves it."""
-    if plan.reduction == "simd":
+def aggregate_kernel(spec: AggregateSpec, plan: TeamPlan | LanePlan) -> Kernel:
+    """The kernel of an aggregation, a team for each row, by a final plan."""
+    if isinstance(plan, LanePlan):
         program = tile_axis(compact_parameters(aggregate(spec, stage=False)), "K", ((spec.features,),))
         return cuda_build.build(
             program,
@@ -57,12 +40,12 @@ def aggregate_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
             plan.arch,
         )
     program, lanes, loops = _features_shared(spec, plan.team)
-    return cuda_build.build(program, team_schedule(lanes, *_cached(plan, lanes, loops)), plan.arch)
+    return cuda_build.build(program, team_schedule(lanes, *_cached(plan.cached, lanes, loops)), plan.arch)
 
 
 @kept
-def bucket_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
-    """The kernel of an aggregation over rows in buckets of 1 to ``plan.longest_part`` slots, in one launch, the widest
+def bucket_kernel(spec: AggregateSpec, plan: BucketPlan) -> Kernel:
+    """The kernel of an aggregation over rows in buckets of 1 to ``plan.widest`` slots, in one launch, the widest
     first.
 
     A team takes 2**(k - i) rows of the bucket of 2**i slots, 2**k being the widest, so that all blocks have equally
@@ -71,14 +54,14 @@ def bucket_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
     Parameters: (m, n, [num_edges], count, ..., indices, ..., [D], X0, X1, ..., C, Rows, [E], ...), where those of a
     bucket come from the widest on (`hyb_bucket_rule`). What stands on non-zeros has a row of slots for each of Rows.
     """
-    program, lanes, loops = _features_shared(spec, plan.team, grouped=False)
-    widths = bucket_widths(plan.longest_part)
+    program, lanes, loops = _features_shared(spec, grouped=False)
+    widths = bucket_widths(plan.widest)
     cached = [f"{loop}_w{width}" for width in widths if width >= STRETCH for loop in loops]
     rules = [hyb_bucket_rule(program, width, name=f"w{width}", tasks=None) for width in widths]
     program = decompose_format(program, rules, copies=False, disjoint=True)
     of_width = dict(zip(widths, program.iterations, strict=True))
-    turns = tuple((of_width[width].name, plan.longest_part // width) for width in widths if width < plan.longest_part)
-    steps = *_cached(plan, lanes, cached), fuse_grids(("C",))
+    turns = tuple((of_width[width].name, plan.widest // width) for width in widths if width < plan.widest)
+    steps = *_cached(True, lanes, cached), fuse_grids(("C",))
     schedule = team_schedule(lanes, *steps, turns=turns)
     return cuda_build.build(program, schedule, plan.arch)
 
@@ -94,12 +77,12 @@ def segment_kernel(spec: AggregateSpec, arch: str) -> Kernel:
     return cuda_build.build(program, team_schedule(WARP, scan_segments("edges_tile_0", WARP)), arch)
 
 
-def _cached(plan: CudaPlan, lanes: int, loops: Iterable[str]) -> tuple[Step, ...]:
+def _cached(wanted: bool, lanes: int, loops: Iterable[str]) -> tuple[Step, ...]:
     """A step for each of the loops over edges that teams go through in stretches."""
-    return tuple(cache_row(loop, lanes) for loop in stretches(plan, lanes, *loops))
+    return tuple(cache_row(loop, lanes) for loop in stretches(wanted, lanes, *loops))
 
 
-def _features_shared(spec: AggregateSpec, team: int, grouped: bool = True) -> tuple[Program, int, tuple[str, ...]]:
+def _features_shared(spec: AggregateSpec, team: int = 0, grouped: bool = True) -> tuple[Program, int, tuple[str, ...]]:
     """(program, lanes, loops over edges) of an aggregation whose features are shared out to the lanes of a team."""
     of = shares(spec.features, BYTES[spec.dtype], team or WARP)
     widths = passes(spec.features, of)
@@ -114,7 +97,7 @@ def _features_shared(spec: AggregateSpec, team: int, grouped: bool = True) -> tu
 def edge_map_kernel(spec: EdgeMapSpec, plan: CudaPlan) -> Kernel:
     """The kernel of an edge map: the features of an edge, or the terms of its sums, are shared out."""
     program = compact_parameters(edge_map(spec))
-    if plan.lanes:
+    if isinstance(plan, LanePlan):
         return cuda_build.build(program, team_schedule(plan.lanes, visit_side_by_side("edges", plan.lanes)), plan.arch)
     if spec.terms == 1:
         of = shares(spec.width, BYTES[spec.dtype])

@@ -15,7 +15,7 @@ from ...formats.counts import added_at
 from ...planner.cpu.relational import MARGIN, RelationCounts, is_small, order_costs, sum_by_columns
 from ...planner.cpu.spmm import serial_work
 from ...planner.cuda.cost import NEARER
-from ...planner.reasons import size
+from ...planner.words import size
 from ...runtime import devices
 from ...runtime.precision import on_tensor_cores
 from ...runtime.text import render

@@ -8,7 +8,7 @@ import torch
 
 from ...formats.partitions.relational_tiles import RowTiles, row_tiles
 from ...planner.cpu.relational import RelationCounts
-from ...planner.cuda import plan as cuda_plan
+from ...planner.cuda import rows
 from ...runtime.precision import on_tensor_cores
 from ...runtime.type_names import type_name
 from ...structures.derived import Derived, fact
@@ -96,4 +96,4 @@ def spec_of(side, of: ProductShape, choose=rows_spec) -> RgmsRowsSpec | RgmsDots
 
 def tiles_of(spec: RgmsRowsSpec | RgmsDotsSpec) -> TilesOfRows:
     """The tiles that blocks of such a shape own."""
-    return TilesOfRows(spec.rows, spec.shares, cuda_plan.LONG_ROW, cuda_plan.PART)
+    return TilesOfRows(spec.rows, spec.shares, rows.LONG_ROW, rows.PART)

@@ -1,6 +1,7 @@
-"""The plan of an SpMM on one graph: how its rows are shared out, and how far gathers run ahead.
+"""How the rows of a graph are shared out on a CPU, and how far gathers run ahead, whatever the strategy.
 
-Rules, each with a page in docs/decisions/ that has the measurement behind it:
+Rules, each with a page in docs/decisions/ that has the measurement behind it; those of the strategies stand in a file
+each beside this one:
 
 - One thread where the work is less than a parallel region costs, which is more where threads sleep while they wait;
   else groups of rows of equal cost, taken dynamically.
@@ -11,32 +12,17 @@ Rules, each with a page in docs/decisions/ that has the measurement behind it:
   memory: where the operand exceeds what a call can count on of the last level, through which structure and results pass
   too. Half types take more instructions for as many bytes, which leaves fewer rows under way: all of these are fetched
   ahead but the narrowest.
-- Lanes where features are few, in whole vectors, and most non-zeros stand in rows of some tens of them. Short rows are
-  independent chains of additions already: the processor has several of them under way. A step of a maximum waits longer
-  than one of a sum, so that there lanes pay with more features.
-- Scattered sums where features are few and rows have a handful of non-zeros, where the end of each row is mispredicted.
-  A long row is one chain of additions in memory, twice as slow as in a register: not where such rows have a good part
-  of the non-zeros.
-- Column partitions where each row of the dense operand is gathered many times, by rows that lie too far apart for a
-  cache to keep it: as many as make the slice of a partition fit a share of the last-level cache, or of a core's own
-  where the last level is a whole socket's, but not so many that the pieces of a row are as short as the loop around
-  them.
-- Rows in the order of their lengths, within windows, where they have a few features and at most some tens of non-zeros:
-  the end of each is then where the processor expects it. A structure that is used once is left as it is.
-- Slices of the features, packed one after the other, where rows are wide, each is gathered often, and no cache holds
-  what a neighbourhood gathers but one holds a slice of all (`slices`); no partitions then.
-- Long rows in parts where one of them would keep a thread busy that has sixteen beside it.
+- Edge maps reduce over no edges. Their gathers run ahead wherever the operand exceeds a core's own cache, but for rows
+  so long that the processor fetches them ahead by itself, several side by side.
 """
 
 from __future__ import annotations
 
 from ...compiler.language.reduction import adds
 from .. import machine
-from ..machine import last_level_cache_bytes, private_cache_bytes
-from ..plan import Plan
-from ..problem import Problem, operands_of_kind
+from ..problem import Problem
+from ..words import about, size
 from .prefetch_distance import distance
-from .slices import SLICE_ROW, pays_in_slices, slice_width
 
 # Below this many multiply-adds a parallel region costs more than it saves: about 10 microseconds of one core where
 # threads spin while they wait, and 30 to 50 where the system has to wake them. Below: multiply-adds that take as long
@@ -54,92 +40,33 @@ LINE, BYTES_AHEAD = 64, 16 << 10
 # take at most one of ``HELD_PARTS`` parts of it.
 SHORTEST_SUMMED, SHORTEST_CHOSEN, SHORTEST_HALF = 3 * LINE, 2 * LINE, LINE // 2
 HELD_PARTS = 5
-# Widest row of features that is narrow. Widths that are cut into lanes, and those of sums and of maxima without an
-# operand at the edges: code for vectors of other widths takes up to twice as long. The non-zeros of the row of a
-# typical non-zero, or of its piece in a partition, from which that pays.
-NARROW = 8
-IN_LANES, SUMMED_IN_LANES, CHOSEN_IN_LANES = (1, 4, 8), (1, 2, 4, 8), (1, 4, 8, 16, 32)
-LANES_PAY = 24
-# Most non-zeros of a mean row whose sums are scattered, and fewest of a graph: the row of each non-zero is kept for it.
-SCATTERED_PAYS = 6
-FEWEST_SCATTERED = 1 << 15
-# Where one row has a 32nd of all non-zeros, there are others, and sums are not scattered.
-LONGEST_SCATTERED = 32
-# Slices of partitions that the last-level cache holds, and non-zeros that a row keeps in each on average. A last level
-# of more bytes is a whole socket's, far from its cores and shared with others: there a slice is half of the second
-# level.
-SLICES = 8
-SOCKET = 128 << 20
-# Where slices are so small, an operand at the edges, read out of order, costs more than fewer of them save.
-FEWEST_WITH_EDGES = 17
-PIECE = 6
-MOST_PARTITIONS = 64
-# Consecutive rows that are put in the order of their lengths, and calls on a structure from which that is done.
-# Non-zeros from which it pays, most of a mean row, and features of the widest; the last two where an operand at the
-# edges is then read by the numbers of the edges, out of order, and these do not stay in a core's own cache.
-ORDER_WINDOW, USED_AGAIN = 2048, 8
-FEWEST_ORDERED, ORDERED_PAYS, WIDEST_ORDERED = 1 << 15, 64, 16
-ORDERED_WITH_EDGES, WIDEST_WITH_EDGES, NUMBER_BYTES = 8, 2, 4
-# A row with fewer non-zeros is never cut. Where one holds a sixteenth of all, parts are a 64th.
-LONG_ROW = 1 << 14
-PARTS = 64
-UNBALANCED = PARTS // 16
+# Bytes to fetch ahead in an edge map: beside them the row operand has to stay in the first-level cache. Bytes of the
+# longest row that is.
+MAP_BYTES_AHEAD, LONGEST_AHEAD = 8 << 10, 1 << 10
 
 
-def plan_spmm(problem: Problem) -> Plan:
-    """The plan of an aggregation by the rules. Scattered sums are for sums and means alone, and not for half types."""
-    reduce, gathered, at_edges = operands_of_kind(problem.kind)
-    rows, nnz, features, longest = problem.rows, problem.nnz, problem.features, problem.longest
-    summed, edges = adds(reduce), at_edges > 0
-    longest_part = part_length(nnz, longest)
-    partitions = 1
-    if gathered and not longest_part:
-        if pays_in_slices(problem) and (width := slice_width(problem)):
-            return sliced_plan(problem, width)
-        partitions = partition_count(rows, nnz, problem.reach * problem.row_bytes, edges)
-    one_pass = partitions == 1 and not longest_part
-    reduction = "sequential"
-    if summed and features <= NARROW and problem.itemsize >= 4 and one_pass and pays_scattered(rows, nnz, longest):
-        reduction = "scattered"
-    elif (
-        fits_lanes(features, summed, edges, problem.itemsize)
-        and (problem.typical or nnz // max(rows, 1)) >= LANES_PAY * partitions
-    ):
-        reduction = "simd"
-    ahead = 0
-    if not slices_stay(problem.table_bytes, partitions):
-        shortest = shortest_ahead(summed, problem.itemsize)
-        ahead = prefetch_distance(problem.row_bytes, problem.table_bytes, shortest)
-    groups = group_count(nnz, rows, features, problem.threads)
-    return Plan(groups, ahead, reduction=reduction, partitions=partitions, longest_part=longest_part)
+def groups_of(problem: Problem) -> int:
+    """Row groups of a problem, by the rules."""
+    return group_count(problem.nnz, problem.rows, problem.features, problem.threads)
 
 
-def sliced_plan(problem: Problem, width: int) -> Plan:
-    """The plan by slices of ``width`` features, whose rows are fetched ahead: they come from the last level."""
-    groups = group_count(problem.nnz, problem.rows, problem.features, problem.threads)
-    return Plan(groups, distance(SLICE_ROW, BYTES_AHEAD), sliced=width)
-
-
-def fits_lanes(features: int, summed: bool, edges: bool, itemsize: int = 4) -> bool:
-    """Whether rows of ``features`` features may be taken in lanes. summed: it is a sum or a mean. edges: there is an
-    operand at the edges, which partitions do not read in order. itemsize: bytes of a feature.
-    """
-    if edges or (itemsize < 4 and features > NARROW):  # half types are taken two features at a time then
-        return features in IN_LANES
-    return features in (SUMMED_IN_LANES if summed else CHOSEN_IN_LANES)
-
-
-def prefetch_distance(row: int, table: int, shortest: int) -> int:
-    """How far gathers of rows of ``row`` bytes run ahead; 0 where they do not. table: bytes of the dense operand."""
-    held = held_bytes() if row < shortest else private_cache_bytes() // 2
-    return distance(row, BYTES_AHEAD) if table > held else 0
+def ahead_of(problem: Problem, partitions: int = 1) -> int:
+    """How far gathers of a problem run ahead, by the rules; 0 where they do not."""
+    if problem.reduce == "map":
+        near = problem.row_bytes > LONGEST_AHEAD or problem.table_bytes <= machine.private_cache_bytes()
+        return 0 if near else distance(problem.row_bytes, MAP_BYTES_AHEAD)
+    if slices_stay(problem.table_bytes, partitions):
+        return 0
+    short = problem.row_bytes < shortest_ahead(adds(problem.reduce), problem.itemsize)
+    held = held_bytes() if short else machine.private_cache_bytes() // 2
+    return distance(problem.row_bytes, BYTES_AHEAD) if problem.table_bytes > held else 0
 
 
 def held_bytes() -> int:
     """Bytes of short rows that no call has fetched ahead: of half of a core's own caches, or of what the last level
     holds.
     """
-    return max(private_cache_bytes() // 2, last_level_cache_bytes() // HELD_PARTS)
+    return max(machine.private_cache_bytes() // 2, machine.last_level_cache_bytes() // HELD_PARTS)
 
 
 def shortest_ahead(summed: bool, itemsize: int) -> int:
@@ -147,58 +74,11 @@ def shortest_ahead(summed: bool, itemsize: int) -> int:
     return SHORTEST_HALF if itemsize < 4 else SHORTEST_SUMMED if summed else SHORTEST_CHOSEN
 
 
-def partition_count(rows: int, nnz: int, table: int, edges: bool = False) -> int:
-    """Column partitions, a power of two; 1 where they do not pay.
-
-    table: bytes of the dense operand that are gathered from in a neighbourhood. edges: as in `fits_lanes`.
-    """
-    slices = -(-table // slice_bytes())
-    pieces = min(nnz // (PIECE * max(rows, 1)), MOST_PARTITIONS)
-    fewest = FEWEST_WITH_EDGES if edges and last_level_is_far() else 2
-    if slices < fewest or pieces < 4:
-        return 1
-    return min(1 << (slices - 1).bit_length(), 1 << (pieces.bit_length() - 1))
-
-
-def slice_bytes() -> int:
-    """Bytes of the dense operand that a partition is to gather from at most."""
-    return private_cache_bytes() // 2 if last_level_is_far() else last_level_cache_bytes() // SLICES
-
-
-def last_level_is_far() -> bool:
-    """Whether the last-level cache is a whole socket's."""
-    return last_level_cache_bytes() > SOCKET
-
-
 def slices_stay(table: int, partitions: int) -> bool:
     """Whether columns are cut, and a core's own cache keeps what a partition gathers from. table: bytes of the dense
     operand.
     """
-    return partitions > 1 and table <= partitions * private_cache_bytes()
-
-
-def pays_scattered(rows: int, nnz: int, longest: int) -> bool:
-    """Whether rows are so short that the ends of most of them cost more than additions in memory. longest: non-zeros
-    of the longest row, 0 where it is not known.
-    """
-    return FEWEST_SCATTERED <= nnz <= SCATTERED_PAYS * rows and longest * LONGEST_SCATTERED <= nnz
-
-
-def part_length(nnz: int, longest: int) -> int:
-    """How long the parts of long rows are, for any number of threads; 0 where no row is worth cutting."""
-    share = nnz // PARTS
-    return max(share, LONG_ROW // PARTS) if longest >= LONG_ROW and longest > UNBALANCED * share else 0
-
-
-def pays_in_order(rows: int, nnz: int, features: int, edges: bool) -> bool:
-    """Whether the ends of rows cost enough that rows are better taken in the order of their lengths. edges: as in
-    `fits_lanes`.
-    """
-    longest, widest = ORDERED_PAYS, WIDEST_ORDERED
-    if edges and NUMBER_BYTES * nnz > private_cache_bytes():
-        # instead of additions in memory, or of rows as they stand
-        longest, widest = ORDERED_WITH_EDGES, NARROW if nnz <= SCATTERED_PAYS * rows else WIDEST_WITH_EDGES
-    return FEWEST_ORDERED <= nnz <= longest * rows and features <= widest
+    return partitions > 1 and table <= partitions * machine.private_cache_bytes()
 
 
 def serial_work() -> int:
@@ -220,3 +100,48 @@ def group_count(nnz: int, rows: int, width: int, threads: int) -> int:
         return 1
     shares = min(GROUPS_PER_THREAD, max(1, -(-work // (LEAST_GROUP * threads))))
     return min(shares * threads, max(rows, 1))
+
+
+def why_shared(problem: Problem, groups: int) -> str:
+    """Why rows are in one group, or several."""
+    work = work_of(problem.nnz, problem.rows, problem.features)
+    counted = (
+        f"The work counts as about {about(work)} multiply-adds (a non-zero as {WORK_OF_NONZERO} at least, and a row "
+        f"as {WORK_OF_ROW} more), "
+    )
+    if groups > 1:
+        return (
+            f"{counted}{serial_work():,} or more: the {problem.threads} threads share it, in {groups} groups of "
+            "rows that cost about the same; whoever is done takes the next."
+        )
+    if problem.threads < 2:
+        return "PyTorch has one thread here (torch.set_num_threads): it takes all rows."
+    if work < serial_work():
+        return f"{counted}fewer than {serial_work():,}, from which on other threads save more than starting them costs."
+    return "There is one row, which one thread takes."
+
+
+def why_ahead(problem: Problem, ahead: int, partitions: int) -> str:
+    """Why gathers run so far ahead, or do not."""
+    reduce, row = problem.reduce, problem.row_bytes
+    table = f"The rows that edges gather have {row:,} bytes, about {size(problem.table_bytes, 2)} in all, "
+    shortest = shortest_ahead(adds(reduce), problem.itemsize)
+    if reduce == "map":
+        cache = f"a core's own cache ({size(machine.private_cache_bytes())})"
+    elif row >= shortest or held_bytes() <= machine.private_cache_bytes() // 2:
+        cache = f"half of a core's own cache ({size(machine.private_cache_bytes())})"
+    else:  # the processor has enough of them under way by itself
+        cache = (
+            f"1/{HELD_PARTS} of the last-level cache ({size(machine.last_level_cache_bytes())}), "
+            f"what counts for rows of less than {shortest} bytes"
+        )
+    if ahead:
+        return f"{table}more than {cache}: they are fetched {ahead} edges ahead."
+    if reduce == "map" and row > LONGEST_AHEAD:
+        return (
+            f"{table}but rows of more than {LONGEST_AHEAD:,} bytes the processor fetches ahead by itself: "
+            "nothing is fetched ahead."
+        )
+    if slices_stay(problem.table_bytes, partitions):
+        cache = f"a core's own cache ({size(machine.private_cache_bytes())}) in each partition"
+    return f"{table}no more than {cache}: nothing is fetched ahead."

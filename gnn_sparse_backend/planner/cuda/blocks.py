@@ -18,13 +18,67 @@ the elements, 16 for each column, and where columns are. Rules, not measured on 
 
 from __future__ import annotations
 
-from .tensor_cores import COLUMNS, SIDE_BY_SIDE, has_instructions
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..problem import CudaProblem
+from .plan import Over, Work
+from .tensor_cores import COLUMNS, ROWS, SIDE_BY_SIDE, block_of, has_instructions
 
 LEAST_EDGES = 1 << 20
 LEAST_WEIGHTED = 32
 MOST_STORED = 8
 # Part of what BSR stores that SR-BCRS has to save to be taken.
 LEAST_SAVED = 1 / 10
+# Sums that products of blocks are, of features of columns, times numbers of edges and of columns (the gradient of a
+# mean).
+IN_BLOCKS = frozenset(
+    f"{reduce}:{places}"
+    for reduce in ("sum", "mean")
+    for places in ("column", "column,column", "column,edge", "column,column,edge")
+)
+
+
+@dataclass(frozen=True)
+class BlockPlan(Over, strategy="blocks"):
+    """Blocks on Tensor Cores where a call can take them, the rest where it cannot."""
+
+    meanings: ClassVar = {"blocks on Tensor Cores": "the matrix lies in dense blocks"}
+
+    @property
+    def partitions(self) -> int:  # type: ignore[override]
+        return self.rest.partitions
+
+    def work(self, problem: CudaProblem, longest: float | None = None) -> Work:
+        if not problem.slots:
+            return self.rest.work(problem)
+        gathers = problem.slots / ROWS
+        turns = gathers / max(problem.rows, 1)
+        return Work(1, gathers, gathers * problem.features, turns, problem.slots * (problem.itemsize + 1.0))
+
+    def words(self) -> str:
+        return f"blocks on Tensor Cores, else {self.rest.words()}"
+
+    def reasons(self, problem: CudaProblem) -> Iterator[str]:
+        yield on_blocks(problem)
+        yield (
+            "The rest is for calls that blocks do not take: "
+            "weights that differ by feature, or full precision of float32."
+        )
+        yield from self.rest.reasons(problem)
+
+
+def may_fill_blocks(problem: CudaProblem) -> bool:
+    """Whether the operator goes by blocks on Tensor Cores if the graph fills them."""
+    return problem.kind in IN_BLOCKS and not refusal_of_blocks(problem)
+
+
+def refusal_of_blocks(problem: CudaProblem) -> str:
+    """Why an operator of ``IN_BLOCKS`` does not go by blocks, whatever the graph makes of them, in words; "" where it
+    may.
+    """
+    return refusal(problem.nnz, problem.features, problem.dtype, problem.arch, "," in problem.kind)
 
 
 def may_pay(edges: int, features: int, dtype: str, arch: str, weighted: bool = False) -> bool:
@@ -58,3 +112,50 @@ def most_slots(edges: int) -> int:
 def most_in_bsr(edges: int, listed: int) -> int:
     """Elements that BSR may store to be taken, where SR-BCRS stores ``listed``."""
     return min(most_slots(edges), int(listed / (1 - LEAST_SAVED)))
+
+
+def on_blocks(problem: CudaProblem) -> str:
+    """Whether an operator of ``IN_BLOCKS`` goes by blocks on Tensor Cores, in which format, and why."""
+    refused = refusal_of_blocks(problem) or ("" if problem.slots else _unfilled(problem))
+    if refused:
+        return f"Not by blocks on Tensor Cores: {refused}."
+    rows, columns = block_of(problem.dtype)
+    stored, saved = problem.slots / problem.nnz, 1 - problem.in_sr_bcrs / problem.in_bsr
+    if problem.slots == problem.in_bsr:
+        name = "BSR"
+        why = (
+            f"SR-BCRS, without the columns of a block that none of its {rows} rows has, would save {saved:.1%} of "
+            f"them. It would have to save more than {LEAST_SAVED:.0%}, for it reads an index for each column."
+        )
+    else:
+        name = "SR-BCRS"
+        in_bsr = problem.in_bsr / problem.nnz
+        why = f"BSR, with the columns between those that {rows} rows have, would store {in_bsr:.1f} for each"
+        why += (
+            f", of which SR-BCRS saves {saved:.1%}: more than {LEAST_SAVED:.0%}, which pays for an index for each "
+            f"column."
+            if saved > LEAST_SAVED
+            else f", more than {MOST_STORED}."
+        )
+    return (
+        f"Tensor Cores multiply blocks of {rows} x {columns} in the format {name}. It stores {problem.slots:,} "
+        f"elements, of which "
+        f"{1 / stored:.1%} are non-zeros: {stored:.1f} for each non-zero, {MOST_STORED} at most. {why}"
+    )
+
+
+def _unfilled(problem: CudaProblem) -> str:
+    """Why the blocks of a graph are not taken, of an operator that looks at them."""
+    if problem.in_sr_bcrs > most_slots(problem.nnz):
+        return (
+            f"SR-BCRS would store {problem.in_sr_bcrs / problem.nnz:.1f} elements for each non-zero, more than "
+            f"{MOST_STORED}, and BSR never stores fewer"
+        )
+    if problem.in_sr_bcrs:
+        return "edges repeat, and the weights of those that share an element would be added up in no fixed order"
+    if problem.dtype == "float32":
+        return (
+            "they take ten bits of the fraction of a float32, and PyTorch is set to use them all; "
+            "torch.set_float32_matmul_precision('high') allows it"
+        )
+    return "it was not counted what they would store"

@@ -16,7 +16,7 @@ from ...compiler.schedules.sequence import Schedule, Step
 from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
 from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...planner.cpu.prefetch_distance import distance
-from ...planner.cpu.sddmm import BYTES_AHEAD, LONGEST_AHEAD
+from ...planner.cpu.spmm import LONGEST_AHEAD, MAP_BYTES_AHEAD
 from ...planner.cpu.tiling import register_tiles, row_lanes, sum_lanes
 from ...planner.machine import private_cache_bytes
 from ..storage.stored import Stored
@@ -77,7 +77,8 @@ def scheduled(written: Written, traits: Traits = Traits()) -> tuple[Program, Sch
                 together.append(unroll_and_jam(nest.elements, TOGETHER))
             if row <= LONGEST_AHEAD:
                 ahead += [
-                    prefetch_gather(nest.elements, name, 0, nest.width, distance(row, BYTES_AHEAD)) for name in gathered
+                    prefetch_gather(nest.elements, name, 0, nest.width, distance(row, MAP_BYTES_AHEAD))
+                    for name in gathered
                 ]
             continue
         tiles = register_tiles(nest.width, itemsize, target)
@@ -87,7 +88,9 @@ def scheduled(written: Written, traits: Traits = Traits()) -> tuple[Program, Sch
         begin = 0
         for number, tile in enumerate(tiles):
             count, elements = sum(tile), f"{nest.elements}_tile_{number}"
-            ahead += [prefetch_gather(elements, name, begin, count, distance(row, BYTES_AHEAD)) for name in gathered]
+            ahead += [
+                prefetch_gather(elements, name, begin, count, distance(row, MAP_BYTES_AHEAD)) for name in gathered
+            ]
             begin += count
         elements = f"{nest.elements}_tile_0"
         too_few = traits.single if nest.width == 1 else traits.short

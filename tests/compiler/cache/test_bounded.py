@@ -67,6 +67,7 @@ FILLED = {
     ("ops.core.partitioned", "PLACED"): "operators of this package",
     ("ops.core.prepared", "KINDS"): "kinds of structures",
     ("ops.core.prepared", "PREPARED"): "operators of this package",
+    ("planner.plan", "STRATEGIES"): "strategies of this package",
 }
 
 

@@ -11,11 +11,14 @@ from gnn_sparse_backend.ops.attention import schedules_cuda as attention
 from gnn_sparse_backend.ops.attention.programs.edge_softmax import EdgeSoftmaxSpec
 from gnn_sparse_backend.ops.attention.programs.softmax_merge import MergeSpec
 from gnn_sparse_backend.ops.message import schedules_cuda as cuda_kernels
+from gnn_sparse_backend.ops.message.executables import final_plan
 from gnn_sparse_backend.ops.message.programs.aggregate import AggregateSpec
 from gnn_sparse_backend.ops.message.programs.message import parse
 from gnn_sparse_backend.ops.message.programs.operands import Operand
-from gnn_sparse_backend.ops.message.schedules_cuda import supported
-from gnn_sparse_backend.planner.cuda.plan import FEW, LANES_PAY, WARP, CudaPlan, plan_cuda, plan_softmax
+from gnn_sparse_backend.planner.cuda.plan import WARP
+from gnn_sparse_backend.planner.cuda.rows import FEW, LANES_PAY, PART, LanePlan, TeamPartPlan, TeamPlan
+from gnn_sparse_backend.planner.cuda.strategies import plan_softmax, rule_plan
+from gnn_sparse_backend.planner.problem import CudaProblem
 from tests.compiler.cuda_code import ARCHITECTURES, check_machine_code, needs_nvcc, source
 
 
@@ -25,9 +28,7 @@ def _extreme(width: int, dtype: str, **more):
 
 
 def _in_lanes(spec, lanes):
-    return lambda arch: cuda_kernels.aggregate_kernel(
-        spec, supported(CudaPlan(reduction="simd", arch=arch, lanes=lanes), spec)
-    )
+    return lambda arch: cuda_kernels.aggregate_kernel(spec, final_plan(LanePlan(arch, lanes), spec))
 
 
 def _softmax(width, lanes, gradient=False, dtype="float32", **more):
@@ -81,15 +82,18 @@ def test_merges_without_spills(name):
 
 
 def test_rules():
-    assert plan_cuda("", 100, 100 * WARP, 4, 0, "extreme").lanes == WARP
-    assert plan_cuda("", 100, 100 * LANES_PAY, 1, 0, "extreme").lanes == LANES_PAY
-    assert plan_cuda("", 100, 100 * WARP, 5, 0, "extreme").lanes == plan_cuda("", 100, 700, 1, 0, "extreme").lanes == 0
-    assert plan_cuda("", 10, 3000, 4, 2100, "extreme").longest_part == 512
+    def maximum(rows, nnz, features, longest=0):
+        return CudaProblem("max:edge", rows, rows, nnz, features, "float32", 1, longest=longest, arch="sm_90")
+
+    team, warp = TeamPlan("sm_90"), LanePlan("sm_90", WARP)
+    assert rule_plan(maximum(100, 100 * WARP, 4)) == warp
+    assert rule_plan(maximum(100, 100 * LANES_PAY, 1)) == LanePlan("sm_90", LANES_PAY)
+    assert rule_plan(maximum(100, 100 * WARP, 5)) == TeamPlan("sm_90", cached=True)
+    assert rule_plan(maximum(100, 700, 1)) == team
+    assert rule_plan(maximum(10, 3000, 4, 2100)) == TeamPartPlan(warp, PART)
+    assert plan_softmax(maximum(100, 400 * WARP, FEW)) == warp != plan_softmax(maximum(100, 399 * WARP, 5))
+    assert final_plan(warp, _extreme(2, "float32")) == warp
+    in_parts, last = TeamPartPlan(warp, PART), {"keep": ("number",), "numbered": True}  # which came last is not known
     assert (
-        plan_softmax("", 100, 400 * WARP, FEW, 0).lanes == WARP and plan_softmax("", 100, 399 * WARP, 5, 0).lanes == 0
+        final_plan(warp, _extreme(2, "float32", **last)) == final_plan(in_parts, _extreme(2, "float32", **last)) == team
     )
-    lanes = CudaPlan(reduction="simd", lanes=8)
-    assert supported(lanes, _extreme(2, "float32")) == lanes
-    assert (
-        supported(lanes, _extreme(2, "float32", keep=("number",), numbered=True)).lanes == 0
-    )  # which came last is not known

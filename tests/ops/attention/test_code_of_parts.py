@@ -10,7 +10,7 @@ from gnn_sparse_backend.ops.attention import schedules_cuda as attention
 from gnn_sparse_backend.ops.attention.programs.attention import AttentionSpec, Attribute
 from gnn_sparse_backend.ops.message.programs.message import parse
 from gnn_sparse_backend.ops.message.programs.operands import Operand
-from gnn_sparse_backend.planner.cuda.plan import CudaPlan
+from gnn_sparse_backend.planner.cuda.rows import TeamPlan
 from tests.compiler.cuda_code import ARCHITECTURES, check_machine_code, needs_nvcc, source
 
 
@@ -33,7 +33,7 @@ def _gat() -> AttentionSpec:
 @pytest.mark.parametrize("spec", [_dot("bfloat16"), _gat()], ids=["dot_bfloat16", "gat"])
 def test_attention_of_parts(spec, arch):
     text = source(
-        lambda arch: attention.attention_kernel(replace(spec, parts=True), CudaPlan(arch=arch, longest_part=512)),
+        lambda arch: attention.attention_kernel(replace(spec, parts=True), TeamPlan(arch)),
         arch,
     )
     kernel = text.split('extern "C"')[-1]

@@ -20,7 +20,9 @@ from gnn_sparse_backend.ops.message.message_op import message_op
 from gnn_sparse_backend.ops.relational import executables as rgms_kernels
 from gnn_sparse_backend.ops.relational import schedules_cuda_rows as cuda_rgms_rows
 from gnn_sparse_backend.planner.cuda import blocks as cuda_bsr
-from gnn_sparse_backend.planner.cuda.plan import LANES_PAY, CudaPlan
+from gnn_sparse_backend.planner.cuda.buckets import BucketPlan
+from gnn_sparse_backend.planner.cuda.chunks import ChunkPlan
+from gnn_sparse_backend.planner.cuda.rows import LANES_PAY, LanePlan
 from tests.ops.operators import OPERATORS, some_graph, step
 from tests.ops.serial_gpu import ARCH, cut_rows_short
 from tests.ops.waits import without_waiting
@@ -99,9 +101,9 @@ def test_a_step_of_relational_products(order, parts, serial_gpu, monkeypatch):
 
 
 FORMATS = {
-    "buckets": CudaPlan(longest_part=4, arch=ARCH, cached=True, buckets=True),
-    "buckets of column partitions": CudaPlan(longest_part=4, arch=ARCH, cached=True, buckets=True, partitions=3),
-    "chunks": CudaPlan(segments=True, reduction="simd", arch=ARCH, lanes=LANES_PAY),
+    "buckets": BucketPlan(ARCH, 4),
+    "buckets of column partitions": BucketPlan(ARCH, 4, 3),
+    "chunks": ChunkPlan(LanePlan(ARCH, LANES_PAY)),
     "blocks": None,
 }
 

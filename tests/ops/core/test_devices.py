@@ -4,6 +4,7 @@ kernels.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -13,12 +14,16 @@ import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.cache import statistics
 from gnn_sparse_backend.formats import structure
 from gnn_sparse_backend.formats.hyb import HybFormat
-from gnn_sparse_backend.ops.core.plans import planned
+from gnn_sparse_backend.ops.core.plans import plan_of, planned, problem_of
 from gnn_sparse_backend.ops.message.calls import run_aggregate
 from gnn_sparse_backend.ops.message.message_op import message_op
 from gnn_sparse_backend.ops.message.reductions import argmax_scatter as choices
+from gnn_sparse_backend.planner.candidates import rule_plan
 from gnn_sparse_backend.planner.cuda import plan as cuda_plan
-from gnn_sparse_backend.planner.cuda.plan import LANES_PAY, LONG_ROW, PART, WARP, CudaPlan, plan_cuda, shares
+from gnn_sparse_backend.planner.cuda import rows as cuda_rows
+from gnn_sparse_backend.planner.cuda.buckets import BucketPlan
+from gnn_sparse_backend.planner.cuda.plan import WARP, shares
+from gnn_sparse_backend.planner.cuda.rows import LANES_PAY, LONG_ROW, PART, LanePlan, TeamPlan
 from gnn_sparse_backend.runtime import devices
 from gnn_sparse_backend.structures import build, checks
 from gnn_sparse_backend.structures.relational import sources as rel_sources
@@ -64,13 +69,12 @@ def test_rows_of_few_features_are_summed_across_lanes(width, mean, serial_gpu):
     row = torch.repeat_interleave(torch.arange(5), lengths)
     graph = gsb.Graph.from_coo(row, torch.arange(row.numel()) % 11, (5, 11))
     x, weight = torch.randn(11, width, dtype=torch.float64), torch.randn(row.numel(), dtype=torch.float64)
-    plan = plan_cuda("", 5, graph.num_edges, width, kind="sum")
-    assert plan.reduction == "simd" and plan.lanes == mean
+    assert plan_of(graph, "sum:column,edge", width, x.dtype) == LanePlan(ARCH, mean)
     terms = weight[:, None] * x[torch.arange(row.numel()) % 11]
     expected = torch.zeros(5, width, dtype=torch.float64).index_add(0, row, terms)
     torch.testing.assert_close(gsb.spmm(graph, x, weight), expected, rtol=1e-12, atol=1e-12)
     # dot products of so few features are computed by a lane for each edge
-    assert plan_cuda("", 5, graph.num_edges, width, kind="map").lanes == mean
+    assert plan_of(graph, "map:row,column", width, x.dtype) == LanePlan(ARCH, mean)
     u = torch.randn(5, width, dtype=torch.float64)
     dots = (u[row] * x[torch.arange(row.numel()) % 11]).sum(1)
     torch.testing.assert_close(gsb.sddmm(graph, u, x), dots, rtol=1e-12, atol=1e-12)
@@ -87,7 +91,7 @@ def test_edges_of_long_rows_are_loaded_in_stretches(op, width, serial_gpu):
     row = torch.repeat_interleave(torch.arange(5), lengths)[order]
     col = torch.arange(row.numel()) % 11
     graph = gsb.Graph.from_coo(row, col, (5, 11))
-    assert plan_cuda("", 5, graph.num_edges, width).cached and not plan_cuda("", 5, 5 * WARP - 1, width).cached
+    assert plan_of(graph, "max:column", width, torch.float64) == TeamPlan(ARCH, cached=True)
     x, weight = torch.randn(11, width, dtype=torch.float64), torch.randn(row.numel(), dtype=torch.float64)
     if op == "max with its edges":
         out, edges = run_aggregate(message_op("x0", ("column",), "max"), graph, [x], ("number",), -1)
@@ -139,7 +143,7 @@ def test_rows_in_buckets(op, dtype, longest, partitions, serial_gpu):
     expected = torch.zeros(10, 24, dtype=torch.float64).index_add(0, row, terms)
     if "mean" in op:
         expected /= lengths.clamp(min=1)[:, None]
-    plan = CudaPlan(longest_part=longest, arch=ARCH, cached=True, buckets=True, partitions=partitions)
+    plan = BucketPlan(ARCH, longest, partitions)
     with planned(graph, of.kind, 24, x.dtype, plan):
         found = run_aggregate(of, graph, operands)
         assert found.dtype == dtype
@@ -151,7 +155,7 @@ def test_rows_in_buckets(op, dtype, longest, partitions, serial_gpu):
 def test_skewed_graphs_go_by_buckets(monkeypatch, calls_to, serial_gpu):
     """A graph of so many edges, its backward too; the format is made once, and waits for the GPU there alone."""
     monkeypatch.setattr(cuda_plan, "BUCKETS_PAY", LONG_ROW)
-    monkeypatch.setattr(cuda_plan, "PART", 4)
+    monkeypatch.setattr(cuda_rows, "PART", 4)
     made = calls_to(HybFormat, "from_csr")
     row = torch.cat([torch.zeros(1000, dtype=torch.int64), torch.arange(1500)])
     graph = gsb.Graph.from_coo(row, torch.arange(2500) % 300, (1500, 300))
@@ -167,14 +171,10 @@ def test_skewed_graphs_go_by_buckets(monkeypatch, calls_to, serial_gpu):
     # rows and edges of three buckets, and whether all rows are whole
     assert not counts and [len(*call.arguments) for call in waits] == [2 * 3 + 1]
     assert len(made) == 1 and serial_gpu == ["aggregate"] * 4  # buckets, and parts of the one long row, each time
-    assert plan_cuda("", 1500, 2500, 8, 1001, "sum").buckets
-    for other in (
-        plan_cuda("", 1500, 2500, 8, 7, "sum"),
-        plan_cuda("", 1500, LONG_ROW - 1, 8, 1001, "sum"),
-        plan_cuda("", 1500, 2500, 8, 1001),
-        plan_cuda("", 1500, 2500, 2, 1001, "sum"),
-    ):
-        assert not other.buckets
+    problem = problem_of(graph, "sum:column", 8, torch.float64)
+    assert isinstance(rule_plan(problem), BucketPlan)
+    for other in ({"longest": 7}, {"nnz": LONG_ROW - 1}, {"kind": "max:column"}, {"features": 2}):
+        assert not isinstance(rule_plan(replace(problem, **other)), BucketPlan), other
 
 
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
@@ -325,10 +325,8 @@ def test_rules():
     assert shares(128, 4) == shares(4096, 4) and (shares(128, 4).lanes, shares(128, 4).part) == (32, 4)
     assert (shares(7, 4).lanes, shares(7, 4).part) == (8, 1)  # no vector divides it
     assert (shares(64, 8).lanes, shares(64, 8).part) == (32, 2)  # vectors of 16 bytes
-    assert plan_cuda("sm_90", 10) != plan_cuda("sm_80", 10)
-    assert plan_cuda("sm_90", 10) == plan_cuda("sm_90", 10) and hash(plan_cuda("sm_90", 10)) == hash(
-        plan_cuda("sm_90", 10)
-    )
+    assert TeamPlan("sm_90") != TeamPlan("sm_80")
+    assert TeamPlan("sm_90") == TeamPlan("sm_90") and hash(TeamPlan("sm_90")) == hash(TeamPlan("sm_90"))
 
 
 @pytest.mark.parametrize("name", ["attention", "gatv2_attention", "segment_reduce_max", "segment_mm", "gspmm_last_max"])

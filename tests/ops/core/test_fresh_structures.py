@@ -12,7 +12,7 @@ from gnn_sparse_backend.ops.core.plans import plan_of
 from gnn_sparse_backend.ops.message.executables.buckets_cuda import row_buckets
 from gnn_sparse_backend.planner import choose
 from gnn_sparse_backend.planner.cost import DEFAULT_UNITS
-from gnn_sparse_backend.planner.cpu.spmm import LONG_ROW
+from gnn_sparse_backend.planner.cpu.passes import LONG_ROW
 from gnn_sparse_backend.planner.database import PlanDatabase
 from gnn_sparse_backend.planner.problem import Problem, longest_row
 from gnn_sparse_backend.structures import build, facts

@@ -1,8 +1,6 @@
 """Every member of the kernel family computes the same: messages against torch in float64, SpMM against SciPy, and the
 same bits at every run and for any number of threads."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import scipy.sparse
@@ -12,7 +10,8 @@ import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.core import plans
 from gnn_sparse_backend.ops.core.plans import plan_of
 from gnn_sparse_backend.planner.choose import plan_for
-from gnn_sparse_backend.planner.plan import Plan
+from gnn_sparse_backend.planner.cpu.passes import PartitionPlan, PartPlan
+from gnn_sparse_backend.planner.cpu.rows import RowPlan, ScatteredPlan
 from tests.covering import covering
 from tests.ops.message_oracle import (
     DTYPES,
@@ -29,25 +28,30 @@ from tests.ops.message_oracle import (
 from tests.ops.operators import OPERATORS, step
 
 pytestmark = pytest.mark.cpu_only("plans of the CPU")
-FIELDS = {
-    "lanes": {"reduction": "simd", "prefetch": 3},
-    "scattered": {"reduction": "scattered", "prefetch": 3},
-    "partitions": {"partitions": 3},
-    "parts": {"longest_part": 5},
-    "lanes_in_partitions": {"reduction": "simd", "partitions": 45},
-    "parts_of_one": {"longest_part": 1},
-    "all_at_once": {"reduction": "simd", "longest_part": 37, "partitions": 2, "balance": "rows", "groups": 3},
+PLANS = {
+    "lanes": lambda groups: RowPlan(groups, 3, in_lanes=True),
+    "scattered": lambda groups: ScatteredPlan(groups, 3),
+    "partitions": lambda groups: PartitionPlan(groups, partitions=3),
+    "parts": lambda groups: PartPlan(groups, part=5),
+    "lanes_in_partitions": lambda groups: PartitionPlan(groups, in_lanes=True, partitions=45),
+    "parts_of_one": lambda groups: PartPlan(groups, part=1),
+    "lanes_in_parts": lambda groups: PartPlan(groups, 0, "rows", True, part=37),
 }
 
 
-def force(monkeypatch, **fields):
-    """Plan everything with these fields, whatever the rules say."""
-    monkeypatch.setattr(plans, "plan_for", lambda *about: replace(plan_for(*about), **fields))
+def force(monkeypatch, plan):
+    """Plan all aggregations so, whatever the rules say, in their row groups."""
+
+    def forced(problem, *about):
+        rules = plan_for(problem, *about)
+        return rules if problem.reduce == "map" else plan(rules.groups)
+
+    monkeypatch.setattr(plans, "plan_for", forced)
 
 
 CASES = covering(
     {
-        "plan": list(FIELDS),
+        "plan": list(PLANS),
         "op": ["copy_u", "mul"],
         "reduction": [("sum", "even"), ("mean", "even"), ("max", "even"), ("max", "last")],
         "features": [((), ()), ((3, 5), (3, 1)), ((70,), ())],
@@ -62,7 +66,7 @@ CASES = covering(
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(case_name, case)))
 def test_matrix(case, monkeypatch, set_index_bits):
     plan, op, (reduce, ties), (u_dims, e_dims), dtype, bits, structure = case
-    force(monkeypatch, **FIELDS[plan])
+    force(monkeypatch, PLANS[plan])
     set_index_bits(bits)
     edges = STRUCTURES[structure]()
     graph = edges.graph
@@ -86,13 +90,13 @@ def test_matrix(case, monkeypatch, set_index_bits):
         assert_close_to(gradient, right, bound, roundings)
 
 
-@pytest.mark.parametrize("plan", ["lanes", "partitions", "all_at_once"])
+@pytest.mark.parametrize("plan", ["lanes", "partitions", "lanes_in_parts"])
 @pytest.mark.parametrize(
     "name",
     sorted(n for n in OPERATORS if n in ("spmm", "spmm_weighted_mean", "gspmm_copy_u_max", "segment_reduce_sum")),
 )
 def test_the_same_bits_for_any_number_of_threads(plan, name, monkeypatch):
-    force(monkeypatch, **{field: value for field, value in FIELDS[plan].items() if field != "groups"})
+    force(monkeypatch, PLANS[plan])
     generator = torch.Generator().manual_seed(0)
     row = torch.randint(0, 297, (4000,), generator=generator)
     row[:1000] = 7
@@ -116,17 +120,17 @@ def test_the_same_bits_for_any_number_of_threads(plan, name, monkeypatch):
 @pytest.mark.parametrize("indices, passes", [([0, 3, 1], 2), ([3, 0, 1], 1)], ids=["ascending", "not ascending"])
 def test_passes_over_columns_keep_the_order_of_edges(indices, passes, monkeypatch):
     """Where the result depends on it, columns that do not ascend are gone through in one pass."""
-    force(monkeypatch, partitions=2)
+    force(monkeypatch, lambda groups: PartitionPlan(groups, partitions=2))
     graph = gsb.Graph.from_csr(torch.tensor([0, 2, 3]), torch.tensor(indices), (2, 4))
     for _ in range(2):  # planned, and found again
         assert plan_of(graph, "max:column", 8, torch.float32).partitions == 2
         assert plan_of(graph, "max:column", 8, torch.float32, in_order=True).partitions == passes
 
 
-@pytest.mark.parametrize("plan", FIELDS)
+@pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("width", [1, 33])
 def test_products_of_scipy(plan, width, monkeypatch, poisoned_memory):
-    force(monkeypatch, **FIELDS[plan])
+    force(monkeypatch, PLANS[plan])
     matrix = scipy.sparse.random(61, 47, 0.2, "csr", random_state=1, dtype=np.float64)
     matrix[5] = 1.0
     matrix = matrix.tocsr()
@@ -135,22 +139,22 @@ def test_products_of_scipy(plan, width, monkeypatch, poisoned_memory):
     np.testing.assert_allclose(out.numpy(), matrix @ x, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("plan", FIELDS)
+@pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
 @pytest.mark.parametrize("structure", EMPTY)
 def test_structures_without_edges(plan, reduce, structure, monkeypatch, poisoned_memory):
-    force(monkeypatch, **FIELDS[plan])
+    force(monkeypatch, PLANS[plan])
     edges = from_coo(*EMPTY[structure])
     out = gsb.spmm(edges.graph, torch.zeros(edges.graph.shape[1], 3), reduce=reduce)
     assert torch.equal(out, torch.zeros(edges.graph.shape[0], 3))
 
 
 @pytest.mark.short(6)
-@pytest.mark.parametrize("plan", FIELDS)
+@pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("width", [1, 4])
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
 def test_what_is_not_finite_stays_in_its_rows(plan, width, value, monkeypatch):
-    force(monkeypatch, **FIELDS[plan])
+    force(monkeypatch, PLANS[plan])
     edges = STRUCTURES["messy"]()
     x = torch.ones(13, width)
     x[7] = value
@@ -175,9 +179,9 @@ def test_scattered_sums_have_the_bits_of_rows_one_after_the_other(width, dtype, 
         lambda: gsb.spmm(graph, x, weight),
         lambda: gsb.spmm(graph, x, weight, reduce="mean"),
     ]
-    assert plan_of(graph, "sum:column", width, x.dtype).reduction == "scattered"
+    assert isinstance(plan_of(graph, "sum:column", width, x.dtype), ScatteredPlan)
     scattered = [call() for call in calls]
-    force(monkeypatch, reduction="sequential")
+    force(monkeypatch, RowPlan)
     graph.plans.clear()
     for found, call in zip(scattered, calls):
         assert torch.equal(found, call())
@@ -192,7 +196,7 @@ def test_one_row_with_all_edges_is_cut():
     count = 200_000
     columns = torch.randint(0, 1000, (count,), generator=torch.Generator().manual_seed(0))
     graph = gsb.Graph.from_coo(torch.full((count,), 1), columns, (3, 1000))
-    assert 0 < plan_of(graph, "sum:column", 16, torch.float64).longest_part <= count // 64
+    assert 0 < plan_of(graph, "sum:column", 16, torch.float64).part <= count // 64
     x = torch.randn(1000, 16, dtype=torch.float64)
     expected = torch.zeros(3, 16, dtype=torch.float64).index_add(0, torch.ones(count, dtype=torch.long), x[columns])
     torch.testing.assert_close(gsb.spmm(graph, x), expected)
@@ -211,7 +215,7 @@ def test_edge_maps_that_fetch_ahead(name, structure, monkeypatch):
     graph = STRUCTURES[structure]().graph
     found = []
     for distance in (0, 5):
-        monkeypatch.setattr(plans, "plan_for", lambda *about, d=distance: Plan(2, d))
+        monkeypatch.setattr(plans, "plan_for", lambda *about, d=distance: RowPlan(2, d))
         graph.plans.clear()
         torch.manual_seed(0)
         found.append(step(name, graph, OPERATORS[name].operands(graph)))

@@ -9,7 +9,7 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.core.plans import planned
-from gnn_sparse_backend.planner.plan import Plan
+from gnn_sparse_backend.planner.cpu.rows import RowPlan
 
 N, HEADS, WIDTH, RELATIONS = 30, 2, 4, 3
 GENERATOR = torch.Generator().manual_seed(0)
@@ -191,11 +191,11 @@ def test_another_plan_is_taken_up(reduce, set_threads):
     wanted = gsb.spmm(graph(), x, None, reduce)
     for _ in range(3):
         gsb.spmm(seen, x, None, reduce)
-    with planned(seen, f"{reduce}:column", WIDTH, torch.float32, Plan(2, 4)):
+    with planned(seen, f"{reduce}:column", WIDTH, torch.float32, RowPlan(2, 4)):
         assert torch.equal(gsb.spmm(seen, x, None, reduce), wanted)
-        assert gsb.last_run().steps[0].plan == Plan(2, 4)
+        assert gsb.last_run().steps[0].plan == RowPlan(2, 4)
     gsb.spmm(seen, x, None, reduce)
-    assert gsb.last_run().steps[0].plan == Plan(1)
+    assert gsb.last_run().steps[0].plan == RowPlan(1)
     set_threads(2)
     assert torch.equal(gsb.spmm(seen, x, None, reduce), wanted)
     seen.release()

@@ -14,17 +14,18 @@ import torch
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.language.expr import call, equal, maximum, minimum, number, select
 from gnn_sparse_backend.compiler.language.reduction import REDUCTIONS, Reduction
-from gnn_sparse_backend.planner.plan import Plan
+from gnn_sparse_backend.planner.cpu.passes import PartitionPlan, PartPlan
+from gnn_sparse_backend.planner.cpu.rows import RowPlan, ScatteredPlan
 from tests.ops.message_oracle import STRUCTURES, at_edges
 
 LOWEST = float("-inf")
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 2e-3}
 PLANS = {
-    "one pass": (Plan(2), True),
-    "in parts": (Plan(2, longest_part=4), True),
-    "in partitions": (Plan(2, partitions=3), True),
-    "in lanes": (Plan(2, reduction="simd"), False),
-    "scattered": (Plan(2, reduction="scattered"), False),
+    "one pass": (RowPlan(2), True),
+    "in parts": (PartPlan(2, part=4), True),
+    "in partitions": (PartitionPlan(2, partitions=3), True),
+    "in lanes": (RowPlan(2, in_lanes=True), False),
+    "scattered": (ScatteredPlan(2), False),
 }
 """And whether a reduction that nobody else knows of can run by it."""
 
@@ -113,9 +114,9 @@ def test_every_type(structure, dtype, reduce):
 def test_every_plan(plan, reduce, monkeypatch):
     """Or what of it the reduction can run by, which is found out and not looked up."""
     wanted, runs = PLANS[plan]
-    given = [wanted, *[Plan(2)] * 9]  # of the result, and of all that its gradients are made of
+    given = [wanted, *[RowPlan(2)] * 9]  # of the result, and of all that its gradients are made of
     monkeypatch.setattr("gnn_sparse_backend.ops.message.calls.plan_of", lambda *about: given.pop(0))
-    assert check("messy", reduce, 1, torch.float32) == (wanted if runs else Plan(2))
+    assert check("messy", reduce, 1, torch.float32) == (wanted if runs else RowPlan(2))
     monkeypatch.undo()
 
 

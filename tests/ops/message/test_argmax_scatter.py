@@ -2,7 +2,6 @@
 float64.
 """
 
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -16,6 +15,8 @@ from gnn_sparse_backend.ops.message.message_op import message_op
 from gnn_sparse_backend.ops.message.operators import aggregate
 from gnn_sparse_backend.ops.message.reductions import argmax_scatter as choices
 from gnn_sparse_backend.planner.choose import plan_for
+from gnn_sparse_backend.planner.cpu.passes import PartitionPlan
+from gnn_sparse_backend.planner.cpu.rows import RowPlan
 from gnn_sparse_backend.structures.facts import columns_ascend
 from tests.covering import covering
 from tests.ops.message_oracle import (
@@ -35,7 +36,7 @@ from tests.ops.message_oracle import (
 TIES = ("even", "even_with_zero", "last", "first")
 REDUCTIONS = [(reduce, ties) for ties in TIES for reduce in ("max", "min")]
 FEATURES = [(), (1,), (7,), (16,), (70,), (3, 5), (40, 1)]
-PLANS = {"whole": {}, "partitions": {"partitions": 3}}
+PLANS = {"whole": RowPlan, "partitions": lambda groups: PartitionPlan(groups, partitions=3)}
 
 
 def dense(ascending: bool = True):
@@ -95,7 +96,8 @@ def taken(monkeypatch, few: int = choices.FEW_TIES) -> list:
 def test_matrix(case, monkeypatch, set_index_bits, poisoned_memory):
     (reduce, ties), features, dtype, bits, structure, layout, plan, draw, share = case
     noted = taken(monkeypatch, few=0 if share == "any" else choices.FEW_TIES)
-    monkeypatch.setattr(plans, "plan_for", lambda *about: replace(plan_for(*about), **PLANS[plan]))
+    forced = PLANS[plan]
+    monkeypatch.setattr(plans, "plan_for", lambda *about: forced(plan_for(*about).groups))
     set_index_bits(bits)
     edges = GRAPHS[structure]()
     graph = edges.graph

@@ -8,19 +8,22 @@ from gnn_sparse_backend import Graph
 from gnn_sparse_backend.ops.core.plans import planned
 from gnn_sparse_backend.ops.message.message_op import message_op
 from gnn_sparse_backend.ops.message.operators import aggregate
-from gnn_sparse_backend.planner.plan import Plan, interned
+from gnn_sparse_backend.planner.cpu.passes import PartitionPlan, PartPlan
+from gnn_sparse_backend.planner.cpu.rows import RowPlan, ScatteredPlan
+from gnn_sparse_backend.planner.cpu.slices import SlicePlan
+from gnn_sparse_backend.planner.plan import interned
 from tests.covering import covering
 from tests.ops.serial_gpu import cut_rows_short
 
 NODES, EDGES = 300, 6000
 PLANS = {
-    "serial": Plan(groups=1),
-    "groups": Plan(groups=4, prefetch=8),
-    "partitions": Plan(groups=4, partitions=3),
-    "parts": Plan(groups=4, longest_part=64),
-    "lanes": Plan(groups=1, reduction="simd"),
-    "scattered": Plan(groups=1, reduction="scattered"),
-    "slices": Plan(groups=2, sliced=4),
+    "serial": RowPlan(groups=1),
+    "groups": RowPlan(groups=4, prefetch=8),
+    "partitions": PartitionPlan(groups=4, partitions=3),
+    "parts": PartPlan(groups=4, part=64),
+    "lanes": RowPlan(groups=1, in_lanes=True),
+    "scattered": ScatteredPlan(groups=1),
+    "slices": SlicePlan(groups=2, width=4),
 }
 REDUCES = {
     "sum": (np.add, 0, None),

@@ -9,8 +9,8 @@ import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.core.plans import plan_of
 from gnn_sparse_backend.ops.message.executables import one_pass as row_order
 from gnn_sparse_backend.ops.message.executables.one_pass import ROWS_BY_LENGTH
-from gnn_sparse_backend.planner.cpu import spmm
-from gnn_sparse_backend.planner.cpu.spmm import USED_AGAIN, pays_in_order
+from gnn_sparse_backend.planner import machine
+from gnn_sparse_backend.planner.cpu.rows import USED_AGAIN, ScatteredPlan, pays_in_order
 from tests.covering import covering
 from tests.ops.message_oracle import DTYPES, EMPTY, STRUCTURES, case_name, from_coo, values
 
@@ -84,7 +84,7 @@ def test_scattered_sums_are_followed_by_rows_in_order(reduce):
         (9000, 3000),
     )
     x, w = torch.randn(3000, 2, generator=generator), torch.randn(40_000, generator=generator)
-    assert plan_of(graph, f"{reduce}:column", 2, x.dtype).reduction == "scattered"
+    assert isinstance(plan_of(graph, f"{reduce}:column", 2, x.dtype), ScatteredPlan)
     expected = [gsb.spmm(graph, x, reduce=reduce), gsb.spmm(graph, x, w, reduce)]
     row_order.expect_use(graph)
     assert torch.equal(gsb.spmm(graph, x, w, reduce), expected[1]) and ROWS_BY_LENGTH in graph.facts
@@ -98,7 +98,7 @@ def test_where_it_pays(monkeypatch):
     assert not pays_in_order(5000, 20_000, 1, False)  # too little to save
     # an operand at the edges is read out of order, from a core's own cache or from further off
     for cache, wide, long in ((160_000, True, True), (159_999, False, False)):
-        monkeypatch.setattr(spmm, "private_cache_bytes", lambda cache=cache: cache)
+        monkeypatch.setattr(machine, "private_cache_bytes", lambda cache=cache: cache)
         assert pays_in_order(5000, 40_000, 2, True)
         assert pays_in_order(5000, 40_000, 3, True) == wide and pays_in_order(4000, 40_000, 1, True) == long
         assert pays_in_order(7000, 40_000, 8, True)  # where the other choice is additions in memory

@@ -5,8 +5,6 @@ Against ``scatter_reduce`` in float64. Values are powers of two with signs, and 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -17,8 +15,9 @@ from gnn_sparse_backend.ops.message.programs.operands import Operand
 from gnn_sparse_backend.ops.message.programs.recurrence import RecurrenceSpec
 from gnn_sparse_backend.ops.message.reductions import recurrence as module
 from gnn_sparse_backend.ops.message.schedules_cuda import aggregate_kernel
-from gnn_sparse_backend.planner.cuda.plan import plan_cuda
-from gnn_sparse_backend.planner.plan import Plan
+from gnn_sparse_backend.planner.cpu.passes import PartitionPlan, PartPlan
+from gnn_sparse_backend.planner.cpu.rows import RowPlan
+from gnn_sparse_backend.planner.cuda.rows import TeamPlan
 from tests.compiler.cuda_code import ARCHITECTURES, check_machine_code, needs_nvcc, source
 from tests.ops.message_oracle import DTYPES, EMPTY, LAYOUTS, STRUCTURES, at_edges, from_coo
 
@@ -97,7 +96,7 @@ def test_long_rows(monkeypatch):
     """Of signs alone, so that 20,000 factors stay in range: in parts, in lanes and in partitions."""
     edges = STRUCTURES["hub"]()
     x = (powers(1, 40, 4, zeros=0)).sign().requires_grad_()
-    for plan in (Plan(2), Plan(2, longest_part=64), Plan(2, partitions=3), Plan(2, reduction="simd")):
+    for plan in (RowPlan(2), PartPlan(2, part=64), PartitionPlan(2, partitions=3), RowPlan(2, in_lanes=True)):
         monkeypatch.setattr("gnn_sparse_backend.ops.message.calls.plan_of", lambda *about, plan=plan: plan)
         out = gsb.aggregate(edges.graph, "x0", [("u", x)], "prod")
         wanted = expected(edges, x[edges.col])
@@ -225,8 +224,8 @@ def test_machine_code(arch):
     spec = AggregateSpec(parse("x0"), (Operand("column", (40,), "bfloat16"),), (40,), "bfloat16", reduce="prod")
     recurrence = RecurrenceSpec(40, "float32", "int32", True, True)
     for make in (
-        lambda arch: aggregate_kernel(spec, plan_cuda(arch)),
-        lambda arch: module._launch.__wrapped__(recurrence, replace(plan_cuda(arch), longest_part=0)),
+        lambda arch: aggregate_kernel(spec, TeamPlan(arch)),
+        lambda arch: module._launch.__wrapped__(recurrence, TeamPlan(arch)),
     ):
         text = source(make, arch)
         assert "atomicAdd(" not in text.split('extern "C"')[-1]

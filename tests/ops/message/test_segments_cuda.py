@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -11,11 +13,15 @@ from gnn_sparse_backend.ops.message.calls import run_aggregate
 from gnn_sparse_backend.ops.message.executables import segments_cuda as cuda_segments
 from gnn_sparse_backend.ops.message.message_op import message_op
 from gnn_sparse_backend.planner.cuda import plan as cuda_plan
-from gnn_sparse_backend.planner.cuda.plan import LANES_PAY, LONG_ROW, PART, WARP, CudaPlan, plan_cuda
+from gnn_sparse_backend.planner.cuda.chunks import ChunkPlan
+from gnn_sparse_backend.planner.cuda.plan import WARP
+from gnn_sparse_backend.planner.cuda.rows import LANES_PAY, LONG_ROW, PART, LanePlan, TeamPartPlan
+from gnn_sparse_backend.planner.cuda.strategies import rule_plan
+from gnn_sparse_backend.planner.problem import CudaProblem
 from tests.ops.serial_gpu import ARCH
 
 ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 8e-3}  # of the largest sum
-SECOND = {"reduction": "simd", "arch": ARCH, "lanes": LANES_PAY}
+PIECES = LanePlan(ARCH, LANES_PAY)
 LENGTHS = {
     "odd": (0, 5, 1, 40, 0, 0, 31, 2, 700, 1, 1, 0),
     "one row": (0, 9 * WARP + 5, 0),
@@ -59,7 +65,7 @@ def test_sums_over_chunks(lengths, message, reduce, width, dtype, serial_gpu):
     expected = torch.zeros(rows, width, dtype=torch.float64).index_add(0, row, terms)
     if reduce == "mean":
         expected /= torch.tensor(LENGTHS[lengths]).clamp(min=1)[:, None]
-    with planned(graph, of.kind, width, x.dtype, CudaPlan(segments=True, **SECOND)):
+    with planned(graph, of.kind, width, x.dtype, ChunkPlan(PIECES)):
         found = run_aggregate(of, graph, [x, w, y][:count])
         again = run_aggregate(of, graph, [x, w, y][:count])
     assert found.dtype == dtype and torch.equal(found, again)
@@ -74,7 +80,7 @@ def test_pieces_of_a_very_long_row_are_cut_into_parts(serial_gpu):
     x = torch.randn(12, 2, dtype=torch.float64)
     expected = torch.stack([x[col[row == r]].mean(0) for r in range(3)])
     of = message_op("x0", ("column",), "mean")
-    with planned(graph, of.kind, 2, torch.float64, CudaPlan(segments=True, longest_part=PART, **SECOND)):
+    with planned(graph, of.kind, 2, torch.float64, ChunkPlan(TeamPartPlan(PIECES, PART))):
         torch.testing.assert_close(run_aggregate(of, graph, [x]), expected, rtol=0, atol=1e-12)
     assert serial_gpu == ["aggregate"] * 3
 
@@ -87,7 +93,7 @@ def test_what_is_not_cut_into_chunks(message, reduce, dtype, serial_gpu):
     graph, row, col = graph_of(LENGTHS["odd"])
     x = (torch.randint(-8, 9, (12, 2)) / 4).to(dtype)
     of = message_op(message, ("column",), reduce)
-    with planned(graph, of.kind, 2, x.dtype, CudaPlan(segments=True, **SECOND)):
+    with planned(graph, of.kind, 2, x.dtype, ChunkPlan(PIECES)):
         found = run_aggregate(of, graph, [x])
     own = x[col[row == 6]].double()
     assert serial_gpu == ["aggregate"] and torch.equal(
@@ -116,16 +122,17 @@ def test_skewed_graphs_of_short_rows_go_by_chunks(monkeypatch, calls_to, serial_
 
 def test_when_chunks_are_planned():
     pays = cuda_plan.BUCKETS_PAY
-    skewed = {"arch": "sm_90", "rows": pays // 10, "nnz": pays, "features": 4, "longest": 2000, "kind": "sum"}
-    assert plan_cuda(**skewed) == CudaPlan(segments=True, **{**SECOND, "arch": "sm_90"})
-    assert plan_cuda(**{**skewed, "longest": 100_000}).longest_part == PART
+    skewed = CudaProblem("sum:edge", pays // 10, 100, pays, 4, "float32", 1, longest=2000, arch="sm_90")
+    pieces = LanePlan("sm_90", LANES_PAY)
+    assert rule_plan(skewed) == ChunkPlan(pieces)
+    assert rule_plan(replace(skewed, longest=100_000)) == ChunkPlan(TeamPartPlan(pieces, PART))
     for other in (
         {"features": 5},
         {"features": 0},
-        {"kind": "map"},
+        {"kind": "map:edge"},
         {"kind": ""},
         {"nnz": pays - 1},
         {"longest": 79},
         {"rows": pays // WARP},
     ):
-        assert not plan_cuda(**{**skewed, **other}).segments, other
+        assert not isinstance(rule_plan(replace(skewed, **other)), ChunkPlan), other

@@ -6,7 +6,8 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.core import plans
-from gnn_sparse_backend.planner.plan import Plan
+from gnn_sparse_backend.planner.cpu.rows import RowPlan
+from gnn_sparse_backend.planner.cpu.slices import SlicePlan
 from tests.covering import covering
 from tests.ops.message_oracle import DTYPES, EMPTY, STRUCTURES, case_name, from_coo, values
 
@@ -46,7 +47,7 @@ def test_the_bits_of_whole_rows(case, monkeypatch, set_index_bits, poisoned_memo
     call, structure, dtype, bits, features = case
     set_index_bits(bits)
     found = []
-    for plan in (Plan(2), Plan(2, 3, sliced=8)):
+    for plan in (RowPlan(2), SlicePlan(2, 3, width=8)):
         by(monkeypatch, plan)
         graph = (from_coo(*EMPTY[structure]) if structure in EMPTY else STRUCTURES[structure]()).graph
         x = values(1, graph.shape[1], features).to(dtype).requires_grad_()
@@ -64,7 +65,7 @@ def random_graph(rows=50, cols=60, edges=400):
 
 
 def test_what_ran_and_infinities_and_strides(monkeypatch):
-    by(monkeypatch, Plan(2, sliced=8))
+    by(monkeypatch, SlicePlan(2, width=8))
     graph = random_graph()
     longer = torch.randn(60, 50, dtype=torch.float64)
     longer[3, 5], longer[7, 9], longer[11, 20] = float("inf"), float("-inf"), float("nan")
@@ -74,15 +75,15 @@ def test_what_ran_and_infinities_and_strides(monkeypatch):
     wanted = torch.zeros(50, 28, dtype=torch.float64).index_add_(0, row, x[graph.indices.long()])
     torch.testing.assert_close(out, wanted, equal_nan=True)
     (step,) = gsb.last_run().steps
-    assert step.plan.sliced == 8 and "slices of 8" in str(step) and len(step.kernels) == 2
+    assert "slices of 8" in str(step) and len(step.kernels) == 2
 
 
 def test_heads_are_not_sliced(monkeypatch):
-    by(monkeypatch, Plan(2, sliced=8))
+    by(monkeypatch, SlicePlan(2, width=8))
     graph = random_graph()
     x, w = values(1, 60, 4, 6), values(2, 400, 4, 1)
     out = gsb.gspmm(graph, "mul", "sum", x, w)
     (step,) = gsb.last_run().steps
-    assert step.plan == Plan(2)
-    by(monkeypatch, Plan(1))
+    assert step.plan == RowPlan(2)
+    by(monkeypatch, RowPlan(1))
     assert torch.equal(out, gsb.gspmm(random_graph(), "mul", "sum", x, w))

@@ -3,13 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from ....compiler.cache.kernel import Kernel
+from ....compiler.language.types import ACCUMULATOR
 from ....planner.plan import Plan
+from ...core.executable import executable_of
 from ..programs.aggregate import AggregateSpec
+from ..programs.edge_map import EdgeMapSpec
+
+
+def final_plan(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> Plan:
+    """The plan, or what is left of it without what a spec cannot run."""
+    executable = executable_of(spec, plan)
+    found: Plan = final_plan(plan.otherwise, spec) if executable is None else executable.final(spec, plan)
+    return found
+
+
+def refuses_parts(spec: AggregateSpec, plan: Plan) -> str | None:
+    """Why parts of rows cannot be reduced by themselves, or None where they can."""
+    if spec.keep:
+        return "the edges that a maximum chose are found in whole rows"
+    if "stored" in str(spec.message) and ACCUMULATOR[spec.dtype] != spec.dtype:
+        return f"parts of rows are not stored in {spec.dtype}, which this message is rounded to"
+    return None
+
+
+def refuses_sums(spec: AggregateSpec, plan: Plan) -> str | None:
+    """Why parts of rows cannot be added up, or None where they can."""
+    return refuses_parts(spec, plan) or (None if spec.reduction.adds else f"a {spec.reduce} is no sum of parts of rows")
 
 
 def at_parts(places, operands, row_of_part: Tensor) -> list:
@@ -29,11 +53,21 @@ class Aggregation:
     variants: ClassVar[Mapping[str, str]] = {}
     teams: ClassVar[bool] = False
 
-    def __init__(self, spec: AggregateSpec, plan: Plan):
+    def __init__(self, spec: AggregateSpec, plan: Any):
         self.spec, self.plan = spec, plan
         self.places = tuple(operand.at for operand in spec.operands)
         self.widths = [operand.width for operand in spec.operands]
         self._kernels: dict = {}
+
+    @classmethod
+    def refuses(cls, spec: AggregateSpec, plan: Any) -> str | None:
+        """Why an aggregation cannot run by a plan, or None where it can."""
+        return None
+
+    @classmethod
+    def final(cls, spec: AggregateSpec, plan: Any) -> Plan:
+        """The plan, or what runs in its place where the spec refuses it."""
+        return plan if cls.refuses(spec, plan) is None else final_plan(plan.otherwise, spec)
 
     @classmethod
     def possible(cls, spec: AggregateSpec, plan: Plan, graph) -> Mapping[str, str]:

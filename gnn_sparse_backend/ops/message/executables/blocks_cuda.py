@@ -19,21 +19,21 @@ from ....compiler.language.reduction import REDUCTIONS, adds
 from ....formats.block_counts import BlockCounts, count_blocks
 from ....formats.bsr import BsrFormat
 from ....formats.sr_bcrs import SrBcrsFormat
-from ....planner.cuda.blocks import may_pay, most_in_bsr, most_slots
-from ....planner.cuda.plan import CudaPlan
+from ....planner.cuda.blocks import BlockPlan, may_pay, most_in_bsr, most_slots
 from ....planner.cuda.tensor_cores import block_of
 from ....runtime.layout import compact
 from ....runtime.memory import empty
 from ....runtime.precision import on_tensor_cores
 from ....runtime.type_names import type_name
 from ....structures.derived import fact
-from ...core.executable import build
+from ...core.executable import build, builds
 from ...core.last_run import note
 from ..message_op import MessageOp
 from ..programs.aggregate import AggregateSpec
 from ..programs.message import Message
 from ..schedules_blocks import bsr_kernel
-from .aggregation import Aggregation
+from .aggregation import final_plan
+from .parts_cuda import OnTeams
 
 _kernels = shared("kernels of blocks")
 
@@ -202,7 +202,8 @@ def _heads(x: Tensor, numbers: list[Tensor]) -> int:
     return heads
 
 
-class OnBlocks(Aggregation):
+@builds(AggregateSpec, BlockPlan)
+class OnBlocks(OnTeams):
     """An aggregation on Tensor Cores where the graph fills blocks; else by the rest of the plan."""
 
     variants: ClassVar = {
@@ -210,9 +211,13 @@ class OnBlocks(Aggregation):
         "rows": "elsewhere",
     }
 
-    def __init__(self, spec: AggregateSpec, plan: CudaPlan):
+    def __init__(self, spec: AggregateSpec, plan: BlockPlan):
         super().__init__(spec, plan)
-        self.otherwise = build(spec, replace(plan, blocks=False))
+        self.otherwise = build(spec, plan.rest)
+
+    @classmethod
+    def final(cls, spec: AggregateSpec, plan: BlockPlan) -> BlockPlan:
+        return replace(plan, rest=final_plan(plan.rest, spec))
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:

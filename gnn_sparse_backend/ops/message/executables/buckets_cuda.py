@@ -15,14 +15,17 @@ from torch import Tensor
 
 from ....compiler.cache.kernel import Kernel, constant_argument
 from ....formats.hyb import HybFormat
-from ....planner.cuda.plan import CudaPlan, bucket_widths, plan_cuda
+from ....planner.cuda.buckets import BucketPlan, bucket_widths
+from ....planner.cuda.rows import TeamPlan
 from ....structures.derived import fact
 from ....structures.pieces import Piece
 from ...core.arguments import kernel_arguments, operand_arguments
+from ...core.executable import builds
 from ...core.last_run import note
 from ..programs.aggregate import AggregateSpec
 from ..schedules_cuda import aggregate_kernel, bucket_kernel
-from .aggregation import Aggregation, at_parts
+from .aggregation import at_parts, refuses_sums
+from .parts_cuda import OnTeams
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,15 +92,17 @@ def row_buckets(graph, widest: int, partitions: int) -> Buckets:
     return Buckets((rows, cols), *(tuple(x) for x in (counts, indices, positions, at)), row_of_part, sums)
 
 
-class TeamsOfBuckets(Aggregation):
+@builds(AggregateSpec, BucketPlan)
+class TeamsOfBuckets(OnTeams):
     """Over rows in buckets. Kernels are made when a graph wants them."""
 
     variants: ClassVar = {
         "rows": "where every row is in one bucket",
         "parts of rows": "where one is in several, whose results are added up",
     }
+    refuses = staticmethod(refuses_sums)
 
-    def __init__(self, spec: AggregateSpec, plan: CudaPlan):
+    def __init__(self, spec: AggregateSpec, plan: BucketPlan):
         numbered = any(operand.at in ("edge", "number") for operand in spec.operands)
         super().__init__(replace(spec, numbered=numbered), plan)
         self.parts, self.sums = self.spec.in_parts()
@@ -105,7 +110,7 @@ class TeamsOfBuckets(Aggregation):
 
     def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
         (out,), plan = results, self.plan
-        buckets, degrees = row_buckets(graph, plan.longest_part, plan.partitions), self.degrees(graph)
+        buckets, degrees = row_buckets(graph, plan.widest, plan.partitions), self.degrees(graph)
         if buckets.sums is None:
             note(self, "rows")
             out.zero_()  # a row without edges is in no bucket
@@ -116,7 +121,7 @@ class TeamsOfBuckets(Aggregation):
         of_parts = at_parts(self.places, operands, buckets.row_of_part)
         sums = out.new_empty((buckets.row_of_part.numel(), out.shape[1]), dtype=self.kept)
         self._run(self.kernel("parts", lambda: bucket_kernel(self.parts, plan)), graph, buckets, (), of_parts, sums)
-        self.kernel("sums", lambda: aggregate_kernel(self.sums, plan_cuda(plan.arch))).entry(
+        self.kernel("sums", lambda: aggregate_kernel(self.sums, TeamPlan(plan.arch))).entry(
             *kernel_arguments(buckets.sums, 1, ("column",), [out.shape[1]], [sums], None, plan.balance, degrees), out
         )
 

@@ -12,14 +12,15 @@ import torch
 from torch import Tensor
 
 from ....compiler.cache.kernel import Kernel
-from ....planner.cpu.spmm import ORDER_WINDOW, USED_AGAIN, pays_in_order
+from ....planner.cpu.rows import ORDER_WINDOW, USED_AGAIN, RowPlan, pays_in_order
 from ....planner.plan import Plan
 from ....structures.derived import Derived
 from ....structures.pieces import Piece, rows_by_length
 from ...core.arguments import kernel_arguments
+from ...core.executable import builds
 from ...core.last_run import note
 from ..programs.aggregate import AggregateSpec
-from ..schedules_cpu import aggregate_kernel, as_bf16x2, supported
+from ..schedules_cpu import aggregate_kernel, as_bf16x2, refuses_host_lanes
 from .aggregation import Aggregation
 
 AS_THEY_STAND, BY_LENGTH = "rows as they stand", "rows by length"
@@ -27,7 +28,18 @@ IN_PAIRS = ", bf16x2"
 """Added to the name of a variant that takes two features at a time."""
 
 
-class OnePass(Aggregation):
+class MayGoInLanes(Aggregation):
+    """An aggregation by a plan that has lanes where the aggregation takes them."""
+
+    @classmethod
+    def final(cls, spec: AggregateSpec, plan: RowPlan) -> Plan:
+        if plan.in_lanes and refuses_host_lanes(spec) is not None:
+            plan = replace(plan, in_lanes=False)
+        return super().final(spec, plan)
+
+
+@builds(AggregateSpec, RowPlan)
+class OnePass(MayGoInLanes):
     """An aggregation by a plan of one pass."""
 
     variants: ClassVar = {
@@ -37,7 +49,7 @@ class OnePass(Aggregation):
         BY_LENGTH + IN_PAIRS: "where both are so",
     }
 
-    def __init__(self, spec: AggregateSpec, plan: Plan):
+    def __init__(self, spec: AggregateSpec, plan: RowPlan):
         super().__init__(spec, plan)
         self.edges = "edge" in self.places
         paired = in_pairs(spec, plan)
@@ -45,7 +57,7 @@ class OnePass(Aggregation):
         self.packed = () if paired is None else paired.packed
 
     @classmethod
-    def possible(cls, spec: AggregateSpec, plan: Plan, graph) -> Mapping[str, str]:
+    def possible(cls, spec: AggregateSpec, plan: RowPlan, graph) -> Mapping[str, str]:
         paired = in_pairs(spec, plan) is not None
         ordered = pays_in_order(graph.shape[0], graph.num_edges, spec.features, "edge" in spec.places)
         names = {_NAMES[by_length, pair] for by_length in (False, ordered) for pair in (False, paired)}
@@ -112,10 +124,10 @@ class OnePass(Aggregation):
         )
 
 
-def in_pairs(spec: AggregateSpec, plan: Plan) -> AggregateSpec | None:
+def in_pairs(spec: AggregateSpec, plan: RowPlan) -> AggregateSpec | None:
     """Return the spec on words of two bfloat16 features, where the plan can run that; else None."""
     paired = None if spec.bf16x2 else as_bf16x2(spec)
-    return paired if paired is not None and supported(plan, paired) == plan else None
+    return paired if paired is not None and OnePass.final(paired, plan) == plan else None
 
 
 _NAMES = {

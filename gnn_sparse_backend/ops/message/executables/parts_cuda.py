@@ -1,7 +1,5 @@
 """Operators on a GPU in two passes: over the parts of rows, each a team's work, and over the results of the parts.
 
-Or in buckets of rows of equal length, where the plan wants them.
-
 Nothing is added atomically: parts and their order depend on the structure alone, and so does every bit of a result.
 """
 
@@ -9,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,14 +15,17 @@ from torch import Tensor
 from ....compiler.cache.kernel import Kernel
 from ....formats.counts import prefix_sums
 from ....formats.partitions.row_parts import ceil_div, most_parts, split_rows
-from ....planner.cuda.plan import CudaPlan, plan_cuda
+from ....planner.cuda.rows import LanePlan, TeamPartPlan, TeamPlan
+from ....planner.plan import Plan
 from ....structures.derived import fact
 from ....structures.pieces import Piece
 from ...core.arguments import kernel_arguments
+from ...core.executable import builds
 from ...core.last_run import note
 from ..programs.aggregate import AggregateSpec
+from ..schedules_cpu import refuses_lanes
 from ..schedules_cuda import aggregate_kernel
-from .aggregation import Aggregation, at_parts
+from .aggregation import Aggregation, at_parts, final_plan, refuses_parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,14 +57,33 @@ def team_parts(graph, longest: int) -> Parts:
     return Parts(Piece((count, cols), starts, indices, None), row, Piece((rows, count), first, order, None))
 
 
-class TeamsOfRows(Aggregation):
+def compact(spec: Any) -> Any:
+    """Return the spec without strides: what kernels of teams are given has none (`operand_arguments`), so that one
+    serves all.
+    """
+    return replace(spec, operands=tuple(replace(operand, strided=False) for operand in spec.operands))
+
+
+class OnTeams(Aggregation):
+    """An aggregation by kernels of teams."""
+
+    def __init__(self, spec: AggregateSpec, plan: Any):
+        super().__init__(compact(spec), plan)
+
+
+@builds(AggregateSpec, TeamPlan, LanePlan)
+class TeamsOfRows(OnTeams):
     """A team of lanes for each row: one launch."""
 
     teams = True
 
-    def __init__(self, spec: AggregateSpec, plan: CudaPlan):
+    def __init__(self, spec: AggregateSpec, plan: TeamPlan | LanePlan):
         super().__init__(spec, plan)
-        self._kernels[None] = aggregate_kernel(spec, plan)
+        self._kernels[None] = aggregate_kernel(self.spec, plan)
+
+    @classmethod
+    def refuses(cls, spec: AggregateSpec, plan: TeamPlan | LanePlan) -> str | None:
+        return refuses_lanes(spec) if isinstance(plan, LanePlan) else None
 
     def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
         note(self, "")
@@ -81,15 +102,22 @@ class TeamsOfRows(Aggregation):
         return kernel_arguments(graph, plan.groups, self.places, self.widths, operands, numbers, plan.balance, degrees)
 
 
-class TeamsOfParts(Aggregation):
+@builds(AggregateSpec, TeamPartPlan)
+class TeamsOfParts(OnTeams):
     """Over parts of rows, whose results are kept in the type of sums, and then reduced like messages."""
 
-    def __init__(self, spec: AggregateSpec, plan: CudaPlan):
+    refuses = staticmethod(refuses_parts)
+
+    def __init__(self, spec: AggregateSpec, plan: TeamPartPlan):
         super().__init__(spec, plan)
-        first, second = spec.in_parts()
+        first, second = self.spec.in_parts()
         self.kept = getattr(torch, first.dtype)
-        self._kernels["parts"] = aggregate_kernel(first, replace(plan, longest_part=0))
-        self.second = TeamsOfRows(second, plan_cuda(plan.arch))
+        self._kernels["parts"] = aggregate_kernel(first, plan.rest)
+        self.second = TeamsOfRows(second, TeamPlan(plan.arch))
+
+    @classmethod
+    def final(cls, spec: AggregateSpec, plan: TeamPartPlan) -> Plan:
+        return super().final(spec, replace(plan, rest=final_plan(plan.rest, spec)))
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -101,7 +129,7 @@ class TeamsOfParts(Aggregation):
 
     def run(self, graph, operands, results: list[Tensor], numbers: Tensor | None, degrees: tuple[Tensor, ...]) -> None:
         """Fill the one result, (rows, features). degrees: what a mean divides by, which may be of another structure."""
-        parts, (out,) = team_parts(graph, self.plan.longest_part), results
+        parts, (out,) = team_parts(graph, self.plan.part), results
         sums = out.new_empty((parts.whole.shape[0], self.spec.features), dtype=self.kept)
         of_parts = at_parts(self.places, operands, parts.row_of_part)
         self._kernels["parts"].entry(

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar
 
 from torch import Tensor
 
 from ....compiler.cache.kernel import Kernel
 from ....formats.structure import row_of_position
-from ....planner.cpu.spmm import USED_AGAIN
-from ....planner.plan import Plan
+from ....planner.cpu.rows import USED_AGAIN, ScatteredPlan
 from ....structures.derived import fact
 from ...core.arguments import structure_arguments, structured_arguments
+from ...core.executable import builds
 from ...core.last_run import note
 from ..programs.aggregate import AggregateSpec
+from ..programs.scattered import refuses as refuses_scattered
 from ..schedules_cpu import aggregate_kernel
 from .aggregation import Aggregation
 from .one_pass import BY_LENGTH, OnePass, order_of
 
 
+@builds(AggregateSpec, ScatteredPlan)
 class Scattered(Aggregation):
     """An aggregation by a plan of scattered sums. On rows in the order of their lengths, whose ends cost less than
     additions in memory, one pass takes their place; bits are the same.
@@ -30,11 +31,17 @@ class Scattered(Aggregation):
         BY_LENGTH: f"from call {USED_AGAIN} on, where an order pays, row after row; results are the same bits",
     }
 
-    def __init__(self, spec: AggregateSpec, plan: Plan):
+    def __init__(self, spec: AggregateSpec, plan: ScatteredPlan):
         super().__init__(spec, plan)
-        self.in_order = OnePass(spec, replace(plan, reduction="sequential"))
+        self.in_order = OnePass(spec, plan.otherwise)
         self.edges = "edge" in self.places
-        self._kernels[None] = aggregate_kernel(spec, plan.groups > 1, plan.prefetch, plan.reduction)
+        self._kernels[None] = aggregate_kernel(spec, plan.groups > 1, plan.prefetch, "scattered")
+
+    @classmethod
+    def refuses(cls, spec: AggregateSpec, plan: ScatteredPlan) -> str | None:
+        if spec.staged:
+            return "what is added up where it lies does not go with weights of heads, which are kept in registers"
+        return refuses_scattered(spec)
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:

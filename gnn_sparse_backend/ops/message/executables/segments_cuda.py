@@ -7,22 +7,25 @@ is added atomically, and results are the same bits at every run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ....compiler.cache.kernel import Kernel
 from ....formats.partitions.chunks import chunk_rows
-from ....planner.cuda.plan import WARP, CudaPlan
+from ....planner.cuda.chunks import ChunkPlan
+from ....planner.cuda.plan import WARP
 from ....structures.derived import fact
 from ....structures.pieces import Piece
 from ...core.arguments import structured_arguments
+from ...core.executable import build, builds
 from ...core.last_run import note
 from ..programs.aggregate import AggregateSpec
 from ..schedules_cuda import segment_kernel
-from .aggregation import Aggregation, at_parts
-from .parts_cuda import TeamsOfParts, TeamsOfRows
+from .aggregation import at_parts, refuses_sums
+from .parts_cuda import OnTeams
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,16 +53,18 @@ def warp_chunks(graph) -> Segments:
     return Segments(chunk_ptr, starts, row_of_piece, Piece((rows, order.numel()), first, order, None))
 
 
-class TeamsOfChunks(Aggregation):
+@builds(AggregateSpec, ChunkPlan)
+class TeamsOfChunks(OnTeams):
     """Over pieces of rows, whose results are kept in the type of sums, and then added up."""
 
-    def __init__(self, spec: AggregateSpec, plan: CudaPlan):
+    refuses = staticmethod(refuses_sums)
+
+    def __init__(self, spec: AggregateSpec, plan: ChunkPlan):
         super().__init__(spec, plan)
-        first, second = spec.in_parts()
+        first, second = self.spec.in_parts()
         self.kept = getattr(torch, first.dtype)
         self._kernels["chunks"] = segment_kernel(first, plan.arch)
-        plan = replace(plan, segments=False)
-        self.second = (TeamsOfParts if plan.longest_part else TeamsOfRows)(second, plan)
+        self.second: Any = build(second, plan.rest)
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:

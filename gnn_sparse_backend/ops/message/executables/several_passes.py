@@ -11,24 +11,35 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from ....compiler.language.types import ACCUMULATOR
+from ....planner.cpu.passes import PartitionPlan, PartPlan
+from ....planner.cpu.rows import RowPlan
 from ....planner.cpu.spmm import group_count
-from ....planner.plan import Plan
 from ....structures import pieces
 from ....structures.derived import fact
 from ....structures.pieces import Piece, Rows
 from ...core.arguments import kernel_arguments, operand_arguments, structure_arguments
+from ...core.executable import builds
 from ...core.last_run import note
 from ..programs.aggregate import AggregateSpec
 from ..schedules_cpu import aggregate_kernel
-from .aggregation import Aggregation
+from .aggregation import refuses_parts
+from .one_pass import MayGoInLanes
 
 
-class Partitions(Aggregation):
+@builds(AggregateSpec, PartitionPlan)
+class Partitions(MayGoInLanes):
     """Over column partitions: every pass goes on from what the one before has left in the results; the last one divides
     a mean (`schedules_cpu.PASSES`).
     """
 
-    def __init__(self, spec: AggregateSpec, plan: Plan):
+    @classmethod
+    def refuses(cls, spec: AggregateSpec, plan: PartitionPlan) -> str | None:
+        if not spec.reduction.chooses and ACCUMULATOR[spec.dtype] != spec.dtype:
+            return f"sums of column partitions would be rounded to {spec.dtype} after each"
+        return None
+
+    def __init__(self, spec: AggregateSpec, plan: PartitionPlan):
         numbered = "number" in spec.keep or any(place in ("edge", "number") for place in spec.places)
         super().__init__(replace(spec, numbered=numbered), plan)
 
@@ -49,15 +60,18 @@ class Partitions(Aggregation):
             kernel.entry(*sizes, *edges, nnz, *arrays, *degrees, *given, *results, *numbers)
 
 
-class Parts(Aggregation):
+@builds(AggregateSpec, PartPlan)
+class Parts(MayGoInLanes):
     """Over the parts of long rows, whose results are kept in the type of sums, and reduced like messages."""
+
+    refuses = staticmethod(refuses_parts)
 
     def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
         spec, plan, (out,) = self.spec, self.plan, results
         first, second = spec.in_parts()
         threads, numbers = torch.get_num_threads(), self.numbers(graph)
         note(self, "")
-        for rows in row_parts(graph, plan.longest_part):
+        for rows in row_parts(graph, plan.part):
             count = rows.piece.shape[0]
             own = replace(plan, groups=group_count(rows.edges, count, spec.features, threads))
             of_rows = [
@@ -71,9 +85,11 @@ class Parts(Aggregation):
                 continue
             parts = torch.empty((count, spec.features), dtype=getattr(torch, first.dtype), device=out.device)
             self._run(rows.piece, own, first, of_rows, numbers, None, parts)
-            self._run(rows.sums, Plan(1), second, [parts], None, degrees, result)
+            self._run(rows.sums, RowPlan(1), second, [parts], None, degrees, result)
 
-    def _run(self, piece: Piece, plan: Plan, spec: AggregateSpec, operands, numbers, degrees, result: Tensor) -> None:
+    def _run(
+        self, piece: Piece, plan: RowPlan, spec: AggregateSpec, operands, numbers, degrees, result: Tensor
+    ) -> None:
         """Fill the result with the aggregation over a piece. degrees: (rows of the piece,) of the whole rows, where
         needed.
         """

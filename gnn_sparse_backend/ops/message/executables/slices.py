@@ -12,26 +12,37 @@ from dataclasses import replace
 from torch import Tensor
 
 from ....compiler.cache.kernel import Kernel
-from ....planner.plan import Plan
+from ....planner.cpu.slices import SlicePlan
 from ....runtime.memory import empty
+from ...core.executable import builds
 from ...core.last_run import note
 from ..programs.aggregate import AggregateSpec
 from .aggregation import Aggregation
 from .one_pass import OnePass
 
 
+@builds(AggregateSpec, SlicePlan)
 class Slices(Aggregation):
     """An aggregation by a plan with slices of features."""
 
-    def __init__(self, spec: AggregateSpec, plan: Plan):
+    @classmethod
+    def refuses(cls, spec: AggregateSpec, plan: SlicePlan) -> str | None:
+        if plan.width >= spec.features or not any(x.at == "column" and x.width > 1 for x in spec.operands):
+            return f"{spec.features} features have no slices of {plan.width} that would be gathered"
+        if any(1 < x.width < spec.features for x in spec.operands):
+            return "weights of heads are loaded once for all features of an edge"
+        if spec.dtype == "bfloat16" and spec.features % 2:
+            return "slices of an odd number of bfloat16 features do not begin at words of two"
+        return None
+
+    def __init__(self, spec: AggregateSpec, plan: SlicePlan):
         super().__init__(spec, plan)
-        self.cuts = [(at, min(at + plan.sliced, spec.features)) for at in range(0, spec.features, plan.sliced)]
+        self.cuts = [(at, min(at + plan.width, spec.features)) for at in range(0, spec.features, plan.width)]
         # operands at the edges are read once for each slice: in the order of the edges, which they are put in once
         self.sorted = spec.numbered and "number" not in (*spec.keep, *spec.places)
         if self.sorted:
             spec = replace(spec, numbered=False)
-        inner = replace(plan, sliced=0)
-        self.by_width = {last - first: OnePass(spec.sliced(last - first), inner) for first, last in self.cuts}
+        self.by_width = {last - first: OnePass(spec.sliced(last - first), plan.otherwise) for first, last in self.cuts}
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -48,7 +59,7 @@ class Slices(Aggregation):
                     wide[which] = wide[which].index_select(0, graph.edge_numbers)
         # one after the other in the same memory, which the caches hold from the slice before
         packed = {
-            which: empty(wide[which], graph.shape[1] * self.plan.sliced)
+            which: empty(wide[which], graph.shape[1] * self.plan.width)
             for which, place in enumerate(self.places)
             if place == "column" and self.widths[which] > 1
         }

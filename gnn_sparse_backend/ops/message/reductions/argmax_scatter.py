@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ....compiler.cache.bounded import kept
 from ....formats.structure import positions_of_rows, row_of_position
+from ....planner.cpu.rows import RowPlan
 from ....planner.cpu.spmm import serial_work
-from ....planner.plan import Plan
 from ....runtime import devices
 from ....runtime.memory import empty
 from ....runtime.type_names import accumulator_of, type_name
@@ -96,7 +96,7 @@ the result,).
 
 
 @kept
-def _launch(features: int, dtype: str, index_dtype: str, plan: Plan) -> Launch:
+def _launch(features: int, dtype: str, index_dtype: str, plan: RowPlan) -> Launch:
     """What adds up choices. dtype, index_dtype: of the cotangent and of the columns."""
     return Launch(choices_kernel(features, dtype, index_dtype, plan.groups > 1), plan)
 
@@ -106,7 +106,7 @@ def _add(columns: Tensor, grad: Tensor, rows: int) -> Tensor:
     features = columns[:1].numel()
     out = empty(grad, rows, *columns.shape[1:], dtype=accumulator_of(grad.dtype)).zero_()
     if columns.numel() and rows:
-        plan = Plan(torch.get_num_threads() if columns.numel() >= serial_work() else 1)
+        plan = RowPlan(torch.get_num_threads() if columns.numel() >= serial_work() else 1)
         of_rows = columns.reshape(count, features), grad.contiguous().view(count, features)
         launch = _launch(features, type_name(grad.dtype), type_name(columns.dtype), plan)
         launch(count, rows, *of_rows, out.view(rows, features))

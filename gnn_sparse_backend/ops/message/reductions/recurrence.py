@@ -22,9 +22,11 @@ from ....compiler.schedules.teams import team_schedule
 from ....compiler.transforms.compact import compact_parameters
 from ....compiler.transforms.dense_axes.tile import tile_axis
 from ....formats.structure import row_of_position
+from ....planner.cpu.rows import RowPlan
 from ....planner.cpu.spmm import group_count
 from ....planner.cpu.tiling import register_tiles
 from ....planner.cuda.plan import CudaPlan, shares
+from ....planner.cuda.rows import TeamPlan
 from ....planner.plan import Plan
 from ....runtime import devices
 from ....runtime.devices import check_kernels
@@ -81,7 +83,7 @@ def _run(graph, operands, attributes) -> Tensor:
         structure = rows_reversed(graph)
         numbers = structure.edge_numbers(graph.edge_numbers)
     arch = devices.arch_of(graph.device)
-    plan = CudaPlan(arch=arch) if arch else Plan(group_count(edges, graph.shape[0], width, torch.get_num_threads()))
+    plan = TeamPlan(arch) if arch else RowPlan(group_count(edges, graph.shape[0], width, torch.get_num_threads()))
     spec = RecurrenceSpec(
         width, type_name(factor.dtype), type_name(graph.indices.dtype), numbers is not None, operands[1] is not None
     )
