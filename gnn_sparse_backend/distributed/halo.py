@@ -173,13 +173,13 @@ class Travelling:
         return posted.nbytes
 
 
-def _send(travelling: Travelling, operands, attributes, needed) -> tuple:
+def _send(travelling: Travelling, operands, attributes) -> tuple[Tensor, Tensor]:
     """Send rows. The second result is ``x`` itself, for an operator of own rows whose gradient is a tensor that nobody
     else has: what is received is added to that.
     """
     (x,) = operands
     travelling.traffic.forward += travelling.post(x, back=False)
-    return (x.new_zeros(()).expand(travelling.exchange.send.numel(), *x.shape[1:]), x), (), None
+    return x.new_zeros(()).expand(travelling.exchange.send.numel(), *x.shape[1:]), x
 
 
 @once_differentiable
@@ -188,9 +188,9 @@ def _receive_gradients(travelling: Travelling, attributes, saved, memo, needed, 
     return grad.index_add_(0, travelling.exchange.send, received)
 
 
-def _receive(travelling: Travelling, operands, attributes, needed) -> tuple:
+def _receive(travelling: Travelling, operands, attributes) -> Tensor:
     received, travelling.posted = travelling.posted.wait(travelling.traffic), None
-    return received, (), operands[0].shape
+    return received
 
 
 @once_differentiable
@@ -202,8 +202,14 @@ def _send_gradients(travelling: Travelling, attributes, saved, shape, needed, gr
     return grad.new_zeros(()).expand(shape)  # what arrives is added where it is needed
 
 
-def _step(name: str, record: Callable[..., tuple], gradient: Callable[..., Tensor]) -> Operator:
-    return Operator(name, lambda *call: record(*call, ())[0], lambda *call: [gradient(*call)], record)
+def _step(name: str, run: Callable[..., Any], gradient: Callable[..., Tensor]) -> Operator:
+    """A step of which the gradient reads the shape of what it was given, and holds nothing."""
+    return Operator(
+        name,
+        run,
+        lambda *call: [gradient(*call)],
+        saved=lambda attributes, operands, results: ((), operands[0].shape),
+    )
 
 
 _START = _step("halo_start", _send, _receive_gradients)

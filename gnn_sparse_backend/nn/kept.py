@@ -53,9 +53,8 @@ def _gradients(nothing: None, attributes: Any, saved: Any, memo: None, needed: A
     return _masked(g, bits), None
 
 
-def _recording(run: Any) -> Any:
-    """Record a run of which the bits alone are read again."""
-    return lambda nothing, operands, attributes, needed: (run(nothing, operands, attributes), operands[1:], None)
+def _bits_alone(attributes: Any, operands: Any, result: Tensor) -> tuple[Any, None]:
+    return operands[1:], None
 
 
 def _as_it_is(nothing: None, operands: Any, attributes: Any) -> Tensor:
@@ -64,6 +63,6 @@ def _as_it_is(nothing: None, operands: Any, attributes: Any) -> Tensor:
     return found
 
 
-_MASKED = Operator("masked_bits", _clear, _gradients, _recording(_clear))
-_TRAINED = Operator("trained", _as_it_is, _gradients, _recording(_as_it_is))
+_MASKED = Operator("masked_bits", _clear, _gradients, saved=_bits_alone)
+_TRAINED = Operator("trained", _as_it_is, _gradients, saved=_bits_alone)
 """Attributes: (whether the gradient may be written to,)."""

@@ -103,8 +103,6 @@ IN_DEGREES = Operator(
     structure=EDGES,
     operands="Tensor index",
     attributes="ScalarType dtype",
-    decode=lambda dtype: ((dtype,), False),
-    encode=lambda attributes, transposed: attributes,
     like=lambda arguments, operands, attributes, transposed: operands[0].new_empty(
         arguments[0].shape[0] - 1, dtype=attributes[0]
     ),

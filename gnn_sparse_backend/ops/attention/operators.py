@@ -72,14 +72,6 @@ def _softmax(gradient: bool, finite: bool = False):
     return lambda graph, operands, attributes: run_softmax(graph, operands, gradient, False, finite)
 
 
-def _record_softmax(finite: bool):
-    def record(graph, operands, attributes, needed):
-        out = run_softmax(graph, operands, False, False, finite)
-        return out, (out,), None
-
-    return record
-
-
 def _gradient_of_softmax(structure, attributes, saved, memo, needed, grad: Tensor) -> list[Tensor]:
     (out,) = saved
     if torch.is_grad_enabled():  # to be differentiated again
@@ -123,7 +115,6 @@ _SOFTMAX = {
     "structure": GRAPH,
     "attributes": "bool transposed",
     **TRANSPOSED,
-    "like": lambda arguments, operands, attributes, transposed: operands[0].new_empty(operands[0].shape),
     "check": _check_softmax,
 }
 EDGE_SOFTMAX, SEGMENT_SOFTMAX = (
@@ -131,7 +122,6 @@ EDGE_SOFTMAX, SEGMENT_SOFTMAX = (
         name,
         _softmax(False, finite),
         _gradient_of_softmax,
-        _record_softmax(finite),
         operands="Tensor scores",
         saved=lambda attributes, operands, result: ((result,), None),
         **_SOFTMAX,

@@ -27,7 +27,7 @@ from ...runtime.layout import compact, kernel_ready
 from ...runtime.memory import empty
 from ...runtime.type_names import accumulator_of, type_name
 from ..core.arguments import edge_arguments
-from ..core.executable import Launch, OnList, settle_list
+from ..core.executable import OnEdges, OnList, settle_list
 from ..core.last_run import note
 from ..core.plans_cuda import longest_of, problem_of_rows
 from ..message.calls import flat
@@ -89,7 +89,7 @@ def run_softmax(graph, operands: tuple[Tensor, ...], gradient: bool, product: bo
             executable = graph.calls.keep(key, _on_gpu(spec, gradient, plan))
         else:
             kernel = schedules_cpu.edge_softmax_kernel(spec, gradient, groups > 1)
-            executable = _executables.keep(key, SoftmaxOnRows(kernel, interned(RowPlan(groups))))
+            executable = _executables.keep(key, OnEdges(kernel, interned(RowPlan(groups))))
     executable(graph, given, [flat(out, edges, width)])
     return out
 
@@ -110,25 +110,15 @@ def _on_list(graph, operands: tuple[Tensor, ...], width: int, gradient: bool, pr
     return out
 
 
-def _on_gpu(spec: EdgeSoftmaxSpec, gradient: bool, plan: CudaPlan) -> SoftmaxOnRows | _InParts:
+def _on_gpu(spec: EdgeSoftmaxSpec, gradient: bool, plan: CudaPlan) -> OnEdges | _InParts:
     if isinstance(plan, TeamPartPlan):
         return _InParts(spec, gradient, plan)
-    return SoftmaxOnRows(_kernel_on_gpu(spec, gradient, plan), plan)
+    return OnEdges(_kernel_on_gpu(spec, gradient, plan), plan)
 
 
 def _kernel_on_gpu(spec: EdgeSoftmaxSpec, gradient: bool, plan: CudaPlan) -> Kernel:
     lanes = plan.lanes if isinstance(plan, LanePlan) else 0
     return schedules_cuda.edge_softmax_kernel(spec, gradient, plan.arch, lanes)
-
-
-class SoftmaxOnRows(Launch):
-    """An executable of a softmax over edges, or of its gradient. Results are those of every edge."""
-
-    __slots__ = ()
-
-    def __call__(self, graph, operands: list[Tensor], results: list[Tensor]) -> None:
-        arguments = edge_arguments(graph, self.plan, graph.edge_ids, results[0].shape[0])
-        super().__call__(*arguments, *operands, *results)
 
 
 class _InParts:

@@ -22,6 +22,7 @@ from ...planner.cpu.listed import pays_to_convert
 from ...planner.plan import Plan
 from ...structures.csr import EdgeList
 from ...structures.derived import untransformed
+from .arguments import edge_arguments
 from .last_run import note
 
 
@@ -118,6 +119,16 @@ def compiled(program: Program, schedule: Schedule, plan: Plan | str) -> Launch:
 def in_threads(parallel: bool) -> str:
     """How a kernel of the CPU runs, in words."""
     return "several threads" if parallel else "1 thread"
+
+
+class OnEdges(Launch):
+    """A kernel over arrays at the edges alone (`Executable`)."""
+
+    __slots__ = ()
+
+    def __call__(self, graph: Any, operands: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+        arguments = edge_arguments(graph, self.plan, graph.edge_ids, results[0].shape[0])
+        super().__call__(*arguments, *operands, *results)
 
 
 class OutOfRange(IndexError):

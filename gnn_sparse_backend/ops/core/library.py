@@ -41,6 +41,10 @@ TRANSPOSED: dict[str, Any] = {
 """How a schema says with its last value whether the structure is the transpose."""
 
 
+def _like_the_first(arguments: tuple, operands: Operands, attributes: Attributes, transposed: bool) -> Any:
+    return operands[0].new_empty(operands[0].shape)  # type: ignore[union-attr]
+
+
 def _unchecked(structure: Any, operands: Operands, attributes: Attributes) -> Operands:
     return operands
 
@@ -57,14 +61,15 @@ class Declaration:
         gradients: (structure, attributes, saved, memo, needed, cotangents...) to the gradient of each operand, None for
             those that are not ``needed``: calls of operators on the structure or its transpose. None: has none.
         record: (structure, operands, attributes, needed) to (result or results, tensors to save, memo), where ``run``
-            with all operands saved is not the way to record it.
+            or ``library``, and what is ``saved`` of it, is not the way to record it.
         operands, attributes, results: the schema of ``torch.library``, in its language. "" for attributes: none.
             ``operands`` of None: not in ``torch.library``.
         encode, decode: attributes, and whether the structure is the transpose, to the values of the schema, and back.
-        like: (arguments of the structure, operands, attributes, transposed) to empty results, with fake operands too.
+        like: (arguments of the structure, operands, attributes, transposed) to empty results, with fake operands too;
+            by default one as the first operand is.
         check: (structure, operands, attributes) to the operands as plain tensors, or an error that quotes them.
         library: as ``run``, for the results of the schema where these are more.
-        saved: (attributes, operands, results of the schema) to (tensors to save, memo), as ``record`` has them.
+        saved: (attributes, operands, results of the schema) to (tensors to save, memo).
         given: (attributes, tensors of the schema) to the operands, where some of these are no tensors, and ``sent`` the
             reverse.
     """
@@ -79,7 +84,7 @@ class Declaration:
     results: str = "Tensor"
     encode: Callable[[Attributes, bool], Attributes] = _as_they_are
     decode: Callable[..., tuple[Attributes, bool]] = _as_they_came
-    like: Callable[..., Any] | None = None
+    like: Callable[..., Any] = _like_the_first
     check: Callable[[Any, Operands, Attributes], Operands] = _unchecked
     library: Callable[[Any, Operands, Attributes], Any] | None = None
     saved: Callable[[Attributes, Operands, Any], tuple[Operands, Any]] = operands_alone

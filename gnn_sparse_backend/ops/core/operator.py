@@ -69,10 +69,12 @@ class Recorded(Function):
     @staticmethod
     def forward(ctx, operator: Operator, structure, attributes, *operands):
         ctx.operator, ctx.structure, ctx.attributes = operator, structure, attributes
-        if operator.record is None:
-            results, saved, ctx.memo = operator.run(structure, operands, attributes), operands, None
-        else:
+        if operator.record is not None:
             results, saved, ctx.memo = operator.record(structure, operands, attributes, ctx.needs_input_grad[3:])
+        else:
+            results = (operator.library or operator.run)(structure, operands, attributes)
+            saved, ctx.memo = operator.saved(attributes, operands, results)
+            results = results if operator.library is None else results[0]
         ctx.save_for_backward(*saved)
         return results
 

@@ -67,9 +67,9 @@ class _Rows:
     def __init__(self, segments: Segments, leading: list[Tensor], index: torch.dtype | None):
         order = segments.order
         given = [] if order is None else [order, order] if index is None else [order]
-        types = {x.dtype for x in (*leading, *given)} | ({index} if index else set())
-        self.dtype = types.pop() if len(types) == 1 else torch.int64
-        self.arrays = [x.to(self.dtype) for x in (*leading, *given)]
+        self.arrays, self.dtype = [*leading, *given], leading[0].dtype
+        if any(x.dtype != self.dtype for x in self.arrays) or index not in (None, self.dtype):
+            self.arrays, self.dtype = [x.long() for x in self.arrays], torch.int64
         self.order, self.at = order, len(leading)
         self.gathered = (index is not None or order is not None, order is not None)
         self.counts = (segments.num_rows,) if self.gathered[0] else ()
@@ -111,14 +111,15 @@ class Product:
         self.shape, self.by_layout, self.bf16_pairs = (count, out_features), by_layout, bf16_pairs
         self.ready: Callable[[Tensor], Tensor] = compact if arch else kernel_ready
         spec = GroupedSpec(in_features, out_features, block, 0, rows.gathered, name, type_name(rows.dtype), bf16_pairs)
-
-        def launch(by_columns: bool) -> Launch:
-            if not arch:
-                return Launch(schedules_cpu.product_kernel(spec, groups > 1), in_threads(groups > 1))
-            kernel = make(spec, arch, by_columns) if by_layout else make(spec, arch)
-            return Launch(kernel, f"panels on {arch}")
-
-        self.launches = ByLayout(launch)
+        self.launches: dict[bool, Launch] = {}
+        if arch:
+            self.launches = ByLayout(
+                lambda by_columns: Launch(
+                    make(spec, arch, by_columns) if by_layout else make(spec, arch), f"panels on {arch}"
+                )
+            )
+        else:
+            self.launches[False] = Launch(schedules_cpu.product_kernel(spec, groups > 1), in_threads(groups > 1))
 
     def __call__(self, a: Tensor, b: Tensor, at: Tensor | None) -> Tensor:
         out, by_columns = empty(a, *self.shape), False

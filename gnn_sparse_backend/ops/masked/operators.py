@@ -45,11 +45,6 @@ def _both(mask: Mask, operands, attributes) -> tuple[Tensor, Tensor]:
     return on_either(q, attend, on_gpu.attend, mask, q, k, v, scale, _dropout(seed, probability))
 
 
-def _record(mask: Mask, operands, attributes, needed):
-    out, lse = _both(mask, operands, attributes)
-    return out, (*operands, out, lse), None
-
-
 def _gradients(structure, attributes, saved, memo, needed, grad: Tensor, *of_lse: Any) -> list[Tensor | None]:
     q, k, v, seed, out, lse = saved
     return [*BACKWARD(structure, (q, k, v, seed, out, lse, grad), attributes), None]
@@ -161,7 +156,6 @@ ATTENTION = Operator(
     "masked_attention",
     _run,
     _gradients,
-    _record,
     structure=MASK,
     operands="Tensor q, Tensor k, Tensor v, Tensor? seed",
     attributes="float scale, float dropout",

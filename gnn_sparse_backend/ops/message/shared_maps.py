@@ -22,11 +22,6 @@ def _run(graph, operands, attributes) -> tuple[Tensor, ...]:
     return tuple([run_edge_map(of, graph, (x, vector), reduced) for vector in vectors])
 
 
-def _record(graph, operands, attributes, needed):
-    x, *vectors = operands
-    return _run(graph, operands, attributes), operands, memo_of(attributes[0], (x, vectors[0]))
-
-
 def _gradients(structure, attributes, saved, memo, needed, *cotangents: Tensor) -> list[Tensor | None]:
     x, *vectors = saved
     found: list[Tensor | None] = [None]
@@ -50,7 +45,6 @@ SHARED_MAPS = Operator(
     "shared_maps",
     _run,
     _gradients,
-    _record,
     saved=lambda attributes, operands, results: (operands, memo_of(attributes[0], operands[:2])),
 )
 """Operands: rows, and vectors of one shape. Attributes: (the product of a row at an edge and what all edges share, for

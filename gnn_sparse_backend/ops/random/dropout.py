@@ -47,10 +47,6 @@ def _native_run(structure, operands, attributes) -> Tensor:
     return masked.run(None, (x, mask), (rounded, False))
 
 
-def _native_record(structure, operands, attributes, needed):
-    return _native_run(structure, operands, attributes), (operands[1],), None
-
-
 def _native_gradients(structure, attributes, saved, memo, needed, cotangent) -> list[Tensor | None]:
     """Gradients by a scale that is not rounded; what was dropped has none, however large its cotangent is."""
     (mask,), (scale,) = saved, attributes
@@ -62,7 +58,6 @@ def _native_gradients(structure, attributes, saved, memo, needed, cotangent) -> 
 _native = Operator(
     "native_dropout",
     run=_native_run,
-    record=_native_record,
     gradients=_native_gradients,
     saved=lambda attributes, operands, results: (operands[1:], None),
 )

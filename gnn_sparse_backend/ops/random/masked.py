@@ -133,14 +133,9 @@ def _gradients(structure, attributes, saved, memo, needed, cotangent):
     return masked(structure, (cotangent, saved[0]), attributes) if needed[0] else None, None
 
 
-def _record(structure, operands, attributes, needed):
-    return _run(structure, operands, attributes), (operands[1],), None
-
-
 masked = Operator(
     "masked",
     run=_run,
-    record=_record,
     gradients=_gradients,
     operands="Tensor x, Tensor mask",
     attributes="float scale, bool dead",

@@ -81,7 +81,6 @@ ARGMAX_SCATTER = Operator(
     "argmax_scatter",
     lambda nothing, operands, attributes: _add(*operands, *attributes),
     _taken,
-    lambda nothing, operands, attributes, needed: (_add(*operands, *attributes), operands[:1], None),
     operands="Tensor columns, Tensor grad",
     attributes="SymInt rows",
     like=lambda arguments, operands, attributes, transposed: operands[1].new_empty(

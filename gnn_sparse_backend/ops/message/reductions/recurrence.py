@@ -38,6 +38,7 @@ from ....structures.pieces import Piece
 from ...core import cuda_build
 from ...core.arguments import edge_arguments
 from ...core.executable import Launch, compiled
+from ...core.library import TRANSPOSED
 from ...core.operands import check_dense, check_rows
 from ...core.operator import Operator
 from ...core.traced import GRAPH
@@ -129,9 +130,7 @@ RECURRENCE = Operator(
     structure=GRAPH,
     operands="Tensor factor, Tensor? added",
     attributes="bool reversed, bool transposed",
-    encode=lambda attributes, transposed: (*attributes, transposed),
-    decode=lambda backwards, transposed: ((backwards,), transposed),
-    like=lambda arguments, operands, attributes, transposed: operands[0].new_empty(operands[0].shape),
+    **TRANSPOSED,
     check=_check,
     saved=lambda attributes, operands, result: ((operands[0], result), None),
 )
