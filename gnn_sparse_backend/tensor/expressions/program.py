@@ -38,7 +38,7 @@ def write(
     together = [term for term in terms if term.together]
     walks = Walks(writer, together)
     if not (alone and plans and plans[0].covers):
-        _clear(writer)
+        writer.clear(writer.result, writer.zero)
     for plan in plans:
         assign = alone and plan.covers
         if nestable(plan):
@@ -48,14 +48,3 @@ def write(
     for term in together:
         walks.added(term, writer.result, statement.result.indices)
     return writer.written({statement.result.name: ""})
-
-
-def _clear(writer: Declared) -> None:
-    """Zeros of the semiring for the whole result."""
-    where = writer.result.value.axes
-    visited = where or (writer.one,)
-    names = [writer.fresh("z") for _ in visited]
-    roots = [found.root for found in writer.structures.values()]
-    fused = (visited[:2],) if len(visited) > 1 and visited[0] in roots else ()
-    with writer.p.iterate(writer.fresh("clear"), visited, "S" * len(visited), names, fused) as variables:
-        writer.result[tuple(variables) if where else ()] = writer.zero
