@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .expressions.kernel import kernel_of
 from .expressions.notation import Access, Call, Expression, Number, Operation, Statement
-from .product_indices import Indices, Shape, matmul_indices
+from .product_indices import Indices, Shape, broadcast, matmul_indices
 from .running import run
 from .semirings import PLUS_TIMES, Semiring
 from .storage.making import make
@@ -40,11 +40,10 @@ class Arithmetic(Stored):
             return NotImplemented  # type: ignore[no-any-return]
         if sign == "/" and first.dtype not in FLOATS and second.dtype not in FLOATS:
             first = first.to(dtype="float64")
-        modes = max(first.ndim, second.ndim)
-        letters = LETTERS[:modes]
-        one, other = _broadcast(first, second, letters), _broadcast(second, first, letters)
+        own = broadcast(f"shapes {first.shape} and {second.shape}", first.shape, second.shape)
+        one, other = map(_repeated, (first, second), own)
         expression = Operation(sign, Access("A", one[1]), Access("B", other[1]))
-        return self._run(tuple(letters), expression, A=one[0], B=other[0])
+        return self._run(tuple(LETTERS[: max(first.ndim, second.ndim)]), expression, A=one[0], B=other[0])
 
     def __mul__(self, other: Any) -> Self:
         return self._together("*", self, other)
@@ -119,20 +118,12 @@ def _operand(x: Any, like: Stored) -> Stored | None:
     return make(x) if hasattr(x, "tocoo") else None
 
 
-def _broadcast(x: Stored, beside: Stored, letters: str) -> tuple[Stored, tuple[str, ...]]:
+def _repeated(x: Stored, modes: list[tuple[int, bool]]) -> tuple[Stored, tuple[str, ...]]:
     """(x, its indices): without the modes along which it is repeated, or of a sparse one with indices of their own."""
-    own = letters[len(letters) - x.ndim :]
-    other = dict(zip(letters[len(letters) - beside.ndim :], beside.shape))
-    repeated = [n for n, letter in enumerate(own) if x.shape[n] == 1 and other.get(letter, 1) != 1]
-    for n, letter in enumerate(own):
-        if x.shape[n] != 1 and other.get(letter, x.shape[n]) not in (1, x.shape[n]):
-            raise ValueError(
-                f"shapes {x.shape} and {beside.shape} do not broadcast: {x.shape[n]} is not {other[letter]}"
-            )
-    if not repeated:
-        return x, tuple(own)
     if not x.format.is_dense:  # a sum over the one coordinate there is
-        return x, tuple(letter.upper() if n in repeated else letter for n, letter in enumerate(own))
-    stored = x.to("dense")
-    kept = tuple(extent for n, extent in enumerate(x.shape) if n not in repeated)
-    return of_dense(stored.values.reshape(kept)), tuple(letter for n, letter in enumerate(own) if n not in repeated)
+        return x, tuple(LETTERS[n].upper() if alone else LETTERS[n] for n, alone in modes)
+    indices = tuple(LETTERS[n] for n, alone in modes if not alone)
+    if len(indices) == x.ndim:
+        return x, indices
+    kept = tuple(extent for extent, (_, alone) in zip(x.shape, modes) if not alone)
+    return of_dense(x.to("dense").values.reshape(kept)), indices

@@ -17,24 +17,28 @@ def matmul_indices(a: Shape, b: Shape) -> Indices:
         raise ValueError(f"@ is of arrays with modes, and these have the shapes {a} and {b}; use * for numbers")
     _check_summed("@", a, len(a) - 1, b, max(len(b) - 2, 0))
     left, right = ("i", "j")[-len(a) :], ("j", "k")[: len(b)]
-    one, other, both = _broadcast(a[:-2], b[:-2])
-    result = *both, *(index for index in (*left, *right) if index != "j")
-    return (*one, *left), (*other, *right), result
+    above = a[:-2], b[:-2]
+    modes = broadcast(f"modes {above[0]} and {above[1]} before those of the matrices", *above)
+    one, other = ([f"b{n}_{name}" if alone else f"b{n}" for n, alone in own] for name, own in zip("ab", modes))
+    both = [f"b{n}" for n in range(max(map(len, above)))]
+    return (*one, *left), (*other, *right), (*both, *(index for index in (*left, *right) if index != "j"))
 
 
-def _broadcast(a: Shape, b: Shape) -> Indices:
-    """Modes that are aligned at the last; one of the extent 1 beside another extent has an index of its own, a sum over
-    its one coordinate.
-    """
-    count = max(len(a), len(b))
-    first, second = ([1] * (count - len(x)) + list(x) for x in (a, b))
-    for m, n in zip(first, second):
+def aligned(*shapes: Shape) -> list[list[tuple[int, bool]]]:
+    """For each mode of each shape: which mode of the broadcast shape it is, aligned at the last; and whether it has one
+    coordinate, over which is summed, beside another extent."""
+    count = max(map(len, shapes))
+    extents = [{shape[n - count] for shape in shapes if len(shape) >= count - n} for n in range(count)]
+    return [[(n, m == 1 and extents[n] != {1}) for n, m in enumerate(shape, count - len(shape))] for shape in shapes]
+
+
+def broadcast(what: str, a: Shape, b: Shape) -> list[list[tuple[int, bool]]]:
+    """`aligned` of two shapes. Raises ValueError, which says what does not broadcast."""
+    count = min(len(a), len(b))
+    for m, n in zip(a[len(a) - count :], b[len(b) - count :]):
         if m != n and 1 not in (m, n):
-            raise ValueError(f"modes {a} and {b} before those of the matrices do not broadcast: {m} is not {n}")
-    both = tuple(f"b{n}" for n in range(count))
-    one = tuple(f"{x}_a" if m == 1 != n else x for x, m, n in zip(both, first, second))
-    other = tuple(f"{x}_b" if n == 1 != m else x for x, m, n in zip(both, first, second))
-    return one[count - len(a) :], other[count - len(b) :], both
+            raise ValueError(f"{what} do not broadcast: {m} is not {n}")
+    return aligned(a, b)
 
 
 def dot_indices(a: Shape, b: Shape) -> Indices:

@@ -9,6 +9,7 @@ from typing import Any
 
 from .array import array
 from .errors import NotationError
+from .product_indices import aligned
 from .storage.values import integer
 
 LETTERS = string.ascii_uppercase + string.ascii_lowercase
@@ -57,17 +58,12 @@ def _without_ellipsis(text: str, operands: Sequence[Any]) -> str:
     if len(terms) != len(operands):
         reason = f"there are subscripts of {len(terms)} operands, and {len(operands)} are given"
         raise NotationError(reason, text, 0, len(text))
-    shapes = [_broadcast(term, x, text) for term, x in zip(terms, operands)]
+    shapes = [_wide(term, x, text) for term, x in zip(terms, operands)]
     modes = max(map(len, shapes))
     fresh = _letters(text)
     wide = [next(fresh) for _ in range(modes)]
-    extents = [
-        max((shape[at - modes] for shape in shapes if len(shape) >= modes - at), default=1) for at in range(modes)
-    ]
-    for n, (term, shape) in enumerate(zip(terms, shapes)):
-        own = zip(shape, wide[modes - len(shape) :], extents[modes - len(shape) :])
-        # one of the extent 1 beside others is summed over its one coordinate
-        letters = [next(fresh) if extent == 1 < widest else letter for extent, letter, widest in own]
+    for n, (term, own) in enumerate(zip(terms, aligned(*shapes))):
+        letters = [next(fresh) if alone else wide[at] for at, alone in own]
         terms[n] = term.replace("...", "".join(letters))
     if not arrow:
         named = [letter for letter in inputs if letter.isalpha()]
@@ -78,7 +74,7 @@ def _without_ellipsis(text: str, operands: Sequence[Any]) -> str:
     return f"{','.join(terms)}->{output.replace('...', ''.join(wide), 1)}"
 
 
-def _broadcast(term: str, x: Any, text: str) -> tuple[int, ...]:
+def _wide(term: str, x: Any, text: str) -> tuple[int, ...]:
     """The extents that an ellipsis stands for; none of a term without one. Raises NotationError."""
     if "..." not in term:
         return ()

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...compiler import Axis, Program, ProgramBuilder, Size
 from ...compiler.language.builder import BufferHandle
-from ...compiler.language.expr import Expr
+from ...compiler.language.expr import Expr, ExprLike
 from ...compiler.language.program import WORDS
 from ...compiler.language.types import ACCUMULATOR
 from ..storage.values import buffer_dtype
@@ -123,6 +123,16 @@ class Declared:
             if condition is not None:
                 self.p.where(condition)
             yield
+
+    def clear(self, buffer: BufferHandle, zero: ExprLike = 0) -> None:
+        """Set a whole buffer to zero, that of the semiring if it is given."""
+        axes = buffer.value.axes
+        visited = axes or (self.one,)
+        names = [self.fresh("z") for _ in visited]
+        roots = [found.root for found in self.structures.values()]
+        fused = (visited[:2],) if len(visited) > 1 and visited[0] in roots else ()
+        with self.p.iterate(self.fresh("clear"), visited, "S" * len(visited), names, fused) as variables:
+            buffer[tuple(variables) if axes else ()] = zero
 
     def fresh(self, wanted: str) -> str:
         """A name that nothing has."""

@@ -30,41 +30,45 @@ WALKED = ("dense", "compressed", "slots")
 """Levels whose loops meet each coordinate once."""
 
 
-def nestable(loops: TermWriter) -> bool:
-    """Whether a product can be written so."""
-    format = loops.format
-    if format is None or loops.conditional or not set(format.levels) <= set(WALKED):
-        return False
-    kinds = "".join(loop.kind for loop in loops.sparse_loops)
-    if "RS" in kinds or not kinds.startswith("S") or len(loops.free) + len(loops.reduced) > 1:
-        return False
-    dense = [*loops.free, *loops.reduced]
-    if not all(isinstance(loop.axis.length, int) for loop in dense):
-        return False
-    return "R" in kinds if not loops.reduced else "R" not in kinds and len(kinds) > 1
+class Levels(TermWriter):
+    """The loops of one product, level by level where they can be."""
 
-
-class Levels:
-    """The loops of one product of which `nestable` holds."""
-
-    def __init__(self, loops: TermWriter, assign: bool) -> None:
-        self.loops, self.w, self.p, self.assign = loops, loops.w, loops.p, assign
-        spatial = [loop for loop in loops.sparse_loops if loop.kind == "S"]
-        self.sums = [loop for loop in loops.sparse_loops if loop.kind == "R"]
+    def emit(self, assign: bool) -> None:
+        if not self.is_nestable:
+            super().emit(assign)
+            return
+        spatial = [loop for loop in self.sparse_loops if loop.kind == "S"]
+        self.sums = [loop for loop in self.sparse_loops if loop.kind == "R"]
         # the elements of a dot product are visited inside of their rows
         self.outer, self.inside = (spatial, []) if self.sums else (spatial[:-1], spatial[-1:])
-        self.places = self._places()
-        assert loops.term.sparse is not None
-        self.sparse = loops.term.sparse.name
+        self.assign, self.places = assign, self._places()
+        rows, outer = self.w.fresh(f"term{self.at}"), [loop.axis for loop in self.outer]
+        names = [loop.name for loop in self.outer]
+        with self.p.iterate(rows, outer, "S" * len(outer), names, self.fused(self.outer)) as at:
+            known: dict[Axis, Var] = dict(zip(outer, at))
+            self.w.nests.append(self._summed(rows, known) if self.sums else self._dots(rows, known))
+
+    @property
+    def is_nestable(self) -> bool:
+        """Whether there is a sum with a buffer of its own."""
+        if self.format is None or self.conditional or not set(self.format.levels) <= set(WALKED):
+            return False
+        kinds = "".join(loop.kind for loop in self.sparse_loops)
+        if "RS" in kinds or not kinds.startswith("S") or len(self.free) + len(self.reduced) > 1:
+            return False
+        dense = [*self.free, *self.reduced]
+        if not all(isinstance(loop.axis.length, int) for loop in dense):
+            return False
+        return "R" in kinds if not self.reduced else "R" not in kinds and len(kinds) > 1
 
     def _places(self) -> list[list[int]]:
         """For each depth d, the numbers of the factors that are multiplied within the first d sums alone."""
-        loops = [*self.sums, *self.loops.reduced]
+        loops = [*self.sums, *self.reduced]
         found: list[list[int]] = [[] for _ in range(len(loops) + 1)]
-        known = [set(self._indices([*self.outer, *self.inside, *self.loops.free]))]
+        known = [set(self._indices([*self.outer, *self.inside, *self.free]))]
         for loop in loops:
             known.append(known[-1] | set(self._indices([loop])))
-        for number, factor in enumerate(self.loops.term.factors):
+        for number, factor in enumerate(self.term.factors):
             depth = len(loops)
             while depth and factor.indices <= known[depth - 1] and self._may_leave(loops[depth - 1]):
                 depth -= 1
@@ -73,9 +77,9 @@ class Levels:
 
     def _indices(self, given: list[Loop]) -> list[str]:
         """The indices that these loops settle."""
-        sparse = self.loops.term.sparse
-        assert self.loops.axes is not None and self.loops.format is not None and sparse is not None
-        axes, indices = self.loops.axes, along(sparse, self.loops.format)
+        sparse = self.term.sparse
+        assert self.axes is not None and self.format is not None and sparse is not None
+        axes, indices = self.axes, along(sparse, self.format)
         of_level = {axis: [index] for axis, index in axes.with_coordinates(indices)}
         if axes.merged > 1:
             of_level[axes.levels[0]] = list(indices[: axes.merged])
@@ -91,43 +95,26 @@ class Levels:
         parent = loop.axis.parent
         if parent is None:
             return isinstance(loop.axis.length, int)
-        assert self.loops.axes is not None and self.loops.format is not None
-        levels = dict(zip(self.loops.axes.levels, self.loops.format.levels[self.loops.axes.merged - 1 :]))
+        assert self.axes is not None and self.format is not None
+        levels = dict(zip(self.axes.levels, self.format.levels[self.axes.merged - 1 :]))
         return levels.get(parent) == "compressed" and levels.get(loop.axis) == "compressed"
-
-    def emit(self) -> Nest:
-        w, p = self.w, self.p
-        rows = w.fresh(f"term{self.loops.at}")
-        outer = [loop.axis for loop in self.outer]
-        names = [loop.name for loop in self.outer]
-        with p.iterate(rows, outer, "S" * len(outer), names, self.loops.fused(self.outer)) as at:
-            known: dict[Axis, Var] = dict(zip(outer, at))
-            if self.sums:
-                nest = self._summed(rows, known)
-            else:
-                nest = self._dots(rows, known)
-        return nest
 
     # Sums over elements, for each feature.
 
     def _summed(self, rows: str, known: dict[Axis, Var]) -> Nest:
-        feature = self.loops.free[0].axis if self.loops.free else self.w.one
-        name = self.loops.free[0].name if self.loops.free else self.w.fresh("one")
+        feature = self.free[0].axis if self.free else self.w.one
+        name = self.free[0].name if self.free else self.w.fresh("one")
         total, elements = self._sum(0, known, feature, name)
         with self._over(feature, name, "row") as (k,):
             at = known | {feature: k}
             self._store(at, self._product(0, at, total[k]))
-        width = feature.length
-        assert isinstance(width, int)
-        deep, gathered = len(self.sums) > 1, self._gathered(self.sums[-1], width)
-        adds = self.w.semiring.is_ordinary
-        return Nest(self.sparse, rows, elements, feature.name, "", width, self.w.dtype, deep, gathered, adds)
+        return self._nest(rows, elements, self.sums[-1], feature)
 
     def _sum(self, depth: int, known: dict[Axis, Var], feature: Axis, name: str) -> tuple[BufferHandle, str]:
         """The sums of one level, and the name of the innermost iteration over elements."""
         w, p, loop = self.w, self.p, self.sums[depth]
         total = p.local(w.fresh("Sum"), (feature,), w.dtype)
-        elements = w.fresh(f"sum{self.loops.at}")
+        elements = w.fresh(f"sum{self.at}")
         if depth + 1 == len(self.sums):
             with p.iterate(elements, [loop.axis, feature], "RS", [loop.name, name]) as (element, k):
                 here = known | {loop.axis: element, feature: k}
@@ -146,13 +133,13 @@ class Levels:
 
     def _over(self, feature: Axis, name: str, what: str) -> AbstractContextManager[tuple[Var, ...]]:
         w = self.w
-        return self.p.iterate(w.fresh(f"{what}{self.loops.at}"), [feature], "S", [w.fresh(f"{name}_{what}")])
+        return self.p.iterate(w.fresh(f"{what}{self.at}"), [feature], "S", [w.fresh(f"{name}_{what}")])
 
     # Dot products over features, at each element.
 
     def _dots(self, rows: str, known: dict[Axis, Var]) -> Nest:
-        w, p, (element,), (term,) = self.w, self.p, self.inside, self.loops.reduced
-        elements, dot = w.fresh(f"elements{self.loops.at}"), w.fresh(f"dot{self.loops.at}")
+        w, p, (element,), (term,) = self.w, self.p, self.inside, self.reduced
+        elements, dot = w.fresh(f"elements{self.at}"), w.fresh(f"dot{self.at}")
         with p.iterate(elements, [element.axis], "S", [element.name]) as (at,):
             here = known | {element.axis: at}
             total = p.local(w.fresh("Dot"), (), w.dtype)
@@ -161,33 +148,33 @@ class Levels:
                     total[()] = w.zero
                 w.accumulate(total, (), self._product(1, here | {term.axis: k}))
             self._store(here, self._product(0, here, total[()]))
-        width = term.axis.length
-        assert isinstance(width, int)
-        gathered, adds = self._gathered(element, width), w.semiring.is_ordinary
-        return Nest(self.sparse, rows, elements, "", dot, width, w.dtype, False, gathered, adds)
+        return self._nest(rows, elements, element, term.axis, dot)
 
     # What is read and written.
 
+    def _nest(self, rows: str, elements: str, loop: Loop, features: Axis, dot: str = "") -> Nest:
+        """What a schedule has to know; loop: over elements, innermost."""
+        width = features.length
+        assert isinstance(width, int) and self.term.sparse is not None
+        feature, gathered = "" if dot else features.name, self._gathered(loop, width)
+        deep, adds = len(self.sums) > 1, self.w.semiring.is_ordinary
+        return Nest(self.term.sparse.name, rows, elements, feature, dot, width, self.w.dtype, deep, gathered, adds)
+
     def _product(self, depth: int, known: dict[Axis, Var], summed: Expr | None = None) -> Expr:
         """The factors of a level, times what was summed in it."""
-        at = self.loops.coordinates(known)[0]
-        factors = tuple(self.loops.term.factors[number] for number in self.places[depth])
-        coefficient = self.loops.term.coefficient if depth == 0 else 1
-        part = replace(self.loops.term, factors=factors, coefficient=coefficient)
-        return self.w.product(part, lambda access: self.loops.element(access, at, known), summed)
+        at = self.coordinates(known)[0]
+        factors = tuple(self.term.factors[number] for number in self.places[depth])
+        coefficient = self.term.coefficient if depth == 0 else 1
+        part = replace(self.term, factors=factors, coefficient=coefficient)
+        return self.w.product(part, lambda access: self.element(access, at, known), summed)
 
     def _store(self, known: dict[Axis, Var], x: Expr) -> None:
-        at = self.loops.coordinates(known)[0]
-        place = self.loops.place(at, known)
-        if self.assign:
-            self.w.result[place] = x
-        else:
-            self.w.accumulate(self.w.result, place, x)
+        self.store(self.place(self.coordinates(known)[0], known), x, self.assign)
 
     def _gathered(self, loop: Loop, width: int) -> tuple[str, ...]:
         """The dense operands with a row of features for each coordinate of a loop."""
         index, *others = self._indices([loop])
-        last = (*self.loops.free, *self.loops.reduced)
+        last = (*self.free, *self.reduced)
         if not last or width == 1 or others:
             return ()
         (feature,) = self._indices([last[0]])
@@ -197,5 +184,5 @@ class Levels:
             own = along(access, operand.format)
             return not operand.is_sparse and not operand.pattern and own == (index, feature)
 
-        found = (self.w.buffers[access.name].value.name for access in self.loops.term.accesses if has_rows(access))
+        found = (self.w.buffers[access.name].value.name for access in self.term.accesses if has_rows(access))
         return tuple(dict.fromkeys(found))

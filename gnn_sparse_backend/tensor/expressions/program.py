@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .declared import Declared, Written
-from .levels import Levels, nestable
-from .loops.term_writer import TermWriter
+from .levels import Levels
 from .notation import Statement
 from .result import Kept, unread_levels
 from .terms import Operand, Term
@@ -34,28 +33,13 @@ def write(
     writer.declare(terms)
     writer.begin_result(writer.structure(kept.access.name) if kept else None)
     alone = len(terms) == 1
-    plans = [TermWriter(writer, term, n) for n, term in enumerate(terms) if not term.together]
+    plans = [Levels(writer, term, n) for n, term in enumerate(terms) if not term.together]
     together = [term for term in terms if term.together]
     walks = Walks(writer, together)
     if not (alone and plans and plans[0].covers):
-        _clear(writer)
+        writer.clear(writer.result, writer.zero)
     for plan in plans:
-        assign = alone and plan.covers
-        if nestable(plan):
-            writer.nests.append(Levels(plan, assign).emit())
-        else:
-            plan.emit(assign)
+        plan.emit(alone and plan.covers)
     for term in together:
         walks.added(term, writer.result, statement.result.indices)
     return writer.written({statement.result.name: ""})
-
-
-def _clear(writer: Declared) -> None:
-    """Zeros of the semiring for the whole result."""
-    where = writer.result.value.axes
-    visited = where or (writer.one,)
-    names = [writer.fresh("z") for _ in visited]
-    roots = [found.root for found in writer.structures.values()]
-    fused = (visited[:2],) if len(visited) > 1 and visited[0] in roots else ()
-    with writer.p.iterate(writer.fresh("clear"), visited, "S" * len(visited), names, fused) as variables:
-        writer.result[tuple(variables) if where else ()] = writer.zero

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from ...compiler import equal, number
+from ...compiler.language.builder import BufferHandle
 from ...compiler.language.expr import Expr
 from ..errors import ScheduleError
 from ..expressions.declared import Declared, Written
@@ -38,14 +39,15 @@ class LoopWriter(Declared):
         self.begin_result(None if self.kept is None else self.places.axes[self.places.key(self.kept.access)])
         self.atomic: list[str] = []
         self.on_gpu = any(loop.unit in ("block", "warp", "thread") for nest in nests for loop in nest.loops)
-        self.clear(self.result, self.result.value.axes, "" if self.on_gpu else "threads")
+        self.zeros(self.result, "" if self.on_gpu else "threads")
         for nest in nests:
             self.alone(nest)
         written = self.written({self.statement.result.name: ""})
         return written, tuple(self.places.units), tuple(dict.fromkeys(self.atomic))
 
-    def clear(self, buffer: Any, where: Sequence[Any], unit: str = "") -> None:
-        """Zeros for a whole buffer."""
+    def zeros(self, buffer: BufferHandle, unit: str = "") -> None:
+        """Set a whole buffer to zero, the elements of its outermost axis on a unit."""
+        where = buffer.value.axes
         self.each(where or (self.one,), lambda at: buffer.__setitem__(at if where else (), self.constant(0)), unit)
 
     def each(self, axes: Sequence[Any], inside: Callable[[tuple[Expr, ...]], None], unit: str = "") -> None:
@@ -79,7 +81,7 @@ class LoopWriter(Declared):
             return
         axis = self.places.counters.axis(self.places.extents(nest.graph, Env()), parted.name)
         copies = self.p.temporary(self.fresh("Copies"), (axis, *result.value.axes), self.dtype)
-        self.clear(copies, (axis, *result.value.axes), "threads")
+        self.zeros(copies, "threads")
         sinks[name] = lambda env: (copies, (env.known[parted.name], *self.place(env)))
         self.loops(nest, nest.loops, Env(sinks=sinks))
         self.each(result.value.axes, lambda at: self.sum_of(copies, axis, result, at), "threads")
@@ -192,7 +194,7 @@ class LoopWriter(Declared):
             )
         axis = self.places.counters.axis(extents, loop.name, most)
         parts = self.p.local(self.fresh("Parts"), (axis,), self.dtype)
-        self.clear(parts, (axis,), unit)
+        self.zeros(parts, unit)
         then(replace(env, settled=True, sinks={**env.sinks, target: lambda inner: (parts, (inner.known[loop.name],))}))
         sum = self.p.local(self.fresh("Sum"), (self.one,), self.dtype)
         name = self.fresh("part")
@@ -227,7 +229,7 @@ class LoopWriter(Declared):
         axes = [self.places.counters.axis(extents, *each) for each in zip(indices, extents_known)]
         make = self.p.local if env.inside else self.p.temporary
         buffer = make(self.fresh(name), tuple(axes), self.dtype)
-        self.clear(buffer, axes)
+        self.zeros(buffer)
         for producer in where.producers:
             filled = next(each for each in producer.assigns() if each.target.name == name).target.indices
             place = lambda inner, at=filled: (buffer, tuple(self.counted(inner, i) for i in at))

@@ -62,7 +62,8 @@ class Assembly(Declared):
             with self.p.iterate(self.fresh("Row"), (rows,), "S", (self.fresh("r"),)) as (row,):
                 self.row((row,), self.indices_of(row))
             return self.written(self.own)
-        self.clear_counts(rows)
+        if not self.filling:  # some rows may not be visited
+            self.clear(self.count)
         self.walks.nest(self.terms, self.order.rows, Env(), lambda at: self.row((self.row_of(at),), at))
         return self.written(self.own)
 
@@ -71,12 +72,6 @@ class Assembly(Declared):
         if len(self.above) == 1 and not self.order.listed:
             return self.index_axes[self.above[0]]
         return self.axis("rows") if self.above else self.p.dense_fixed(self.fresh("Rows"), 1)
-
-    def clear_counts(self, rows: Axis) -> None:
-        """Set the counts of all rows to 0, as some rows may not be visited."""
-        if not self.filling:
-            with self.p.iterate(self.fresh("clear"), (rows,), "S", (self.fresh("z"),)) as (row,):
-                self.count[row] = 0
 
     def axis(self, what: str) -> Axis:
         """An axis whose length is given at each call."""

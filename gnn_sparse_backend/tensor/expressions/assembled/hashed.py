@@ -54,9 +54,7 @@ class Table:
 
     def begin(self) -> None:
         """Leave it without entries."""
-        p, fresh = self.owner.p, self.owner.fresh
-        with p.iterate(fresh("cleared"), self.table.value.axes, "S", (fresh("z"),)) as (z,):
-            self.table[z] = 0
+        self.owner.clear(self.table)
         self.keys[number(0)] = -1
 
     def found(self, column: Expr, last: BufferHandle) -> Expr:

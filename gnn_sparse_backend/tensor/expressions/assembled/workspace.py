@@ -17,7 +17,7 @@ from ....compiler import Axis, both, differ, either, equal, number, select
 from ....compiler.language import bits
 from ....compiler.language.axes import Extent, given
 from ....compiler.language.builder import BufferHandle
-from ....compiler.language.expr import Expr, ExprLike
+from ....compiler.language.expr import Expr
 from ..declared import Written
 from ..loops.places import Env
 from ..terms import Term
@@ -45,7 +45,7 @@ class Workspace(Assembly):
             self.lane = self.p.dense_fixed(self.fresh("Bit"), WORD)
             self.count = self.p.buffer(self.named("Count", COUNT), (self.every,), "int64")
         elif self.order.is_cut:
-            self.clear_counts(self.every)
+            self.clear(self.count)
         names = [self.fresh(name) for name in "gr"]
         with self.p.iterate(self.fresh("Shares"), (group,), "S", names[:1]) as (g,):
             for buffer in self.workspaces(*axes):
@@ -80,10 +80,6 @@ class Workspace(Assembly):
 
     def workspace(self, name: str, axis: Axis, dtype: str) -> BufferHandle:
         return self.p.local(self.fresh(name), (axis,), dtype)
-
-    def clear(self, buffer: BufferHandle, zero: ExprLike = 0) -> None:
-        with self.p.iterate(self.fresh("cleared"), buffer.value.axes, "S", (self.fresh("z"),)) as (z,):
-            buffer[z] = zero
 
     def summed(self, at: Env) -> None:
         """Sum a row, and write it in order or count its elements."""

@@ -121,6 +121,13 @@ class TermWriter:
             return tuple(at[index] for index in self.w.statement.result.indices)
         return tuple(variables[axis] for axis in self.w.result.value.axes)
 
+    def store(self, place: tuple[Expr, ...], x: Expr, assign: bool) -> None:
+        """Write an element of the result, or add to it."""
+        if assign:
+            self.w.result[place] = x
+        else:
+            self.w.accumulate(self.w.result, place, x)
+
     # Loops.
 
     def fused(self, loops: list[Loop]) -> tuple[tuple[Axis, ...], ...]:
@@ -145,7 +152,4 @@ class TermWriter:
             if conditions:
                 self.p.where(reduce(both, conditions))
             x = w.product(self.term, lambda access: self.element(access, at, variables))
-            if assign and "R" not in kinds:
-                w.result[place] = x
-            else:
-                w.accumulate(w.result, place, x)
+            self.store(place, x, assign and "R" not in kinds)
