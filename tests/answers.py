@@ -20,7 +20,6 @@ from benchmarks.support.gpu import stand_ins
 from gnn_sparse_backend.ops.core.plans import planned
 from gnn_sparse_backend.ops.message.calls import run_aggregate
 from gnn_sparse_backend.planner.candidates import trials
-from gnn_sparse_backend.planner.choose import describe
 from gnn_sparse_backend.planner.plan import Plan
 from gnn_sparse_backend.tuning.tune import problem_of_task
 from gnn_sparse_backend.tuning.tuning_tasks import Task
@@ -167,7 +166,7 @@ def plans(
         return {"excess": worst} if worst <= 0 else {"state": WRONG, "why": f"off by {worst}"}
 
     for plan in trials(problem_of_task(task)):
-        yield f"{op} of {width} on {structure}: {describe(plan)}", lambda plan=plan: compute(plan)
+        yield f"{op} of {width} on {structure}: {plan}", lambda plan=plan: compute(plan)
 
 
 def run(told: Told) -> None:

@@ -16,7 +16,6 @@ from benchmarks.support.gpu import device as operators
 from gnn_sparse_backend.ops.core.plans import planned
 from gnn_sparse_backend.ops.message.calls import run_aggregate
 from gnn_sparse_backend.planner.candidates import trials
-from gnn_sparse_backend.planner.choose import describe
 from gnn_sparse_backend.tuning.tune import problem_of_task
 from gnn_sparse_backend.tuning.tuning_tasks import Task
 
@@ -45,7 +44,7 @@ def _plans(graph, op: str, width: int, seed: int, seconds=None) -> dict:
     for plan in plans:
         with planned(graph, of.kind, width, torch.float32, plan):
             run_aggregate(of, graph, operands)
-    return {"chosen": describe(plans[0]), "best": None, "regret": None, "seconds": {}}
+    return {"chosen": str(plans[0]), "best": None, "regret": None, "seconds": {}}
 
 
 @contextmanager

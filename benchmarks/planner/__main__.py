@@ -36,7 +36,7 @@ from benchmarks.support.budget import Budget
 from benchmarks.support.gpu import device as gpu
 from gnn_sparse_backend import Graph
 from gnn_sparse_backend.planner.candidates import trials
-from gnn_sparse_backend.planner.choose import choose, describe
+from gnn_sparse_backend.planner.choose import choose
 from gnn_sparse_backend.planner.cpu.rows import RowPlan
 from gnn_sparse_backend.planner.cpu.spmm import GROUPS_PER_THREAD
 from gnn_sparse_backend.planner.database import PlanDatabase, database
@@ -87,15 +87,15 @@ def measure_cell(
         "width": width,
         "source": choice.source,
         "complete": len(seconds) == len(plans),
-        "planned": describe(choice.plan),
+        "planned": str(choice.plan),
         "planned_seconds": seconds[choice.plan],
         "rules_seconds": seconds.get(trials(problem)[0]),
         "predicted_seconds": predicted[choice.plan],
-        "best": describe(best),
+        "best": str(best),
         "best_seconds": seconds[best],
         "regret": seconds[choice.plan] / seconds[best] - 1,
         "single_seconds": {label: seconds[plan] for label, plan in single.items() if plan in seconds},
-        "seconds": {describe(plan): taken for plan, taken in seconds.items()},
+        "seconds": {str(plan): taken for plan, taken in seconds.items()},
     }
 
 
@@ -114,7 +114,7 @@ def measure_growth(edges: int, width: int, degree: int, seed: int, budget: float
         "edges": rows * degree,
         "width": width,
         "degree": degree,
-        "plan": describe(choice.plan),
+        "plan": str(choice.plan),
         "seconds": seconds,
         "predicted_seconds": predicted,
         "nanoseconds_per_edge": seconds / (rows * degree) * 1e9,
@@ -247,7 +247,7 @@ def _label(plan: RowPlan) -> str:
     """The name of a kernel that is the same in every cell. Where features are many, a kernel in lanes is the one
     without.
     """
-    return describe(plan).replace("2 groups", "groups").replace("in lanes", "in lanes where features are few")
+    return str(plan).replace("2 groups", "groups").replace("in lanes", "in lanes where features are few")
 
 
 def _with_groups(plan: RowPlan, threads: int) -> RowPlan:

@@ -22,8 +22,8 @@ from gnn_sparse_backend.ops.core.plans import planned
 from gnn_sparse_backend.ops.core.plans_cuda import gpu_of
 from gnn_sparse_backend.ops.message.calls import run_aggregate
 from gnn_sparse_backend.planner.candidates import trials
-from gnn_sparse_backend.planner.choose import describe
-from gnn_sparse_backend.planner.cuda import cost
+from gnn_sparse_backend.planner.cost import predicted_seconds
+from gnn_sparse_backend.planner.cuda.cost import default_units
 from gnn_sparse_backend.planner.plan import Plan
 from gnn_sparse_backend.structures.graph import Graph
 from gnn_sparse_backend.tuning.tune import problem_of_task
@@ -45,7 +45,7 @@ def measure(graph: Graph, op: str, width: int, seed: int, seconds=None) -> dict:
     operands = [x, torch.rand(graph.num_edges, 1, generator=generator).to(device)][: len(of.places)]
     exact = run_aggregate(of, graph, [each.double() for each in operands])
     problem = problem_of_task(task)
-    plans, units = trials(problem), cost.default_units(gpu_of(device))
+    plans, units = trials(problem), default_units(gpu_of(device))
     chosen = plans[0]
     taken: dict[Plan, float | str] = {}
     for plan in plans:
@@ -56,12 +56,12 @@ def measure(graph: Graph, op: str, width: int, seed: int, seconds=None) -> dict:
     best = min(measured, key=measured.get, default=None)
     regret = measured[chosen] / measured[best] - 1 if chosen in measured else None
     return {
-        "chosen": describe(chosen),
-        "best": best and describe(best),
+        "chosen": str(chosen),
+        "best": best and str(best),
         "regret": regret,
-        "seconds": {describe(plan): each for plan, each in taken.items()},
-        "predicted": {describe(plan): cost.predict(problem, plan, units).seconds for plan in plans},
-        "counts": {describe(plan): cost.counts(problem, plan) for plan in plans},
+        "seconds": {str(plan): each for plan, each in taken.items()},
+        "predicted": {str(plan): predicted_seconds(problem, plan, units) for plan in plans},
+        "counts": {str(plan): plan.counts(problem) for plan in plans},
     }
 
 

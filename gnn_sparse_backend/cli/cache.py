@@ -41,8 +41,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _list(kernels, plans) -> int:
-    from ..planner.choose import describe
-
     console = Console()
     entries = kernels.entries()
     columns = "kernel", "name", "target", "compiled in", "written"
@@ -66,7 +64,7 @@ def _list(kernels, plans) -> int:
             problem.kind,
             f"{problem.features} of {problem.dtype}",
             str(problem.threads),
-            describe(record.best),
+            str(record.best),
             f"{record.seconds[0][1] * 1e6:,.1f}",
             use,
         )

@@ -83,7 +83,7 @@ def choose(problem: Problem, fingerprint: Callable[[], str], known: PlanDatabase
         cost = predict(problem, plan, known.units)
         why = (
             f"The cost model expects {_duration(cost.seconds)}, and {_duration(first[1].seconds)} of the rules' plan "
-            f"({describe(first[0])}): {_difference(first[1], cost)}.",
+            f"({first[0]}): {_difference(first[1], cost)}.",
         )
     source = "rules" if plan == first[0] else "model"
     constants = "measured on this machine" if known.calibrated else "defaults (`gsb tune` measures this machine's)"
@@ -99,11 +99,6 @@ def _constants_on_gpu(known: PlanDatabase) -> str:
     return (
         f"The predictions below are those of a simple model, which chooses nothing. The bandwidths that it takes {how}."
     )
-
-
-def describe(plan: Plan) -> str:
-    """A plan in a few words."""
-    return plan.words()
 
 
 def _chosen(rounded: tuple[Any, ...], known: PlanDatabase) -> Plan:
@@ -144,7 +139,7 @@ def _reasons_measured(record: Record, predicted: Sequence[tuple[Plan, Cost]]) ->
         f"{_duration(seconds)}."
     ]
     if first in times and first != fastest:
-        reasons.append(f"The rules' plan ({describe(first)}) took {_duration(times[first])}.")
+        reasons.append(f"The rules' plan ({first}) took {_duration(times[first])}.")
     return tuple(reasons)
 
 

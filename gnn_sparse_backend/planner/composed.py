@@ -76,7 +76,7 @@ class ComposedPlan(Plan, strategy="composed"):
     formats: str
     tile: int = 0
 
-    def words(self) -> str:
+    def __str__(self) -> str:
         return self.formats + (f", {self.tile} vectors of columns together" if self.tile else "")
 
 

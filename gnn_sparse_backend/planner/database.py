@@ -38,8 +38,6 @@ from .records import Record, key_of, units_from_json
 
 FILE_NAME = "plans.json"
 FORMAT = 6
-# Formats whose constants of machines are read. Their records are not: plans were other products of fields.
-_EARLIER = 2, 3, 4, 5
 # Records at most; beyond them the oldest are dropped.
 MOST_RECORDS = 20_000
 
@@ -192,16 +190,13 @@ class PlanDatabase:
             report(f"{self.path} cannot be read: {error}")
             return {}, []
         found = content.get("format") if isinstance(content, dict) else content
-        if type(found) is not int or found not in (FORMAT, *_EARLIER):
+        if found != FORMAT:
             report(f"{self.path} has format {found!r:.80}; this version reads format {FORMAT}")
             return {}, []
         machines: dict[str, dict[str, float]] = {}
         records: list[Record] = []
         wrong: dict[str, list[int]] = {}
         listed = content.get("machines"), content.get("records")
-        if found != FORMAT and listed[1]:
-            report(f"{self.path}: what was measured is of format {found} and left out; measure again (`gsb tune`)")
-            listed = listed[0], None
         for name, units in listed[0].items() if isinstance(listed[0], dict) else ():
             try:
                 machines[name] = units_from_json(units)

@@ -19,9 +19,10 @@ class Plan:
     What it computes does not depend on it beyond the order of additions. A strategy says when the rules choose it, what
     else is worth trying, what it costs, and why, in words; an executable says that it runs its plans (`builds`).
 
-    meanings: what the words of plans stand for. order: what of the plan decides the order of additions, and is not
-        chosen by rules alone. groups: row groups of the parallel loop, 1 for one thread. balance: what the groups hold
-        equally much of: "nonzeros" or "rows" (Huang et al., section 3.2), or "teams", where every row is a group.
+    A plan prints in a few words. meanings: what these stand for. order: what of the plan decides the order of
+        additions, and is not chosen by rules alone. groups: row groups of the parallel loop, 1 for one thread.
+        balance: what the groups hold equally much of: "nonzeros" or "rows" (Huang et al., section 3.2), or "teams",
+        where every row is a group.
     """
 
     strategy: ClassVar[str]
@@ -67,10 +68,6 @@ class Plan:
 
     def counts(self, problem: Any) -> dict[str, float]:
         """How many of each unit of the cost model there are."""
-        raise NotImplementedError
-
-    def words(self) -> str:
-        """The plan in a few words."""
         raise NotImplementedError
 
     def reasons(self, problem: Any) -> Iterator[str]:

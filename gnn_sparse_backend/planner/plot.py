@@ -13,7 +13,6 @@ import numpy as np
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-from .choose import describe
 from .plan import Plan
 
 
@@ -84,7 +83,7 @@ def _draw_candidates(
 ) -> None:
     names = []
     for place, (plan, predicted, measured) in enumerate(candidates):
-        names.append(("▶ " if plan == chosen else "") + describe(plan))
+        names.append(("▶ " if plan == chosen else "") + str(plan))
         for offset, seconds, colour in ((-0.2, predicted, "tab:gray"), (0.2, measured, "tab:blue")):
             if seconds is not None:
                 panel.barh(place + offset, seconds * 1e6, 0.4, color=colour)

@@ -16,7 +16,7 @@ from ..ops.core.plans import database_of, structure_fingerprint
 from ..ops.core.plans_cuda import gpu_of
 from ..ops.core.prepared import KINDS, PREPARED, Prepared, Width
 from ..planner import cost
-from ..planner.choose import Choice, choose, describe
+from ..planner.choose import Choice, choose
 from ..planner.cost import compulsory_bytes
 from ..planner.cpu.listed import told
 from ..planner.cuda import cost as cuda_cost
@@ -92,7 +92,7 @@ class Explanation:
         return (
             f"{self.op} of {p.features} features ({self.dtype}) on {p.rows:,} x {p.cols:,} with {p.nnz:,} edges, "
             f"{self.threads}\n"
-            f"plan: {describe(self.plan)}\n"
+            f"plan: {self.plan}\n"
             f"source: {self.choice.source}{how}"
         )
 
@@ -122,7 +122,7 @@ class Explanation:
             terms = costs[plan].largest() if plan in costs else ()
             times = [_micro(predicted), *[_micro(measured)] * some_measured]
             table.add_row(
-                ("* " if plan == self.plan else "  ") + describe(plan),
+                f"{'*' if plan == self.plan else ' '} {plan}",
                 *times,
                 ", ".join(f"{name} {_micro(seconds)}" for name, seconds in terms),
             )
@@ -132,7 +132,7 @@ class Explanation:
         """What the words and the terms in the table stand for."""
         terms = cuda_cost.MEANINGS if type(self.problem) is CudaProblem else cost.MEANINGS
         words = {word: meaning for plan, _, _ in self.candidates() for word, meaning in plan.legend().items()}
-        plans = " ".join(describe(plan) for plan, _, _ in self.candidates())
+        plans = " ".join(str(plan) for plan, _, _ in self.candidates())
         met = {name for _, predicted in self.choice.predicted for name, _ in predicted.largest()}
         lines = {
             "what plans say": {word: meaning for word, meaning in words.items() if word in plans},

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from rich.table import Table
 
-from ..planner.choose import describe
 from ..planner.plan import Plan
 from ..runtime.text import render
 
@@ -65,7 +64,7 @@ class Report:
                 row.op,
                 str(row.features),
                 row.dtype,
-                "" if row.plan is None else describe(row.plan),
+                "" if row.plan is None else str(row.plan),
                 micro(row.seconds),
                 micro(row.rules),
                 row.state,

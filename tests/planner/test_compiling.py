@@ -17,7 +17,6 @@ from gnn_sparse_backend.compiler.codegen import BuildError
 from gnn_sparse_backend.ops.core.plans import plan_of
 from gnn_sparse_backend.ops.message import schedules_cpu as kernels
 from gnn_sparse_backend.planner.candidates import trials
-from gnn_sparse_backend.planner.choose import describe
 from gnn_sparse_backend.planner.cpu.rows import RowPlan
 from gnn_sparse_backend.structures import build
 from gnn_sparse_backend.tuning import precompile as precompile_module
@@ -100,12 +99,12 @@ import numpy as np, torch
 torch.set_num_threads(2)
 from gnn_sparse_backend import Graph
 from gnn_sparse_backend.ops.core.plans import plan_of, problem_of, structure_fingerprint
-from gnn_sparse_backend.planner.choose import choose, describe
+from gnn_sparse_backend.planner.choose import choose
 rng = np.random.default_rng(0)
 graph = Graph.from_coo(rng.integers(0, 900, 6000), rng.integers(0, 800, 6000), (900, 800))
 problem = problem_of(graph, "sum:column", 32, torch.float32)
 choice = choose(problem, lambda: structure_fingerprint(graph))
-print(json.dumps([choice.source, describe(choice.plan), describe(plan_of(graph, "sum:column", 32, torch.float32))]))
+print(json.dumps([choice.source, str(choice.plan), str(plan_of(graph, "sum:column", 32, torch.float32))]))
 """
 
 
@@ -124,4 +123,4 @@ def test_another_process_finds_what_was_measured(graph, plans):
     plan = plan_of(graph, "sum:column", 32, torch.float32)
     assert plan == measured.plan
 
-    assert json.loads(found.stdout.splitlines()[-1]) == ["measured", describe(plan), describe(plan)]
+    assert json.loads(found.stdout.splitlines()[-1]) == ["measured", str(plan), str(plan)]

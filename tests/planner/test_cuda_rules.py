@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gnn_sparse_backend.planner.candidates import candidates, reasons
-from gnn_sparse_backend.planner.choose import choose, describe
+from gnn_sparse_backend.planner.choose import choose
 from gnn_sparse_backend.planner.cost import compulsory_bytes, predict
 from gnn_sparse_backend.planner.cuda.blocks import BlockPlan
 from gnn_sparse_backend.planner.cuda.buckets import BucketPlan, bucket_widths
@@ -125,7 +125,7 @@ def test_costs_by_hand():
     assert plain.counts(small)["far"] < 0.01 * plain.counts(small)["near"]
     costs = {plan: predict(LARGE, plan, units) for plan in candidates(LARGE)}
     for plan, cost in costs.items():
-        assert set(cost.terms) <= set(UNITS) and cost.seconds > 0, describe(plan)
+        assert set(cost.terms) <= set(UNITS) and cost.seconds > 0, str(plan)
     assert predict(LARGE, cached, units).terms["turn"] < predict(LARGE, plain, units).terms["turn"]
     buckets = BucketPlan("sm_90", 64)
     assert predict(LARGE, buckets, units).terms["turn"] < predict(LARGE, cached, units).terms["turn"]

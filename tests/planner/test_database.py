@@ -125,7 +125,7 @@ def test_constants_of_the_machine(path):
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"{", b"\xff\xfe", b"[]", b"null", b'{"format": 99, "records": []}', b'{"format": 1']
+    "text", [b"", b"{", b"\xff\xfe", b"[]", b"null", b'{"format": 5, "records": []}', b'{"format": 1']
 )
 def test_a_corrupt_file_is_reported_and_rebuilt(path, text):
     path.parent.mkdir(mode=0o700)
@@ -150,22 +150,6 @@ def test_half_types_have_records_of_their_own(path):
         RowPlan(3),
         RowPlan(4),
     ]
-
-
-@pytest.mark.parametrize("earlier", [2, 5])
-def test_of_earlier_formats_the_constants_of_machines_are_left(path, earlier):
-    """Their plans were other products of fields: that is told until something is written, and they are gone then."""
-    database = open_(path)
-    database.add(PROBLEM, "f", SECONDS)
-    database.set_units({**DEFAULT_UNITS, "edge": 7e-9})
-    path.write_text(json.dumps({**json.loads(path.read_text()), "format": earlier}))
-    again = open_(path)
-    with pytest.warns(PlanDatabaseWarning, match=f"of format {earlier} and left out; measure again") as warned:
-        assert find(again) is None
-    assert len(warned) == 1 and again.units["edge"] == 7e-9
-    again.add(PROBLEM, "g", SECONDS)
-    later = open_(path)
-    assert later.verify() == [] and len(later.records()) == 1 and json.loads(path.read_text())["format"] == 6
 
 
 def test_plans_of_every_strategy(path):

@@ -44,12 +44,8 @@ class Step:
     kernels: tuple[Kernel, ...]
 
     def __str__(self) -> str:
-        from ...planner.choose import describe
-        from ...planner.plan import Plan
-
-        plan = describe(self.plan) if isinstance(self.plan, Plan) else str(self.plan)
         names = ", ".join(f"{kernel.name} {kernel.key[:12]} for {kernel.target}" for kernel in self.kernels)
-        return f"{plan}{f' ({self.variant})' if self.variant else ''}: {names}"
+        return f"{self.plan}{f' ({self.variant})' if self.variant else ''}: {names}"
 
 
 @dataclass(frozen=True)

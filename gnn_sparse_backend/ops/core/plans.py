@@ -12,7 +12,7 @@ from ...compiler.cache.bounded import make_room
 from ...compiler.language.types import BYTES
 from ...formats.partitions.row_groups import heaviest
 from ...log import first_at_info
-from ...planner.choose import choose, describe, plan_for
+from ...planner.choose import choose, plan_for
 from ...planner.cpu.passes import LONG_ROW, PARTS, PartitionPlan
 from ...planner.cpu.rows import NARROW
 from ...planner.cpu.slices import may_slice
@@ -90,7 +90,7 @@ def _log_plan(graph, kind: str, features: int, dtype: torch.dtype, plan: Plan) -
             chosen = choose(problem, lambda: structure_fingerprint(graph), known)
             why = f". From {chosen.source}: {' '.join(chosen.reasons)}"
     told = kind, features, type_name(dtype)
-    first_at_info(_log, (*told, plan), "plan of %s, %d features in %s, on %r: %s%s", *told, graph, describe(plan), why)
+    first_at_info(_log, (*told, plan), "plan of %s, %d features in %s, on %r: %s%s", *told, graph, plan, why)
 
 
 def database_of(device: torch.device) -> PlanDatabase:
@@ -107,7 +107,7 @@ def new_plan(graph, key: tuple, on_cpu: Callable[[], Plan], features: int, name:
     make_room(graph.plans)
     plan = graph.plans[key] = interned(cuda_plan_of(graph, arch, features) if arch else on_cpu())
     if _log.isEnabledFor(logging.INFO):
-        first_at_info(_log, (name, features, plan), "plan of %s, by rules, on %r: %s", name, graph, describe(plan))
+        first_at_info(_log, (name, features, plan), "plan of %s, by rules, on %r: %s", name, graph, plan)
     return plan
 
 

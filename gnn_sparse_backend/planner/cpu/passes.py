@@ -71,8 +71,8 @@ class PartitionPlan(RowPlan, strategy="partitions"):
     def order(self) -> Hashable:  # type: ignore[override]
         return self.strategy, self.partitions
 
-    def words(self) -> str:
-        return f"{super().words()}, {self.partitions} partitions"
+    def __str__(self) -> str:
+        return f"{super().__str__()}, {self.partitions} partitions"
 
     def reasons(self, problem: Problem) -> Iterator[str]:
         yield from super().reasons(problem)
@@ -111,8 +111,8 @@ class PartPlan(RowPlan, strategy="parts"):
     def order(self) -> Hashable:  # type: ignore[override]
         return self.strategy, self.part
 
-    def words(self) -> str:
-        return f"{super().words()}, rows in parts of {self.part}"
+    def __str__(self) -> str:
+        return f"{super().__str__()}, rows in parts of {self.part}"
 
     def reasons(self, problem: Problem) -> Iterator[str]:
         yield from super().reasons(problem)

@@ -80,7 +80,7 @@ class CpuPlan(Plan):
     def counts(self, problem: Problem) -> dict[str, float]:
         return counts_of_rows(problem, self.groups, self.prefetch > 0, self.in_lanes, self.partitions)
 
-    def words(self) -> str:
+    def __str__(self) -> str:
         words = "1 thread" if self.groups == 1 else f"{self.groups} groups"
         if self.balance == "rows" and self.groups > 1:
             words += " of equal rows"
@@ -136,8 +136,8 @@ class ScatteredPlan(CpuPlan, strategy="scattered"):
         added = problem.nnz / min(problem.threads, self.groups)
         return {**super().counts(problem), "row": 0.0, "chain": 0.0, "scatter": added}
 
-    def words(self) -> str:
-        return f"{super().words()}, scattered"
+    def __str__(self) -> str:
+        return f"{super().__str__()}, scattered"
 
     def reasons(self, problem: Problem) -> Iterator[str]:
         yield from super().reasons(problem)

@@ -56,8 +56,8 @@ class SlicePlan(CpuPlan, strategy="slices"):
         found["stream"] += 2 * problem.gathered * problem.table_bytes / problem.threads
         return found
 
-    def words(self) -> str:
-        return f"{super().words()}, slices of {self.width}"
+    def __str__(self) -> str:
+        return f"{super().__str__()}, slices of {self.width}"
 
     def reasons(self, problem: Problem) -> Iterator[str]:
         yield from super().reasons(problem)

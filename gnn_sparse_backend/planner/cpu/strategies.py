@@ -57,13 +57,10 @@ def trials(problem: Problem) -> tuple[CpuPlan, ...]:
     if isinstance(first, PartitionPlan):
         for count in (first.partitions // 2, 2 * first.partitions, 1):
             found[replace(first, partitions=count) if count > 1 else first.otherwise] = None
+    width = slice_width(replace(problem, reach=0)) if problem.reduce != "map" else 0
     if isinstance(first, SlicePlan):
         found[first.otherwise] = None
-    elif (
-        not isinstance(first, PartPlan)
-        and problem.reduce != "map"
-        and (width := slice_width(replace(problem, reach=0)))
-    ):
+    elif width and not isinstance(first, PartPlan):
         found[SlicePlan.of(problem, width)] = None
     if problem.gathered and problem.table_bytes > machine.private_cache_bytes():
         far = distance(problem.row_bytes, BYTES_AHEAD)

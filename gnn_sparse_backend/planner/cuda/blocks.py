@@ -57,8 +57,8 @@ class BlockPlan(Over, strategy="blocks"):
         turns = gathers / max(problem.rows, 1)
         return Work(1, gathers, gathers * problem.features, turns, problem.slots * (problem.itemsize + 1.0))
 
-    def words(self) -> str:
-        return f"blocks on Tensor Cores, else {self.rest.words()}"
+    def __str__(self) -> str:
+        return f"blocks on Tensor Cores, else {self.rest}"
 
     def reasons(self, problem: CudaProblem) -> Iterator[str]:
         yield on_blocks(problem)
@@ -81,15 +81,11 @@ def refusal_of_blocks(problem: CudaProblem) -> str:
     return refusal(problem.nnz, problem.features, problem.dtype, problem.arch, "," in problem.kind)
 
 
-def may_pay(edges: int, features: int, dtype: str, arch: str, weighted: bool = False) -> bool:
-    """Whether it is worth looking at the blocks of a graph. features: of a row, and of one head where there are
-    several.
-    weighted: non-zeros have numbers."""
-    return not refusal(edges, features, dtype, arch, weighted)
-
-
 def refusal(edges: int, features: int, dtype: str, arch: str, weighted: bool = False) -> str:
-    """Why not, in words; "" where it is worth it. Arguments as of `may_pay`."""
+    """Why it is not worth looking at the blocks of a graph, in words; "" where it is.
+
+    features: of a row, and of one head where there are several. weighted: non-zeros have numbers.
+    """
     least = LEAST_WEIGHTED if weighted else COLUMNS
     if dtype not in SIDE_BY_SIDE:
         return f"they take {', '.join(SIDE_BY_SIDE)}, not {dtype}"

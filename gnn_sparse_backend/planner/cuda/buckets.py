@@ -109,7 +109,7 @@ class BucketPlan(CudaPlan, strategy="buckets"):
         found = TeamPlan(self.arch, cached=True).work(problem, min(longest, self.widest))
         return found._replace(launches=2, steps=_SLOTS * found.steps, stream=kept + 4 * extra)
 
-    def words(self) -> str:
+    def __str__(self) -> str:
         partitions = f", {self.partitions} partitions" if self.partitions > 1 else ""
         return f"buckets of up to {self.widest}{partitions}, edges in stretches"
 

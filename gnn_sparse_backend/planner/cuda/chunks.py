@@ -44,7 +44,7 @@ class ChunkPlan(Over, strategy="chunks"):
         pieces, features = max(problem.rows, 1) + problem.nnz / WARP, problem.features
         return Work(2, problem.nnz, problem.nnz * features * (1 + _SHUFFLES), 2.0, kept_bytes(pieces, features))
 
-    def words(self) -> str:
+    def __str__(self) -> str:
         cut = f", pieces in parts of {self.rest.part}" if isinstance(self.rest, TeamPartPlan) else ""
         return f"chunks of {WARP} non-zeros{cut}"
 

@@ -47,8 +47,8 @@ class TeamPartPlan(Over, strategy="teams in parts"):
         parts = min(problem.nnz, problem.rows) + problem.nnz / self.part
         return found._replace(launches=2, stream=kept_bytes(parts, problem.features))
 
-    def words(self) -> str:
-        return f"{self.rest.words()}, rows in parts of {self.part}"
+    def __str__(self) -> str:
+        return f"{self.rest}, rows in parts of {self.part}"
 
     def reasons(self, problem: CudaProblem) -> Iterator[str]:
         yield from self.rest.reasons(problem)
@@ -107,7 +107,7 @@ class TeamPlan(CudaPlan, strategy="teams"):
         turns = longest * len(passes(problem.features, of)) / (UNDER_WAY if self.cached else 1)
         return Work(1, problem.nnz, problem.nnz * of.lanes * loads, turns, 0.0)
 
-    def words(self) -> str:
+    def __str__(self) -> str:
         most = f"at most {self.team} " if self.team else ""
         return f"features to {most}lanes" + ", edges in stretches" * self.cached
 
@@ -162,7 +162,7 @@ class LanePlan(CudaPlan, strategy="lanes"):
         steps = max(problem.rows, 1) * -(-problem.mean // self.lanes) * self.lanes * problem.features
         return Work(1, problem.nnz, steps, -(-longest // self.lanes), 0.0)
 
-    def words(self) -> str:
+    def __str__(self) -> str:
         return f"{self.lanes} lanes along edges"
 
     def reasons(self, problem: CudaProblem) -> Iterator[str]:

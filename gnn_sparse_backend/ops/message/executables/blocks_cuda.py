@@ -19,7 +19,7 @@ from ....compiler.language.reduction import REDUCTIONS, adds
 from ....formats.block_counts import BlockCounts, count_blocks
 from ....formats.bsr import BsrFormat
 from ....formats.sr_bcrs import SrBcrsFormat
-from ....planner.cuda.blocks import BlockPlan, may_pay, most_in_bsr, most_slots
+from ....planner.cuda.blocks import BlockPlan, most_in_bsr, most_slots, refusal
 from ....planner.cuda.tensor_cores import block_of
 from ....runtime.layout import compact
 from ....runtime.memory import empty
@@ -73,7 +73,7 @@ def run_blocks(
     if any(place == "edge" and y.shape[0] != graph.num_edges for place, y in numbers):
         return None
     features = x.shape[1:].numel() // heads
-    if not may_pay(graph.num_edges, features, type_name(x.dtype), arch, bool(numbers)):
+    if refusal(graph.num_edges, features, type_name(x.dtype), arch, bool(numbers)):
         return None
     blocks = dense_blocks(graph, block_of(type_name(x.dtype)))
     stored = blocks.stored
