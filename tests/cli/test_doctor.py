@@ -14,11 +14,8 @@ from gnn_sparse_backend.cli import doctor
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    folder = tmp_path / "cache"
-    monkeypatch.setenv("GSB_CACHE_DIR", str(folder))
-    monkeypatch.setenv("COLUMNS", "200")
-    return folder
+def cache(own_cache, wide_terminal):
+    return own_cache
 
 
 def report(capsys):

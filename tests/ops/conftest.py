@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from tests.ops.recorded_gpu import recorded_gpu  # noqa: F401
-from tests.ops.serial_gpu import everything_on_the_serial_gpu, serial_gpu  # noqa: F401
+from tests.ops.serial_gpu import everything_on_the_serial_gpu, owned_rows, serial_gpu  # noqa: F401
+
+
+@pytest.fixture
+def set_plan(monkeypatch):
+    """A function: operators take this plan, or that of the rules, with these fields, whatever the rules say."""
+    from gnn_sparse_backend.ops.core import plans
+    from gnn_sparse_backend.planner.choose import plan_for
+
+    def take(plan=None, **fields):
+        monkeypatch.setattr(plans, "plan_for", lambda *about: replace(plan or plan_for(*about), **fields))
+
+    return take
 
 
 @pytest.fixture

@@ -1,17 +1,13 @@
 """Every member of the kernel family computes the same: messages against torch in float64, SpMM against SciPy, and the
 same bits at every run and for any number of threads."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import scipy.sparse
 import torch
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops.core import plans
 from gnn_sparse_backend.ops.core.plans import plan_of
-from gnn_sparse_backend.planner.choose import plan_for
 from gnn_sparse_backend.planner.plan import Plan
 from tests.covering import covering
 from tests.ops.message_oracle import (
@@ -40,11 +36,6 @@ FIELDS = {
 }
 
 
-def force(monkeypatch, **fields):
-    """Plan everything with these fields, whatever the rules say."""
-    monkeypatch.setattr(plans, "plan_for", lambda *about: replace(plan_for(*about), **fields))
-
-
 CASES = covering(
     {
         "plan": list(FIELDS),
@@ -60,9 +51,9 @@ CASES = covering(
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(case_name, case)))
-def test_matrix(case, monkeypatch, set_index_bits):
+def test_matrix(case, set_plan, set_index_bits):
     plan, op, (reduce, ties), (u_dims, e_dims), dtype, bits, structure = case
-    force(monkeypatch, **FIELDS[plan])
+    set_plan(**FIELDS[plan])
     set_index_bits(bits)
     edges = STRUCTURES[structure]()
     graph = edges.graph
@@ -91,8 +82,8 @@ def test_matrix(case, monkeypatch, set_index_bits):
     "name",
     sorted(n for n in OPERATORS if n in ("spmm", "spmm_weighted_mean", "gspmm_copy_u_max", "segment_reduce_sum")),
 )
-def test_the_same_bits_for_any_number_of_threads(plan, name, monkeypatch):
-    force(monkeypatch, **{field: value for field, value in FIELDS[plan].items() if field != "groups"})
+def test_the_same_bits_for_any_number_of_threads(plan, name, set_plan):
+    set_plan(**{field: value for field, value in FIELDS[plan].items() if field != "groups"})
     generator = torch.Generator().manual_seed(0)
     row = torch.randint(0, 297, (4000,), generator=generator)
     row[:1000] = 7
@@ -114,9 +105,9 @@ def test_the_same_bits_for_any_number_of_threads(plan, name, monkeypatch):
 
 @pytest.mark.short(2)
 @pytest.mark.parametrize("indices, passes", [([0, 3, 1], 2), ([3, 0, 1], 1)], ids=["ascending", "not ascending"])
-def test_passes_over_columns_keep_the_order_of_edges(indices, passes, monkeypatch):
+def test_passes_over_columns_keep_the_order_of_edges(indices, passes, set_plan):
     """Where the result depends on it, columns that do not ascend are gone through in one pass."""
-    force(monkeypatch, partitions=2)
+    set_plan(partitions=2)
     graph = gsb.Graph.from_csr(torch.tensor([0, 2, 3]), torch.tensor(indices), (2, 4))
     for _ in range(2):  # planned, and found again
         assert plan_of(graph, "max:column", 8, torch.float32).partitions == 2
@@ -125,8 +116,8 @@ def test_passes_over_columns_keep_the_order_of_edges(indices, passes, monkeypatc
 
 @pytest.mark.parametrize("plan", FIELDS)
 @pytest.mark.parametrize("width", [1, 33])
-def test_products_of_scipy(plan, width, monkeypatch, poisoned_memory):
-    force(monkeypatch, **FIELDS[plan])
+def test_products_of_scipy(plan, width, set_plan, poisoned_memory):
+    set_plan(**FIELDS[plan])
     matrix = scipy.sparse.random(61, 47, 0.2, "csr", random_state=1, dtype=np.float64)
     matrix[5] = 1.0
     matrix = matrix.tocsr()
@@ -138,8 +129,8 @@ def test_products_of_scipy(plan, width, monkeypatch, poisoned_memory):
 @pytest.mark.parametrize("plan", FIELDS)
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
 @pytest.mark.parametrize("structure", EMPTY)
-def test_structures_without_edges(plan, reduce, structure, monkeypatch, poisoned_memory):
-    force(monkeypatch, **FIELDS[plan])
+def test_structures_without_edges(plan, reduce, structure, set_plan, poisoned_memory):
+    set_plan(**FIELDS[plan])
     edges = from_coo(*EMPTY[structure])
     out = gsb.spmm(edges.graph, torch.zeros(edges.graph.shape[1], 3), reduce=reduce)
     assert torch.equal(out, torch.zeros(edges.graph.shape[0], 3))
@@ -149,8 +140,8 @@ def test_structures_without_edges(plan, reduce, structure, monkeypatch, poisoned
 @pytest.mark.parametrize("plan", FIELDS)
 @pytest.mark.parametrize("width", [1, 4])
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
-def test_what_is_not_finite_stays_in_its_rows(plan, width, value, monkeypatch):
-    force(monkeypatch, **FIELDS[plan])
+def test_what_is_not_finite_stays_in_its_rows(plan, width, value, set_plan):
+    set_plan(**FIELDS[plan])
     edges = STRUCTURES["messy"]()
     x = torch.ones(13, width)
     x[7] = value
@@ -163,7 +154,7 @@ def test_what_is_not_finite_stays_in_its_rows(plan, width, value, monkeypatch):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("width", [1, 4])
-def test_scattered_sums_have_the_bits_of_rows_one_after_the_other(width, dtype, monkeypatch):
+def test_scattered_sums_have_the_bits_of_rows_one_after_the_other(width, dtype, set_plan):
     """By the rules, and then not; a graph in an order of its own, with empty rows and a hub."""
     generator = torch.Generator().manual_seed(0)
     row, col = torch.randint(0, 20_000, (2, 50_000), generator=generator)
@@ -177,7 +168,7 @@ def test_scattered_sums_have_the_bits_of_rows_one_after_the_other(width, dtype, 
     ]
     assert plan_of(graph, "sum:column", width, x.dtype).reduction == "scattered"
     scattered = [call() for call in calls]
-    force(monkeypatch, reduction="sequential")
+    set_plan(reduction="sequential")
     graph.plans.clear()
     for found, call in zip(scattered, calls):
         assert torch.equal(found, call())
@@ -206,12 +197,12 @@ def test_one_row_with_all_edges_is_cut():
 
 @pytest.mark.parametrize("structure", ["sorted_csr", "own_order"])
 @pytest.mark.parametrize("name", ["sddmm", "gsddmm_add", "gsddmm_div", "gspmm_last_max", "gspmm_mul_max"])
-def test_edge_maps_that_fetch_ahead(name, structure, monkeypatch):
+def test_edge_maps_that_fetch_ahead(name, structure, set_plan):
     """And the gradients of edge operands: what is fetched ahead of changes no bit."""
     graph = STRUCTURES[structure]().graph
     found = []
     for distance in (0, 5):
-        monkeypatch.setattr(plans, "plan_for", lambda *about, d=distance: Plan(2, d))
+        set_plan(Plan(2, distance))
         graph.plans.clear()
         torch.manual_seed(0)
         found.append(step(name, graph, OPERATORS[name].operands(graph)))

@@ -2,7 +2,6 @@
 float64.
 """
 
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -10,12 +9,10 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops.core import plans
 from gnn_sparse_backend.ops.message import operators
 from gnn_sparse_backend.ops.message.message_op import message_op
 from gnn_sparse_backend.ops.message.operators import aggregate
 from gnn_sparse_backend.ops.message.reductions import argmax_scatter as choices
-from gnn_sparse_backend.planner.choose import plan_for
 from gnn_sparse_backend.structures.facts import columns_ascend
 from tests.covering import covering
 from tests.ops.message_oracle import (
@@ -92,10 +89,10 @@ def taken(monkeypatch, few: int = choices.FEW_TIES) -> list:
 @pytest.mark.parametrize(
     "case", CASES, ids=lambda case: "-".join(map(case_name, case[:7])) + f"-{case[7].__name__}-{case[8]}"
 )
-def test_matrix(case, monkeypatch, set_index_bits, poisoned_memory):
+def test_matrix(case, monkeypatch, set_plan, set_index_bits, poisoned_memory):
     (reduce, ties), features, dtype, bits, structure, layout, plan, draw, share = case
     noted = taken(monkeypatch, few=0 if share == "any" else choices.FEW_TIES)
-    monkeypatch.setattr(plans, "plan_for", lambda *about: replace(plan_for(*about), **PLANS[plan]))
+    set_plan(**PLANS[plan])
     set_index_bits(bits)
     edges = GRAPHS[structure]()
     graph = edges.graph

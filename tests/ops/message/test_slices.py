@@ -5,7 +5,6 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops.core import plans
 from gnn_sparse_backend.planner.plan import Plan
 from tests.covering import covering
 from tests.ops.message_oracle import DTYPES, EMPTY, STRUCTURES, case_name, from_coo, values
@@ -37,17 +36,13 @@ CASES = covering(
 )
 
 
-def by(monkeypatch, plan):
-    monkeypatch.setattr(plans, "plan_for", lambda *about: plan)
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(case_name, case)))
-def test_the_bits_of_whole_rows(case, monkeypatch, set_index_bits, poisoned_memory):
+def test_the_bits_of_whole_rows(case, set_plan, set_index_bits, poisoned_memory):
     call, structure, dtype, bits, features = case
     set_index_bits(bits)
     found = []
     for plan in (Plan(2), Plan(2, 3, sliced=8)):
-        by(monkeypatch, plan)
+        set_plan(plan)
         graph = (from_coo(*EMPTY[structure]) if structure in EMPTY else STRUCTURES[structure]()).graph
         x = values(1, graph.shape[1], features).to(dtype).requires_grad_()
         w = values(2, graph.num_edges, features).to(dtype).requires_grad_()
@@ -63,8 +58,8 @@ def random_graph(rows=50, cols=60, edges=400):
     return gsb.Graph.from_coo(rng.integers(rows, size=edges), rng.integers(cols, size=edges), (rows, cols))
 
 
-def test_what_ran_and_infinities_and_strides(monkeypatch):
-    by(monkeypatch, Plan(2, sliced=8))
+def test_what_ran_and_infinities_and_strides(set_plan):
+    set_plan(Plan(2, sliced=8))
     graph = random_graph()
     longer = torch.randn(60, 50, dtype=torch.float64)
     longer[3, 5], longer[7, 9], longer[11, 20] = float("inf"), float("-inf"), float("nan")
@@ -77,12 +72,12 @@ def test_what_ran_and_infinities_and_strides(monkeypatch):
     assert step.plan.sliced == 8 and "slices of 8" in str(step) and len(step.kernels) == 2
 
 
-def test_heads_are_not_sliced(monkeypatch):
-    by(monkeypatch, Plan(2, sliced=8))
+def test_heads_are_not_sliced(set_plan):
+    set_plan(Plan(2, sliced=8))
     graph = random_graph()
     x, w = values(1, 60, 4, 6), values(2, 400, 4, 1)
     out = gsb.gspmm(graph, "mul", "sum", x, w)
     (step,) = gsb.last_run().steps
     assert step.plan == Plan(2)
-    by(monkeypatch, Plan(1))
+    set_plan(Plan(1))
     assert torch.equal(out, gsb.gspmm(random_graph(), "mul", "sum", x, w))
