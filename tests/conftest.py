@@ -212,6 +212,25 @@ def set_index_bits(monkeypatch):
 
 
 @pytest.fixture
+def no_data(monkeypatch):
+    """This machine has no real data."""
+    monkeypatch.delenv("GSB_DATA", raising=False)
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch) -> Path:
+    """A folder of kernels and plans that this test has for itself."""
+    monkeypatch.setenv("GSB_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def wide_terminal(monkeypatch):
+    """Tables are printed as wide as they are."""
+    monkeypatch.setenv("COLUMNS", "250")
+
+
+@pytest.fixture
 def one_thread(set_threads):
     """Small tensors: more threads only wait for each other, and sums keep one order."""
     set_threads(1)

@@ -7,7 +7,7 @@ import torch
 
 from benchmarks import attention_layers
 from benchmarks.layers import contenders
-from benchmarks.support import cli, graphs, memory
+from benchmarks.support import cli, memory
 from benchmarks.support.generators import power_law
 from benchmarks.support.graphs import BenchmarkGraph
 
@@ -27,9 +27,7 @@ def tiny():
 
 
 @pytest.mark.slow
-def test_the_command_writes_a_full_report(frameworks, command, tmp_path, monkeypatch, capsys):
-    recipe = graphs.Recipe("generated", lambda seed: power_law(60, 300, 2.0, 30, seed), 300)
-    monkeypatch.setitem(graphs.RECIPES, "pubmed", recipe)
+def test_the_command_writes_a_full_report(frameworks, command, tmp_path, small_pubmed, monkeypatch, capsys):
     peaks = {"dgl": 300, "dgl+gsb": 200, "pyg": 800, "pyg+gsb": 100}
     # starting a process takes seconds
     monkeypatch.setattr(
@@ -81,8 +79,7 @@ def test_the_command_writes_a_full_report(frameworks, command, tmp_path, monkeyp
     assert "peak memory" in printed and summary["worst"][0]["where"] in printed
 
 
-def test_graphs_without_data_are_skipped_with_words(frameworks, command, monkeypatch, capsys):
-    monkeypatch.delenv("GSB_DATA", raising=False)
+def test_graphs_without_data_are_skipped_with_words(frameworks, command, no_data, capsys):
     assert command(attention_layers.main, "--graphs", "wordnet", "debian") == 1
     printed = capsys.readouterr().out
     assert "wordnet skipped" in printed and "debian skipped" in printed and "GSB_DATA" in printed

@@ -56,8 +56,7 @@ def test_the_summary_tells_compute_wait_and_gradients():
 
 
 @pytest.mark.slow
-def test_the_whole_run(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")  # so that no heading is broken
+def test_the_whole_run(tmp_path, capsys, wide_terminal):
     small = ["--quick", "--out", str(tmp_path), "--layers", "2", "--width", "8"]
     assert distributed.main(small) == 0
     report = json.loads((tmp_path / "distributed.json").read_text())

@@ -12,11 +12,9 @@ from rich.console import Console
 from benchmarks import sddmm, spmm
 from benchmarks.operators import gpu_peers
 from benchmarks.operators.suite import CannotDo
-from benchmarks.planner import gpu_ratings
 from benchmarks.support.gpu import device as gpu
 from benchmarks.support.gpu import timing as gpu_timing
 from benchmarks.support.graphs import ONE_EDGE, BenchmarkGraph
-from benchmarks.support.roofline import Roofline
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
@@ -103,13 +101,10 @@ def test_a_peer_that_refuses_is_quoted(monkeypatch):
     )
 
 
-def test_the_table_has_ratios_shares_and_means(monkeypatch, tmp_path, capsys):
+def test_the_table_has_ratios_shares_and_means(named_gpu, wide_terminal, monkeypatch, tmp_path, capsys):
     """On a CPU that is taken for a GPU, with times that are made up."""
-    monkeypatch.setenv("COLUMNS", "250")
     clock = itertools.cycle([1e-3, 2e-3, 3e-3, 3e-3])
-    monkeypatch.setattr(gpu_timing, "device_and_name", lambda: (torch.device("cpu"), "a stand-in"))
     monkeypatch.setattr(gpu_timing, "seconds", lambda call, device, flush: next(clock))
-    monkeypatch.setattr(gpu_ratings, "limits", lambda device, dtype: Roofline(0, ((1, 1e12),), 1e12, 1e12))
     monkeypatch.setattr(
         gpu, "PEERS", {"spmm": {name: gpu_peers.SPMM[name] for name in (gpu.OURS, "gather and scatter")}}
     )

@@ -25,7 +25,6 @@ from gnn_sparse_backend.planner.cpu.listed import FEW
 from models import data
 from tests.ops.serial_gpu import serial_gpu  # noqa: F401
 
-TIMES = {"warm": 1.0, "flushed": 2.0, "host": 0.5, "peak": 1 << 20}
 LIMITS = Roofline(0, ((1, 1e12),), 1e12, 1e12)
 STEPS = {
     "attention_layers": (attention_layers, ["--graphs", "cora", "--layers", "gat", "--heads", "2", "4"]),
@@ -85,10 +84,9 @@ def a_cell(name: str) -> gpu_steps.Cell:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STEPS)
-def test_contenders_are_made_on_the_device_and_compared(name, monkeypatch):
+def test_contenders_are_made_on_the_device_and_compared(name, made_up_times):
     pytest.importorskip("torch_geometric")
     cell, device = a_cell(name), torch.device("cpu")
-    monkeypatch.setattr(gpu_steps, "times", lambda call, device: dict(TIMES))
     measured = gpu_steps.measure(cell, device, LIMITS)
     found = measured["contenders"]
     assert tuple(found) == cell.names == ("pyg", "pyg" + BACKEND)
@@ -160,15 +158,13 @@ def test_long_calls_are_taken_fewer_times():
 
 
 @pytest.fixture
-def pretended_gpu(monkeypatch):
+def pretended_gpu(named_gpu, made_up_times, monkeypatch):
     """The CPU in the place of a GPU, and times that are made up: those of PyG are thrice ours."""
 
     def turn(name, call, device):
         factor = 1.0 if name.endswith(BACKEND) else 3.0
-        return {key: factor * value for key, value in TIMES.items()}
+        return {key: factor * value for key, value in made_up_times.items()}
 
-    monkeypatch.setattr(gpu_timing, "device_and_name", lambda: (torch.device("cpu"), "a stand-in"))
-    monkeypatch.setattr(gpu_ratings, "limits", lambda device, dtype: LIMITS)
     monkeypatch.setattr(gpu_steps, "turn", turn)
 
 
@@ -256,13 +252,12 @@ def test_precisions_that_are_none_are_refused(given, message, capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_attention_layers_in_half_types(dtype, monkeypatch):
+def test_attention_layers_in_half_types(dtype, made_up_times):
     """The framework's own answer is the measure, by norms; the least that must move is about half."""
     pytest.importorskip("torch_geometric")
     graph, names = overhead.small_graph(100, 300, 0), ("pyg", "pyg" + BACKEND)
     shape = {"features": 8, "heads": 2, "width": 4, "seed": 0}
     cell = attention_gpu.cell_on_gpu("small", graph, "gat", shape, names, dtype)
-    monkeypatch.setattr(gpu_steps, "times", lambda call, device: dict(TIMES))
     found = gpu_steps.measure(cell, torch.device("cpu"), LIMITS)["contenders"]
     assert not isinstance(found["pyg"], str) and found["pyg" + BACKEND]["ours"] > 0, found
     full = attention_gpu.cell_on_gpu("small", graph, "gat", shape, names)
@@ -279,7 +274,7 @@ def test_attention_in_half_types_is_measured_on_a_gpu_alone(capsys):
 
 
 @pytest.mark.slow
-def test_wrong_and_refused_answers_are_said(monkeypatch):
+def test_wrong_and_refused_answers_are_said(made_up_times):
     right, wrong = torch.ones(3), torch.zeros(3)
 
     def cell(**answers):
@@ -298,7 +293,6 @@ def test_wrong_and_refused_answers_are_said(monkeypatch):
         "dgl": "refused: no CUDA here",
         "dgl+gsb": "refused: the framework alone has no answer to compare with",
     }
-    monkeypatch.setattr(gpu_steps, "times", lambda call, device: dict(TIMES))
     found = gpu_steps.measure(cell(**{"dgl": right, "dgl+gsb": wrong}), device)["contenders"]
     assert found["dgl+gsb"].startswith("wrong: y is off")
 

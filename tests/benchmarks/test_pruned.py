@@ -93,12 +93,11 @@ def test_a_run_in_pieces(tmp_path, capsys, set_threads):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["blocks", TWO_OF_FOUR])
-def test_cells_of_a_gpu_are_compared_before_they_are_timed(pattern, monkeypatch):
+def test_cells_of_a_gpu_are_compared_before_they_are_timed(pattern, made_up_times):
     """On a CPU in the place of a GPU, with times that are made up; of weights that are no blocks no blocks are made."""
     from benchmarks.layers import gpu_steps
     from benchmarks.pruned_layers import gpu
 
-    monkeypatch.setattr(gpu_steps, "times", lambda call, device: {"warm": 1.0, "flushed": 1.0, "host": 1.0, "peak": 1})
     cell = gpu.cell_on_gpu(Place(pattern, "step", "float32", **(SMALL | {"density": 0.5})))
     found = gpu_steps.measure(cell, torch.device("cpu"))["contenders"]
     timed = {name for name, each in found.items() if not isinstance(each, str)}

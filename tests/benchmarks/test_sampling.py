@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import torch
 
 from benchmarks import sampling
@@ -22,6 +23,7 @@ def test_the_sampler_in_numpy_takes_what_there_is():
     assert abs(of_all - expected) <= 0.02 * expected
 
 
+@pytest.mark.slow
 def test_the_whole_run(tmp_path, capsys):
     assert sampling.main(["--quick", "--parts", "batches", "overlap", "--budget", "1", "--out", str(tmp_path)]) == 0
     report = json.loads((tmp_path / "sampling.json").read_text())

@@ -7,7 +7,6 @@ import pytest
 from benchmarks import sddmm
 from benchmarks.operators.sddmm_peers import PyG, contenders
 from benchmarks.operators.sddmm_problem import MODES, Operands, Problem
-from benchmarks.support import graphs
 from benchmarks.support.generators import power_law
 from benchmarks.support.graphs import BenchmarkGraph
 from tests.benchmarks.operator_suites import check_a_wrong_answer_is_noticed, check_all_agree
@@ -19,9 +18,7 @@ def tiny():
 
 
 @pytest.mark.slow
-def test_the_command_writes_a_full_report(command, tmp_path, monkeypatch, capsys):
-    recipe = graphs.Recipe("generated", lambda seed: power_law(60, 400, 2.0, 30, seed), 400)
-    monkeypatch.setitem(graphs.RECIPES, "pubmed", recipe)
+def test_the_command_writes_a_full_report(command, tmp_path, small_pubmed, capsys):
     assert command(sddmm.main, "--graphs", "pubmed", "--features", 8, 32, "--budget", "0.5") == 0
     report = json.loads((tmp_path / "sddmm.json").read_text())
     assert (tmp_path / "sddmm.png").read_bytes().startswith(b"\x89PNG")

@@ -106,12 +106,11 @@ def test_a_run_in_pieces(tmp_path, capsys, set_threads):
     assert "Geometric mean" in capsys.readouterr().out
 
 
-def test_cells_of_a_gpu_are_compared_before_they_are_timed(monkeypatch):
+def test_cells_of_a_gpu_are_compared_before_they_are_timed(made_up_times):
     """On a CPU in the place of a GPU, with times that are made up; a wrong answer has none."""
     from benchmarks.layers import gpu_steps
     from benchmarks.masked import gpu
 
-    monkeypatch.setattr(gpu_steps, "times", lambda call, device: {"warm": 1.0, "flushed": 1.0, "host": 1.0, "peak": 1})
     cell = gpu.cell_on_gpu(Place("band", "step", "float32", **SMALL), ("sdpa", "dense", gpu.OURS))
     found = gpu_steps.measure(cell, torch.device("cpu"))
     assert found["contenders"]["sdpa"]["warm"] == found["contenders"][gpu.OURS]["warm"] == 1.0

@@ -18,6 +18,7 @@ from models.point_clouds import scenes
 from models.point_clouds.layers import Layer, layers_of
 from models.point_clouds.network import MinkUNet
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 TINY = clouds.Place("small", 1.0)
 
 
@@ -224,7 +225,6 @@ def test_options(capsys):
         assert words in capsys.readouterr().err
 
 
-def test_a_scan_that_is_not_there_is_skipped(command, monkeypatch, capsys):
-    monkeypatch.delenv("GSB_DATA", raising=False)
+def test_a_scan_that_is_not_there_is_skipped(command, no_data, capsys):
     assert command(sparse_conv.main, "--clouds", "kitti", "--voxels", "1", "--modes", "forward") == 1
     assert "kitti, 1 m skipped: GSB_DATA names no folder with this scan" in capsys.readouterr().out

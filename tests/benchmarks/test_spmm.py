@@ -27,9 +27,7 @@ def tiny():
     return BenchmarkGraph.of("tiny", "generated", power_law(60, 400, 2.0, 30, seed=0))
 
 
-def test_the_command_writes_a_full_report(command, tmp_path, monkeypatch, capsys):
-    recipe = graphs.Recipe("generated", lambda seed: power_law(60, 400, 2.0, 30, seed), 400)
-    monkeypatch.setitem(graphs.RECIPES, "pubmed", recipe)
+def test_the_command_writes_a_full_report(command, tmp_path, small_pubmed, capsys):
     modes = [mode.name for mode in (Mode(False, False), Mode(True, True))]
     assert command(spmm.main, "--graphs", "pubmed", "--features", 8, 32, "--modes", *modes, "--budget", "0.5") == 0
 
@@ -90,9 +88,7 @@ def test_half_types_are_rounded_and_no_worse(tiny, mode):
 
 
 @pytest.mark.slow
-def test_the_command_compares_bfloat16_with_our_float32(command, tmp_path, monkeypatch):
-    recipe = graphs.Recipe("generated", lambda seed: power_law(60, 400, 2.0, 30, seed), 400)
-    monkeypatch.setitem(graphs.RECIPES, "pubmed", recipe)
+def test_the_command_compares_bfloat16_with_our_float32(command, tmp_path, small_pubmed):
     asked = ("--dtype", "bfloat16", "--graphs", "pubmed", "--modes", "max forward", "--budget", "0.2", "--features")
     assert command(spmm.main, *asked, 4) == 0 and command(spmm.main, *asked, 8, "--append") == 0
     report = json.loads((tmp_path / "spmm_bfloat16.json").read_text())
@@ -223,8 +219,7 @@ def test_summary_splits_small_and_large_cells():
     assert result["worst"][0]["speedup"] == pytest.approx(1 / 3)
 
 
-def test_missing_data_are_skipped_with_the_reason(monkeypatch, capsys, tmp_path):
-    monkeypatch.delenv("GSB_DATA", raising=False)
+def test_missing_data_are_skipped_with_the_reason(no_data, monkeypatch, capsys, tmp_path):
     found, skipped = graphs.load_available(["debian"], 0, Console())
     assert not found and "GSB_DATA" in skipped["debian"] and "debian skipped" in capsys.readouterr().out
     monkeypatch.setenv("GSB_DATA", str(tmp_path))

@@ -44,12 +44,10 @@ def distinct():
 
 
 @pytest.fixture
-def cache(tmp_path, monkeypatch):
+def cache(own_cache, wide_terminal, monkeypatch):
     """A kernel cache and a database of this test, read from their folder."""
-    monkeypatch.setenv("GSB_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("COLUMNS", "180")
     monkeypatch.setattr(database, "_database", None)
-    return tmp_path / "cache"
+    return own_cache
 
 
 @pytest.mark.parametrize("kind", ["mtx", "scipy", "csr", "src and dst"])

@@ -14,11 +14,15 @@ from gnn_sparse_backend.cli import doctor
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    folder = tmp_path / "cache"
-    monkeypatch.setenv("GSB_CACHE_DIR", str(folder))
-    monkeypatch.setenv("COLUMNS", "200")
-    return folder
+def cache(own_cache, wide_terminal):
+    return own_cache
+
+
+@pytest.fixture
+def versions(monkeypatch):
+    """A function: these distributions have these versions, and those of None are not installed."""
+    real = doctor._version
+    return lambda told: monkeypatch.setattr(doctor, "_version", lambda name: told[name] if name in told else real(name))
 
 
 def report(capsys):
@@ -71,9 +75,8 @@ def test_a_malformed_setting_is_a_fault_and_an_unknown_one_is_told(capsys, monke
     assert (unknown["state"], unknown["text"]) == ("absent", "set, but nothing reads it; is GSB_CUDA_COMPILER meant?")
 
 
-def test_a_missing_framework_is_no_fault_and_names_its_extra(capsys, monkeypatch):
-    real = doctor._version
-    monkeypatch.setattr(doctor, "_version", lambda name: None if name in ("dgl", "torch-geometric") else real(name))
+def test_a_missing_framework_is_no_fault_and_names_its_extra(capsys, versions):
+    versions({"dgl": None, "torch-geometric": None})
     code, findings = report(capsys)
     assert code == 0
     assert findings["versions", "dgl"]["state"] == "absent"
@@ -83,9 +86,8 @@ def test_a_missing_framework_is_no_fault_and_names_its_extra(capsys, monkeypatch
     assert "gnn-sparse-backend[dgl]" in capsys.readouterr().out, "the brackets are not taken for markup"
 
 
-def test_a_build_of_a_framework_by_another_name_is_found(capsys, monkeypatch):
-    real, names = doctor._version, {"spconv": None, "spconv-cu120": "2.3.8"}
-    monkeypatch.setattr(doctor, "_version", lambda name: names[name] if name in names else real(name))
+def test_a_build_of_a_framework_by_another_name_is_found(capsys, versions, monkeypatch):
+    versions({"spconv": None, "spconv-cu120": "2.3.8"})
     monkeypatch.setattr(doctor.importlib.metadata, "packages_distributions", lambda: {"spconv": ["spconv-cu120"]})
     monkeypatch.setitem(sys.modules, "spconv", types.ModuleType("spconv"))
     monkeypatch.setitem(sys.modules, "spconv.pytorch", types.ModuleType("spconv.pytorch"))
@@ -93,18 +95,17 @@ def test_a_build_of_a_framework_by_another_name_is_found(capsys, monkeypatch):
     assert findings["versions", "spconv-cu120"]["text"] == "2.3.8" and ("versions", "spconv") not in findings
 
 
-def test_a_missing_requirement_is_a_fault(capsys, monkeypatch):
-    real = doctor._version
-    monkeypatch.setattr(doctor, "_version", lambda name: None if name == "scipy" else real(name))
+def test_a_missing_requirement_is_a_fault(capsys, versions):
+    versions({"scipy": None})
     code, findings = report(capsys)
     assert code == 1 and findings["versions", "scipy"]["state"] == "broken"
 
 
-def test_a_framework_that_does_not_import_is_a_fault(capsys, monkeypatch, tmp_path):
+def test_a_framework_that_does_not_import_is_a_fault(capsys, versions, monkeypatch, tmp_path):
     (tmp_path / "breaks_on_import.py").write_text("raise OSError('libbroken.so.1: cannot open shared object file')")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(doctor, "_OPTIONAL", (("torch-geometric", "breaks_on_import", "pyg"),))
-    monkeypatch.setattr(doctor, "_version", lambda name: "1.0")
+    versions({"torch-geometric": "1.0"})
     code, findings = report(capsys)
     assert code == 1 and "libbroken.so.1" in findings["versions", "torch-geometric"]["text"]
 

@@ -12,6 +12,7 @@ import torch.distributed as dist
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.distributed import DistGraph, halo_exchange
 from gnn_sparse_backend.distributed.methods import METHODS
+from tests.ops.operators import HEADS, OUT, WIDTH
 
 KINDS = ("square", "bipartite", "few", "relational", "few relational")
 RELATIONS = 3
@@ -44,25 +45,29 @@ def cut(kinds: Iterable[str], parts: int, folder: Path) -> dict[tuple[str, str],
 
 def ordinary(graph: gsb.Graph, v, u, e) -> dict[str, Callable]:
     """Calls on a structure: v(...) makes operands of destinations, u of sources and e of edges."""
-    message = [("u", u(2, 3)), ("v", v(2, 1)), ("e", e(2, 1))]
+    message = [("u", u(HEADS, WIDTH)), ("v", v(HEADS, 1)), ("e", e(HEADS, 1))]
     calls = {
-        **{f"spmm {r}": lambda r=r: gsb.spmm(graph, u(5), e(), reduce=r) for r in ("sum", "mean", "max", "prod")},
-        "spmm heads": lambda: gsb.spmm(graph, u(2, 3), e(2)),
+        **{f"spmm {r}": lambda r=r: gsb.spmm(graph, u(WIDTH), e(), reduce=r) for r in ("sum", "mean", "max", "prod")},
+        "spmm heads": lambda: gsb.spmm(graph, u(HEADS, WIDTH), e(HEADS)),
         **{
             f"aggregate {r}": lambda r=r: gsb.aggregate(graph, "mul(sigmoid(add(x0, x1)), x2)", message, r)
             for r in ("sum", "mean", "min")
         },
-        "sddmm": lambda: gsb.sddmm(graph, v(2, 3), u(2, 3)),
-        "edge_softmax": lambda: gsb.edge_softmax(graph, e(2)),
-        "attention": lambda: gsb.attention(graph, v(2, 3), u(2, 3), u(2, 4), edge_weight=e(2)),
-        "gat_attention": lambda: gsb.gat_attention(graph, v(2), u(2), u(2, 3)),
-        "gatv2_attention": lambda: gsb.gatv2_attention(graph, v(2, 3), u(2, 3), torch.ones(2, 3).double()),
+        "sddmm": lambda: gsb.sddmm(graph, v(HEADS, WIDTH), u(HEADS, WIDTH)),
+        "edge_softmax": lambda: gsb.edge_softmax(graph, e(HEADS)),
+        "attention": lambda: gsb.attention(
+            graph, v(HEADS, WIDTH), u(HEADS, WIDTH), u(HEADS, OUT), edge_weight=e(HEADS)
+        ),
+        "gat_attention": lambda: gsb.gat_attention(graph, v(HEADS), u(HEADS), u(HEADS, WIDTH)),
+        "gatv2_attention": lambda: gsb.gatv2_attention(
+            graph, v(HEADS, WIDTH), u(HEADS, WIDTH), torch.ones(HEADS, WIDTH).double()
+        ),
     }
     return calls
 
 
 def relational(graph: gsb.RelGraph, v, u, e, weight) -> dict[str, Callable]:
-    return {f"rgms {r}": lambda r=r: gsb.rgms(graph, u(4), weight, e(), r) for r in ("sum", "mean")}
+    return {f"rgms {r}": lambda r=r: gsb.rgms(graph, u(WIDTH), weight, e(), r) for r in ("sum", "mean")}
 
 
 class Operands:
@@ -87,7 +92,7 @@ def results(kind: str, graph, ids: tuple | None, shape: tuple[int, int], edges: 
     for name in names:
         v, u, e = Operands(shape[0], of_rows, 1), Operands(shape[1], of_cols, 2), Operands(edges, of_edges, 3)
         random = torch.Generator().manual_seed(9)
-        weight = torch.rand(RELATIONS, 4, 6, generator=random, dtype=torch.float64).requires_grad_()
+        weight = torch.rand(RELATIONS, WIDTH, OUT, generator=random, dtype=torch.float64).requires_grad_()
         out = calls_of(kind, graph, v, u, e, weight)[name]()
         of_edge = name in ("sddmm", "edge_softmax")
         cotangent = torch.rand(edges if of_edge else shape[0], *out.shape[1:], generator=random, dtype=torch.float64)

@@ -41,13 +41,12 @@ def test_plans_differ_by_part(tmp_path):
 
 
 @pytest.mark.slow
-def test_each_kernel_is_compiled_once(tmp_path, monkeypatch):
-    monkeypatch.setenv("GSB_CACHE_DIR", str(tmp_path / "cache"))
+def test_each_kernel_is_compiled_once(tmp_path, own_cache):
     gsb.distributed.partition(cases.whole("square"), 2, tmp_path / "parts", "range")
     together(2, ends.compiles_once, tmp_path, tmp_path / "parts", tmp_path)
     counts = [[int(each) for each in (tmp_path / str(rank)).read_text().split()] for rank in range(2)]
     (first, loaded), (second, loaded_too) = counts
-    kept = len(list((tmp_path / "cache").rglob("*.so")))
+    kept = len(list(own_cache.rglob("*.so")))
     assert first + second == kept > 0 and first + loaded == second + loaded_too == kept
 
 

@@ -157,8 +157,7 @@ def test_config_refuses(wrong, message):
         Config(**wrong)
 
 
-def test_the_script(call, tmp_path, monkeypatch):
-    monkeypatch.delenv("GSB_DATA", raising=False)
+def test_the_script(call, tmp_path, no_data):
     options = ("--backend", "off", "--voxel", "1", "--width", "0.01", "--checkpoints", str(tmp_path / "states"))
     status, said, errors = call(minkunet.main, *TINY, *options, "--out", str(tmp_path))
     assert status == 0, errors
@@ -188,8 +187,7 @@ def test_bad_input_is_refused_in_words(options, message, call, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_network_learns_what_single_points_do_not_tell(call, tmp_path, monkeypatch):
-    monkeypatch.delenv("GSB_DATA", raising=False)
+def test_the_network_learns_what_single_points_do_not_tell(call, tmp_path, no_data):
     status, said, errors = call(minkunet.main, "--quick", "--threads", "1", "--out", str(tmp_path))
     assert status == 0, errors
     assert "first losses on plain PyTorch and on our convolutions agree" in said

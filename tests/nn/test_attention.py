@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import pickle
 from functools import partial
 
@@ -47,9 +48,15 @@ def assert_same(dense, sparse, mask, operands, key_padding_mask=None) -> None:
         torch.testing.assert_close(a, b)
 
 
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("batch_first", [True, False])
-@pytest.mark.parametrize("padding", [None, "bool", "floating"])
+PADDINGS = [(True, True, None), (False, True, "bool"), (True, False, "floating")]
+EVERY = itertools.product([True, False], [True, False], [None, "bool", "floating"])
+
+
+@pytest.mark.short(3)
+@pytest.mark.parametrize(
+    ("bias", "batch_first", "padding"),
+    [*PADDINGS, *(pytest.param(*case, marks=pytest.mark.exhaustive) for case in EVERY if case not in PADDINGS)],
+)
 def test_self_attention(bias, batch_first, padding):
     dense, mask = dense_of(batch_first, bias=bias), window(20)
     sparse = nn.SparseAttention.from_dense(dense, mask)

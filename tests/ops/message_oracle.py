@@ -188,6 +188,23 @@ def assert_close_to(
     )
 
 
+def assert_step(actual, given, expected, inputs, magnitude, sizes, roundings: float = 0, terms: int = 1) -> None:
+    """A result, and its gradients for random cotangents, are those of an oracle, within what they may be rounded.
+
+    expected: of ``inputs``. magnitude: of their ``sizes``. roundings, terms: of the gradients, as of `assert_close_to`.
+    """
+    dtype = given[0].dtype
+    assert actual.dtype == dtype and actual.is_contiguous()
+    assert_close_to(actual, expected, magnitude)
+    cotangent = values(3, *expected.shape)
+    gradients = torch.autograd.grad(actual, given, cotangent.to(dtype))
+    wanted = torch.autograd.grad(expected, inputs, cotangent)
+    bounds = torch.autograd.grad(magnitude, sizes, cotangent.abs())
+    for gradient, right, bound in zip(gradients, wanted, bounds, strict=True):
+        assert gradient.dtype == dtype
+        assert_close_to(gradient, right, bound, roundings, terms)
+
+
 def case_name(value) -> str:
     """How a value of a factor reads in the name of a test."""
     return str(value).removeprefix("torch.").replace(" ", "")

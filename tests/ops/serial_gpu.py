@@ -16,6 +16,7 @@ import pytest
 from gnn_sparse_backend.compiler.compile import compile_program
 from gnn_sparse_backend.ops.core import cuda_build
 from gnn_sparse_backend.ops.core import plans_cuda as cuda_plans
+from gnn_sparse_backend.ops.relational import schedules_cuda_rows
 from gnn_sparse_backend.planner.cuda import rows as cuda_rows
 from gnn_sparse_backend.planner.cuda.gpu import Gpu
 from gnn_sparse_backend.runtime import devices
@@ -60,6 +61,13 @@ def serial_gpu(monkeypatch):
     LAUNCHED.clear()
     stand_in(monkeypatch, ARCH, build)
     return LAUNCHED
+
+
+@pytest.fixture
+def owned_rows(serial_gpu, monkeypatch):
+    """Blocks of a GPU own rows of relational products however few there are. Gives the names of what is launched."""
+    monkeypatch.setattr(schedules_cuda_rows, "LEAST_BLOCKS", 1)
+    return serial_gpu
 
 
 @pytest.fixture(autouse=True)

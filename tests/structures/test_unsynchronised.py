@@ -229,6 +229,14 @@ def check_within(segments) -> None:
         assert segments.order.sort().values.equal(torch.arange(rows, dtype=segments.order.dtype))
 
 
+@pytest.fixture
+def promises(monkeypatch):
+    """What is promised to the GPU instead of being read."""
+    found = Promises()
+    monkeypatch.setattr(torch, "_assert_async", found)
+    return found
+
+
 @pytest.mark.parametrize(
     "kind, values",
     [
@@ -238,7 +246,7 @@ def check_within(segments) -> None:
     ],
     ids=lambda x: x if type(x) is str else str(x[-1]),
 )
-def test_wrong_values_end_the_run_and_touch_nothing(kind, values, serial_gpu, monkeypatch):
+def test_wrong_values_end_the_run_and_touch_nothing(kind, values, serial_gpu, promises, monkeypatch):
     """On the CPU the same are refused; here what was promised to the GPU does not hold."""
     own = torch.tensor(values)
     if kind == "index":
@@ -247,8 +255,6 @@ def test_wrong_values_end_the_run_and_touch_nothing(kind, values, serial_gpu, mo
         patch.setattr("gnn_sparse_backend.runtime.devices.on_cpu", lambda device: True)
         make, bound = getattr(gsb.Segments, f"from_{kind}"), 6 if kind == "index" else ROWS
         make(own, bound)
-    promises = Promises()
-    monkeypatch.setattr(torch, "_assert_async", promises)
     check_within(getattr(unread, f"segments_of_{kind}")(own, bound, CPU))
     (words,) = promises.broken()
     assert kind in words and str(bound) in words and len(words) < 255  # which is all that a GPU says
@@ -275,11 +281,9 @@ BAD_CSR = {
 
 
 @pytest.mark.parametrize("wrong", BAD_CSR)
-def test_wrong_arrays_of_an_operator_end_the_run_and_touch_nothing(wrong, serial_gpu, monkeypatch):
+def test_wrong_arrays_of_an_operator_end_the_run_and_touch_nothing(wrong, serial_gpu, promises):
     """Arrays that no graph owns: on the CPU they are refused."""
     indptr, indices, edge_ids = (None if given is None else torch.tensor(given) for given in BAD_CSR[wrong])
-    promises = Promises()
-    monkeypatch.setattr(torch, "_assert_async", promises)
     x, e = torch.ones(4, 5), torch.ones(3, 1)
     graph = gsb.Graph._of_arrays(indptr, indices, edge_ids, 4)
     (words,) = promises.broken()
@@ -297,9 +301,7 @@ def test_wrong_arrays_of_an_operator_end_the_run_and_touch_nothing(wrong, serial
             gsb.Graph._of_arrays(*given, 4)
 
 
-def test_an_order_that_is_none(serial_gpu, monkeypatch):
-    promises = Promises()
-    monkeypatch.setattr(torch, "_assert_async", promises)
+def test_an_order_that_is_none(serial_gpu, promises):
     for order in ([0, 1, 1], [0, 1, 3], [0, 1, -1]):
         assert (
             unread.order_in_range(torch.tensor(order)).ge(0).all()
@@ -331,10 +333,8 @@ def test_sizes_alone_are_checked_as_ever(serial_gpu):
     )
 
 
-def test_rows_that_belong_to_nobody_are_left_out_of_a_frameworks_reduction(serial_gpu, monkeypatch):
+def test_rows_that_belong_to_nobody_are_left_out_of_a_frameworks_reduction(serial_gpu, promises):
     """As DGL's kernels do on a GPU."""
-    promises = Promises()
-    monkeypatch.setattr(torch, "_assert_async", promises)
     out, chosen = run_segment_reduce("max", torch.arange(9.0)[:, None], torch.tensor([0, 3, 5]))
     assert out.flatten().tolist() == [2, 4] and chosen.flatten().tolist() == [2, 4] and not promises.broken()
     run_segment_reduce("sum", torch.arange(9.0)[:, None], torch.tensor([0, 3, 10]))

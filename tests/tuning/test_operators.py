@@ -18,7 +18,7 @@ from gnn_sparse_backend.ops.attention import schedules_cpu as attention
 from gnn_sparse_backend.ops.core import cuda_build
 from gnn_sparse_backend.ops.core.prepared import PREPARED
 from gnn_sparse_backend.tuning import precompile as precompile_module
-from gnn_sparse_backend.tuning import precompile_steps, tune
+from gnn_sparse_backend.tuning import tune
 from gnn_sparse_backend.tuning.precompile_steps import Step
 from gnn_sparse_backend.tuning.tune import compile_plans
 
@@ -236,12 +236,18 @@ def test_without_a_word_each_structure_has_its_own_operator(structures):
     assert {row.state for row in report.rows} == {"not reached"} and not report.complete
 
 
+@pytest.fixture
+def set_step(monkeypatch):
+    """A function: what a step does in the place of compiling; by default it is done at once."""
+    return lambda run=lambda self: setattr(self, "ready", True): monkeypatch.setattr(Step, "run", run)
+
+
 def test_a_step_is_compiled_beside_others(structures, monkeypatch):
     """Neither of two operators goes on before both are being compiled."""
     met, passed = threading.Barrier(2), []
 
     def together(*_):
-        met.wait(60)  # BrokenBarrierError where nobody else comes
+        met.wait(300)  # BrokenBarrierError where nobody else comes
         passed.append(threading.get_ident())
         raise BuildError("edge_softmax", "only who compiles is looked at")
 
@@ -252,7 +258,7 @@ def test_a_step_is_compiled_beside_others(structures, monkeypatch):
 
 
 @pytest.mark.parametrize("together, most", [(1, 1), (1 << 30, 2)])
-def test_large_steps_take_turns(structures, monkeypatch, together, most):
+def test_large_steps_take_turns(structures, set_step, monkeypatch, together, most):
     monkeypatch.setattr(tune, "TOGETHER", together)
     running, seen, lock = [], [], threading.Lock()
     two = threading.Barrier(2)
@@ -262,37 +268,37 @@ def test_large_steps_take_turns(structures, monkeypatch, together, most):
             running.append(self)
             seen.append(len(running))
         if most == 2:
-            two.wait(60)
+            two.wait(300)
         with lock:
             running.remove(self)
 
-    monkeypatch.setattr(Step, "run", run)
+    set_step(run)
     operator, told = PREPARED["edge_softmax"], []
     steps = [Step("", operator, structures[gsb.Graph], width, torch.float32, False) for width in (1, 2, 3, 4)]
     compile_plans(steps, 1e9, told.append, clock=lambda: 0.0)
     assert max(seen) == most and set(told) == set(steps)
 
 
-def test_ctrl_c_leaves_what_was_compiled(structures, monkeypatch):
+def test_ctrl_c_leaves_what_was_compiled(structures, set_step, monkeypatch):
     def interrupted(steps, *_):
         steps[0].run()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Step, "run", lambda self: setattr(self, "ready", True))
+    set_step()
     monkeypatch.setattr(precompile_module, "compile_plans", interrupted)
     report = gsb.precompile(structures[gsb.Graph], (1, 2, 3), "edge_softmax", progress=False)
     assert report.interrupted and not report.complete
     assert [row.state for row in report.rows] == ["compiled", "not reached", "not reached"]
 
 
-def test_a_budget_ends_before_what_is_left(structures, monkeypatch):
+def test_a_budget_ends_before_what_is_left(structures, set_step, monkeypatch):
     now = [0.0]
 
     def run(self):
         now[0] += 2.0
         self.ready = True
 
-    monkeypatch.setattr(Step, "run", run)
+    set_step(run)
     monkeypatch.setattr(precompile_module, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     monkeypatch.setattr(
         precompile_module, "compile_plans", lambda *_: None
@@ -301,7 +307,7 @@ def test_a_budget_ends_before_what_is_left(structures, monkeypatch):
     assert [row.state for row in report.rows] == ["compiled", "compiled", "not reached"]
 
 
-def test_the_bar_counts_them(structures, monkeypatch):
+def test_the_bar_counts_them(structures, set_step, monkeypatch):
     said = []
     monkeypatch.setattr(precompile_module, "_bar", lambda shown, total: _Said(said, total))
     gsb.precompile(structures[gsb.Graph], [(2, 3), (1, 3)], "gat_attention", budget=0)
@@ -310,7 +316,7 @@ def test_the_bar_counts_them(structures, monkeypatch):
         (f"{words}, {width} features", advance) for width in ((2, 3), (1, 3)) for advance in (0, 1)
     ]
     said.clear()
-    monkeypatch.setattr(Step, "run", lambda self: setattr(self, "ready", True))
+    set_step()
     gsb.precompile(structures[gsb.Graph], [(2, 3), (1, 3)], "gat_attention", budget="60s")
     assert said[1] == ("compiling", 0) and sum(advance for _, advance in said[2:]) == 2
     assert set(said[2:4]) == {(f"{words}, {width} features", 1) for width in ((2, 3), (1, 3))}, "as they are compiled"
@@ -375,8 +381,8 @@ class _Said:
         (gsb.RelGraph, {"features": {"rgsm": 8}}, "unknown operator 'rgsm'"),
     ],
 )
-def test_wrong_names_and_widths_are_quoted(on, arguments, message, structures, monkeypatch):
-    monkeypatch.setattr(precompile_steps.Step, "run", None)
+def test_wrong_names_and_widths_are_quoted(on, arguments, message, structures, set_step):
+    set_step(None)
     with pytest.raises(ValueError, match=message):
         gsb.precompile(structures[on], progress=False, **arguments)
 

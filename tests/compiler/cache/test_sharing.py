@@ -204,8 +204,7 @@ def test_holder_that_hangs_is_not_waited_for_for_ever(root, new_store, build, tm
 
 
 @pytest.mark.slow
-def test_fresh_process_loads_and_does_not_compile(tmp_path, monkeypatch):
-    monkeypatch.setenv("GSB_CACHE_DIR", str(tmp_path / "cache"))
+def test_fresh_process_loads_and_does_not_compile(own_cache):
     first, second = (finish_worker(start_worker("compile_for_real", factor=2.5)) for _ in range(2))
     assert (first["origin"], first["compiles"], first["disk_loads"]) == ("compiled", 1, 0)
     assert (second["origin"], second["compiles"], second["disk_loads"]) == ("disk", 0, 1)

@@ -18,14 +18,24 @@ WIDTHS = (1, 32, 32), (1, 5, 7), (1, 1, 1), (1, 64, 20), (2, 16, 24), (3, 2, 1),
 MAPS = {"random": random_map, "one each": one_each}
 
 
-@pytest.fixture(params=(1, 2))
-def threads(request, monkeypatch):
-    """However little there is to do."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
+@pytest.fixture
+def all_threads(monkeypatch):
+    """Threads share what there is to do, however little."""
     monkeypatch.setattr(rules, "serial_work", lambda: 0)
-    yield request.param
-    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def shares(monkeypatch):
+    """A function: sums are cut into shares of this work and these pairs."""
+    return lambda work, pairs: (
+        monkeypatch.setattr(rules, "SHARE_WORK", work) or monkeypatch.setattr(rules, "SHARE_PAIRS", pairs)
+    )
+
+
+@pytest.fixture(params=(1, 2))
+def threads(request, set_threads, all_threads):
+    set_threads(request.param)
+    return request.param
 
 
 def operands(kernel_map, widths, dtype, seed: int = 0):
@@ -98,10 +108,9 @@ def test_ranges_have_no_more_rows_than_a_task_has_room_for():
         assert cuts[0] == 0 and cuts[-1] == 20_000 and bool((cuts.diff() >= 0).all())
 
 
-def test_columns_are_shared_out_where_rows_are_few(monkeypatch):
-    monkeypatch.setattr(rules, "serial_work", lambda: 0)
+def test_columns_are_shared_out_where_rows_are_few(all_threads, set_threads):
     assert rules.shares_of_tasks(100, 12, 1 << 30, 8) == (1, 8) and rules.shares_of_tasks(100, 3, 1 << 30, 8) == (1, 3)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    set_threads(3)
     check(random_map(), (1, 8, 80), torch.float32)
 
 
@@ -148,26 +157,22 @@ def test_what_a_row_does_not_meet_does_not_reach_it(order):
 
 
 @pytest.mark.parametrize("order", [*ORDERS[:3], None])
-def test_the_same_bits_for_any_number_of_threads(order, monkeypatch):
-    monkeypatch.setattr(rules, "serial_work", lambda: 0)
-    monkeypatch.setattr(rules, "SHARE_WORK", 1 << 10)
-    monkeypatch.setattr(rules, "SHARE_PAIRS", 50)
+def test_the_same_bits_for_any_number_of_threads(order, all_threads, shares, set_threads):
+    shares(work=1 << 10, pairs=50)
     generator = torch.Generator().manual_seed(0)
     x, w, g = (torch.randn(s, generator=generator) for s in ((210, 24), (9, 1, 24, 40), (230, 40)))
-    found, before = [], torch.get_num_threads()
+    found = []
     for threads in (1, 2, 3, 7):
-        torch.set_num_threads(threads)
+        set_threads(threads)
         kernel_map = random_map()
         found.append((conv(kernel_map, x, w, order), conv_sum(kernel_map, x, g, 1)))
-    torch.set_num_threads(before)
     for one in found[1:]:
         assert torch.equal(one[0], found[0][0]) and torch.equal(one[1], found[0][1])
 
 
-def test_shares_of_a_sum(monkeypatch):
+def test_shares_of_a_sum(shares, monkeypatch):
     """Shares that begin and end within offsets, and chunks that a share cuts off."""
-    monkeypatch.setattr(rules, "SHARE_WORK", 1 << 9)
-    monkeypatch.setattr(rules, "SHARE_PAIRS", 9)
+    shares(work=1 << 9, pairs=9)
     monkeypatch.setattr(rules, "LONGEST_CHUNK", 7)
     check(random_map(), (1, 5, 7), torch.float32, (None,))
     check(one_each(), (4, 1, 1), torch.float32, (None,))

@@ -18,7 +18,6 @@ import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.core.plans import planned
 from gnn_sparse_backend.ops.message.message_op import message_op
 from gnn_sparse_backend.ops.relational import executables as rgms_kernels
-from gnn_sparse_backend.ops.relational import schedules_cuda_rows as cuda_rgms_rows
 from gnn_sparse_backend.planner.cuda import blocks as cuda_bsr
 from gnn_sparse_backend.planner.cuda.buckets import BucketPlan
 from gnn_sparse_backend.planner.cuda.chunks import ChunkPlan
@@ -75,9 +74,8 @@ def test_a_step_of_an_operator(name, parts, serial_gpu, monkeypatch):
 @pytest.mark.short(1)
 @pytest.mark.parametrize("parts", [False, True], ids=["whole rows", "rows in parts"])
 @pytest.mark.parametrize("order", ["rows", "tiles", "transform"])
-def test_a_step_of_relational_products(order, parts, serial_gpu, monkeypatch):
+def test_a_step_of_relational_products(order, parts, owned_rows, monkeypatch):
     """In every order, with matrices of their own and of bases."""
-    monkeypatch.setattr(cuda_rgms_rows, "LEAST_BLOCKS", 1)
     monkeypatch.setattr(rgms_kernels, "bytes_of_orders", lambda *asked: {order: 0.0})
     if parts:
         cut_rows_short(monkeypatch, 30, 8)
@@ -96,8 +94,8 @@ def test_a_step_of_relational_products(order, parts, serial_gpu, monkeypatch):
         return [out.detach(), *torch.autograd.grad(out, leaves, torch.ones_like(out))]
 
     for operands in ([x, w, a], [x, (comp, bases), a]):
-        planned_steps(partial(call, operands), serial_gpu, monkeypatch)
-        serial_gpu.clear()
+        planned_steps(partial(call, operands), owned_rows, monkeypatch)
+        owned_rows.clear()
 
 
 FORMATS = {

@@ -36,6 +36,12 @@ def on_a_gpu(monkeypatch):
     return switch
 
 
+@pytest.fixture
+def capability(monkeypatch):
+    """A function: the GPU is of this architecture."""
+    return lambda *version: monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: version)
+
+
 def graph():
     return gsb.Graph.from_coo(torch.tensor([0, 1, 1]), torch.tensor([2, 0, 1]), (2, 3))
 
@@ -125,15 +131,15 @@ def test_a_compiler_that_is_asked_for_and_missing(asked, machine, expected, acte
     [{}, dict(linkers=()), dict(libraries=without("libnvrtc.so.13"), headers=(), nvcc="/bin/nvcc")],
     ids=["everything", "no linker", "nvcc alone"],
 )
-def test_what_suffices(machine, acted_machine, monkeypatch):
+def test_what_suffices(machine, acted_machine, capability):
     acted_machine(**machine)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    capability(9, 0)
     assert devices.why_not(torch.device("cuda:0")) is None and devices.arch_of(torch.device("cuda:0")) == "sm_90"
 
 
-def test_a_gpu_that_is_too_old(acted_machine, on_a_gpu, monkeypatch):
+def test_a_gpu_that_is_too_old(acted_machine, on_a_gpu, capability):
     acted_machine()
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
+    capability(7, 0)
     on_a_gpu(True)
     with pytest.raises(BuildError, match="the GPU is of sm_70, and CUDA 13 compiles for sm_75 and later"):
         OPERATORS["spmm"]()

@@ -7,9 +7,7 @@ import scipy.sparse
 import torch
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops.core import plans
 from gnn_sparse_backend.ops.core.plans import plan_of
-from gnn_sparse_backend.planner.choose import plan_for
 from gnn_sparse_backend.planner.cpu.passes import PartitionPlan, PartPlan
 from gnn_sparse_backend.planner.cpu.rows import RowPlan, ScatteredPlan
 from tests.covering import covering
@@ -18,7 +16,7 @@ from tests.ops.message_oracle import (
     EMPTY,
     MESSAGES,
     STRUCTURES,
-    assert_close_to,
+    assert_step,
     case_name,
     from_coo,
     messages,
@@ -39,16 +37,6 @@ PLANS = {
 }
 
 
-def force(monkeypatch, plan):
-    """Plan all aggregations so, whatever the rules say, in their row groups."""
-
-    def forced(problem, *about):
-        rules = plan_for(problem, *about)
-        return rules if problem.reduce == "map" else plan(rules.groups)
-
-    monkeypatch.setattr(plans, "plan_for", forced)
-
-
 CASES = covering(
     {
         "plan": list(PLANS),
@@ -64,9 +52,9 @@ CASES = covering(
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(case_name, case)))
-def test_matrix(case, monkeypatch, set_index_bits):
+def test_matrix(case, set_plan, set_index_bits):
     plan, op, (reduce, ties), (u_dims, e_dims), dtype, bits, structure = case
-    force(monkeypatch, PLANS[plan])
+    set_plan(PLANS[plan])
     set_index_bits(bits)
     edges = STRUCTURES[structure]()
     graph = edges.graph
@@ -79,15 +67,9 @@ def test_matrix(case, monkeypatch, set_index_bits):
     expected, shares = reduced(edges, messages(edges, MESSAGES[op], used, inputs), reduce, ties, dtype)
     sizes = [exact[name].abs().requires_grad_() for name in used]
     magnitude, _ = reduced(edges, messages(edges, MESSAGES[op], used, sizes), reduce, ties, dtype, shares)
-    assert_close_to(actual, expected, magnitude)
-    cotangent = values(3, *expected.shape)
-    gradients = torch.autograd.grad(actual, list(given.values()), cotangent.to(dtype))
-    wanted = torch.autograd.grad(expected, inputs, cotangent)
-    bounds = torch.autograd.grad(magnitude, sizes, cotangent.abs())
     # shares of ties and means are inexact, and thousands of them may be added up
     roundings = 2 + len(edges.row) ** 0.5 if reduce != "sum" else 0
-    for gradient, right, bound in zip(gradients, wanted, bounds):
-        assert_close_to(gradient, right, bound, roundings)
+    assert_step(actual, list(given.values()), expected, inputs, magnitude, sizes, roundings)
 
 
 @pytest.mark.parametrize("plan", ["lanes", "partitions", "lanes_in_parts"])
@@ -95,8 +77,8 @@ def test_matrix(case, monkeypatch, set_index_bits):
     "name",
     sorted(n for n in OPERATORS if n in ("spmm", "spmm_weighted_mean", "gspmm_copy_u_max", "segment_reduce_sum")),
 )
-def test_the_same_bits_for_any_number_of_threads(plan, name, monkeypatch):
-    force(monkeypatch, PLANS[plan])
+def test_the_same_bits_for_any_number_of_threads(plan, name, set_plan):
+    set_plan(PLANS[plan])
     generator = torch.Generator().manual_seed(0)
     row = torch.randint(0, 297, (4000,), generator=generator)
     row[:1000] = 7
@@ -118,9 +100,9 @@ def test_the_same_bits_for_any_number_of_threads(plan, name, monkeypatch):
 
 @pytest.mark.short(2)
 @pytest.mark.parametrize("indices, passes", [([0, 3, 1], 2), ([3, 0, 1], 1)], ids=["ascending", "not ascending"])
-def test_passes_over_columns_keep_the_order_of_edges(indices, passes, monkeypatch):
+def test_passes_over_columns_keep_the_order_of_edges(indices, passes, set_plan):
     """Where the result depends on it, columns that do not ascend are gone through in one pass."""
-    force(monkeypatch, lambda groups: PartitionPlan(groups, partitions=2))
+    set_plan(lambda groups: PartitionPlan(groups, partitions=2))
     graph = gsb.Graph.from_csr(torch.tensor([0, 2, 3]), torch.tensor(indices), (2, 4))
     for _ in range(2):  # planned, and found again
         assert plan_of(graph, "max:column", 8, torch.float32).partitions == 2
@@ -129,8 +111,8 @@ def test_passes_over_columns_keep_the_order_of_edges(indices, passes, monkeypatc
 
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("width", [1, 33])
-def test_products_of_scipy(plan, width, monkeypatch, poisoned_memory):
-    force(monkeypatch, PLANS[plan])
+def test_products_of_scipy(plan, width, set_plan, poisoned_memory):
+    set_plan(PLANS[plan])
     matrix = scipy.sparse.random(61, 47, 0.2, "csr", random_state=1, dtype=np.float64)
     matrix[5] = 1.0
     matrix = matrix.tocsr()
@@ -142,8 +124,8 @@ def test_products_of_scipy(plan, width, monkeypatch, poisoned_memory):
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
 @pytest.mark.parametrize("structure", EMPTY)
-def test_structures_without_edges(plan, reduce, structure, monkeypatch, poisoned_memory):
-    force(monkeypatch, PLANS[plan])
+def test_structures_without_edges(plan, reduce, structure, set_plan, poisoned_memory):
+    set_plan(PLANS[plan])
     edges = from_coo(*EMPTY[structure])
     out = gsb.spmm(edges.graph, torch.zeros(edges.graph.shape[1], 3), reduce=reduce)
     assert torch.equal(out, torch.zeros(edges.graph.shape[0], 3))
@@ -153,8 +135,8 @@ def test_structures_without_edges(plan, reduce, structure, monkeypatch, poisoned
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("width", [1, 4])
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
-def test_what_is_not_finite_stays_in_its_rows(plan, width, value, monkeypatch):
-    force(monkeypatch, PLANS[plan])
+def test_what_is_not_finite_stays_in_its_rows(plan, width, value, set_plan):
+    set_plan(PLANS[plan])
     edges = STRUCTURES["messy"]()
     x = torch.ones(13, width)
     x[7] = value
@@ -167,7 +149,7 @@ def test_what_is_not_finite_stays_in_its_rows(plan, width, value, monkeypatch):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("width", [1, 4])
-def test_scattered_sums_have_the_bits_of_rows_one_after_the_other(width, dtype, monkeypatch):
+def test_scattered_sums_have_the_bits_of_rows_one_after_the_other(width, dtype, set_plan):
     """By the rules, and then not; a graph in an order of its own, with empty rows and a hub."""
     generator = torch.Generator().manual_seed(0)
     row, col = torch.randint(0, 20_000, (2, 50_000), generator=generator)
@@ -181,7 +163,7 @@ def test_scattered_sums_have_the_bits_of_rows_one_after_the_other(width, dtype, 
     ]
     assert isinstance(plan_of(graph, "sum:column", width, x.dtype), ScatteredPlan)
     scattered = [call() for call in calls]
-    force(monkeypatch, RowPlan)
+    set_plan(RowPlan)
     graph.plans.clear()
     for found, call in zip(scattered, calls):
         assert torch.equal(found, call())
@@ -210,12 +192,12 @@ def test_one_row_with_all_edges_is_cut():
 
 @pytest.mark.parametrize("structure", ["sorted_csr", "own_order"])
 @pytest.mark.parametrize("name", ["sddmm", "gsddmm_add", "gsddmm_div", "gspmm_last_max", "gspmm_mul_max"])
-def test_edge_maps_that_fetch_ahead(name, structure, monkeypatch):
+def test_edge_maps_that_fetch_ahead(name, structure, set_plan):
     """And the gradients of edge operands: what is fetched ahead of changes no bit."""
     graph = STRUCTURES[structure]().graph
     found = []
     for distance in (0, 5):
-        monkeypatch.setattr(plans, "plan_for", lambda *about, d=distance: RowPlan(2, d))
+        set_plan(RowPlan(2, distance))
         graph.plans.clear()
         torch.manual_seed(0)
         found.append(step(name, graph, OPERATORS[name].operands(graph)))

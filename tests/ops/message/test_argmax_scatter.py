@@ -9,12 +9,10 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops.core import plans
 from gnn_sparse_backend.ops.message import operators
 from gnn_sparse_backend.ops.message.message_op import message_op
 from gnn_sparse_backend.ops.message.operators import aggregate
 from gnn_sparse_backend.ops.message.reductions import argmax_scatter as choices
-from gnn_sparse_backend.planner.choose import plan_for
 from gnn_sparse_backend.planner.cpu.passes import PartitionPlan
 from gnn_sparse_backend.planner.cpu.rows import RowPlan
 from gnn_sparse_backend.structures.facts import columns_ascend
@@ -93,11 +91,10 @@ def taken(monkeypatch, few: int = choices.FEW_TIES) -> list:
 @pytest.mark.parametrize(
     "case", CASES, ids=lambda case: "-".join(map(case_name, case[:7])) + f"-{case[7].__name__}-{case[8]}"
 )
-def test_matrix(case, monkeypatch, set_index_bits, poisoned_memory):
+def test_matrix(case, monkeypatch, set_plan, set_index_bits, poisoned_memory):
     (reduce, ties), features, dtype, bits, structure, layout, plan, draw, share = case
     noted = taken(monkeypatch, few=0 if share == "any" else choices.FEW_TIES)
-    forced = PLANS[plan]
-    monkeypatch.setattr(plans, "plan_for", lambda *about: forced(plan_for(*about).groups))
+    set_plan(PLANS[plan])
     set_index_bits(bits)
     edges = GRAPHS[structure]()
     graph = edges.graph

@@ -92,17 +92,17 @@ def test_on_the_way_to_a_gpu(dtype, serial_gpu):
     assert {"aggregate", "edge_map", "recurrence"} <= set(serial_gpu)
 
 
-def test_long_rows(monkeypatch):
+def test_long_rows(set_plan):
     """Of signs alone, so that 20,000 factors stay in range: in parts, in lanes and in partitions."""
     edges = STRUCTURES["hub"]()
     x = (powers(1, 40, 4, zeros=0)).sign().requires_grad_()
     for plan in (RowPlan(2), PartPlan(2, part=64), PartitionPlan(2, partitions=3), RowPlan(2, in_lanes=True)):
-        monkeypatch.setattr("gnn_sparse_backend.ops.message.calls.plan_of", lambda *about, plan=plan: plan)
+        set_plan(plan)
+        edges.graph.plans.clear()
         out = gsb.aggregate(edges.graph, "x0", [("u", x)], "prod")
         wanted = expected(edges, x[edges.col])
         assert torch.equal(out, wanted)
         assert gsb.last_run().steps[-1].plan == plan
-        monkeypatch.undo()
     torch.testing.assert_close(torch.autograd.grad(out.sum(), x), torch.autograd.grad(wanted.sum(), x))
 
 

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops.core import plans
 from gnn_sparse_backend.planner.cpu.rows import RowPlan
 from gnn_sparse_backend.planner.cpu.slices import SlicePlan
 from tests.covering import covering
@@ -38,17 +37,13 @@ CASES = covering(
 )
 
 
-def by(monkeypatch, plan):
-    monkeypatch.setattr(plans, "plan_for", lambda *about: plan)
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(case_name, case)))
-def test_the_bits_of_whole_rows(case, monkeypatch, set_index_bits, poisoned_memory):
+def test_the_bits_of_whole_rows(case, set_plan, set_index_bits, poisoned_memory):
     call, structure, dtype, bits, features = case
     set_index_bits(bits)
     found = []
     for plan in (RowPlan(2), SlicePlan(2, 3, width=8)):
-        by(monkeypatch, plan)
+        set_plan(plan)
         graph = (from_coo(*EMPTY[structure]) if structure in EMPTY else STRUCTURES[structure]()).graph
         x = values(1, graph.shape[1], features).to(dtype).requires_grad_()
         w = values(2, graph.num_edges, features).to(dtype).requires_grad_()
@@ -64,8 +59,8 @@ def random_graph(rows=50, cols=60, edges=400):
     return gsb.Graph.from_coo(rng.integers(rows, size=edges), rng.integers(cols, size=edges), (rows, cols))
 
 
-def test_what_ran_and_infinities_and_strides(monkeypatch):
-    by(monkeypatch, SlicePlan(2, width=8))
+def test_what_ran_and_infinities_and_strides(set_plan):
+    set_plan(SlicePlan(2, width=8))
     graph = random_graph()
     longer = torch.randn(60, 50, dtype=torch.float64)
     longer[3, 5], longer[7, 9], longer[11, 20] = float("inf"), float("-inf"), float("nan")
@@ -78,12 +73,12 @@ def test_what_ran_and_infinities_and_strides(monkeypatch):
     assert "slices of 8" in str(step) and len(step.kernels) == 2
 
 
-def test_heads_are_not_sliced(monkeypatch):
-    by(monkeypatch, SlicePlan(2, width=8))
+def test_heads_are_not_sliced(set_plan):
+    set_plan(SlicePlan(2, width=8))
     graph = random_graph()
     x, w = values(1, 60, 4, 6), values(2, 400, 4, 1)
     out = gsb.gspmm(graph, "mul", "sum", x, w)
     (step,) = gsb.last_run().steps
     assert step.plan == RowPlan(2)
-    by(monkeypatch, RowPlan(1))
+    set_plan(RowPlan(1))
     assert torch.equal(out, gsb.gspmm(random_graph(), "mul", "sum", x, w))

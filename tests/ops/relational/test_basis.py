@@ -39,8 +39,14 @@ def operands(arrays, features=(5, 4), count=3, weighted=True):
 
 
 @pytest.fixture
-def a_relation_at_a_time(monkeypatch):
-    monkeypatch.setattr(rules, "MATRIX_BYTES", 1)
+def by_parts(monkeypatch):
+    """A function: matrices are made in these parts from now on."""
+    return lambda parts: monkeypatch.setattr(rules, "MATRIX_BYTES", PARTS[parts])
+
+
+@pytest.fixture
+def a_relation_at_a_time(by_parts):
+    by_parts("one relation")
 
 
 CASES = covering(
@@ -60,9 +66,9 @@ CASES = covering(
 
 @pytest.mark.short(2)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(case_name, case)))
-def test_matrix(case, monkeypatch, set_index_bits, poisoned_memory):
+def test_matrix(case, by_parts, set_index_bits, poisoned_memory):
     name, features, count, weighted, reduce, dtype, bits, parts = case
-    monkeypatch.setattr(rules, "MATRIX_BYTES", PARTS[parts])
+    by_parts(parts)
     set_index_bits(bits)
     arrays = triples(name)
     rel, given = make(arrays), operands(arrays, features, count, weighted)
@@ -94,8 +100,8 @@ def test_matrix(case, monkeypatch, set_index_bits, poisoned_memory):
         ("whole", "mean", "eager"),
     ],
 )
-def test_gradcheck(parts, reduce, recorded, monkeypatch):
-    monkeypatch.setattr(rules, "MATRIX_BYTES", PARTS[parts])
+def test_gradcheck(parts, reduce, recorded, by_parts, monkeypatch):
+    by_parts(parts)
     if recorded == "torch.library":
         monkeypatch.setattr(
             importlib.import_module("gnn_sparse_backend.ops.relational.api"), "is_plain", lambda *operands: False
@@ -190,9 +196,9 @@ def test_autocast(a_relation_at_a_time):
 
 @pytest.mark.parametrize("parts", ["one relation", "whole"])
 @pytest.mark.parametrize("backend", ["aot_eager", INDUCTOR])
-def test_compiled(backend, parts, monkeypatch):
+def test_compiled(backend, parts, by_parts):
     torch._dynamo.reset()
-    monkeypatch.setattr(rules, "MATRIX_BYTES", PARTS[parts])
+    by_parts(parts)
     arrays = triples("mixed")
     rel, inputs = make(arrays), [y.requires_grad_() for y in operands(arrays, count=1)]
     layer = lambda x, comp, bases, a: torch.relu(gsb.rgms(rel, x * 2, (comp, bases), a, "mean")).sum(1)

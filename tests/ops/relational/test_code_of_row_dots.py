@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 from gnn_sparse_backend.compiler.compile import stage3
 from gnn_sparse_backend.compiler.language.axes import StageIError
@@ -12,8 +11,6 @@ from gnn_sparse_backend.compiler.language.interpret import interpret
 from gnn_sparse_backend.compiler.position.interpret import run_loops
 from gnn_sparse_backend.compiler.schedules.primitives.cuda.mma import multiply_fragments
 from gnn_sparse_backend.compiler.schedules.teams import team_schedule
-from gnn_sparse_backend.formats.partitions.relational import relation_pairs
-from gnn_sparse_backend.formats.partitions.relational_tiles import row_tiles
 from gnn_sparse_backend.ops.relational.programs.rgms_row_dots import SHARED, RgmsDotsSpec, rgms_row_dots
 from gnn_sparse_backend.ops.relational.schedules_cuda_rows import (
     ACCUMULATED,
@@ -22,6 +19,7 @@ from gnn_sparse_backend.ops.relational.schedules_cuda_rows import (
     ProductShape,
     dots_spec,
 )
+from tests.ops.relational.test_code_of_rows import SIZES, drawn_tiles
 
 
 @pytest.mark.parametrize(
@@ -48,47 +46,16 @@ def test_blocks_give_the_dots_of_products(run, spec):
     its edges.
     """
     rng = np.random.default_rng(0)
-    rows, cols, relations, edges, blocks = 20, 6, 3, 24, spec.blocks
-    row, col, relation = rng.integers(0, rows - 1, edges), rng.integers(0, cols, edges), rng.integers(0, 2, edges) * 2
-    tiles = row_tiles(
-        relation_pairs(*(torch.from_numpy(a) for a in (row, col, relation)), rows, cols, relations),
-        spec.rows,
-        spec.shares,
-        99,
-        9,
-    )
+    (rows, cols, relations, edges), blocks = SIZES, spec.blocks
+    (row, col, relation), tiles, arguments = drawn_tiles(rng, spec)
     g = rng.integers(-4, 5, (rows, blocks, spec.in_features)) / 4
     x = rng.integers(-4, 5, (cols, blocks * spec.out_features)) / 4
     w = rng.integers(-4, 5, (relations, blocks, spec.out_features, spec.in_features)) / 4
     w[1], w[2, 0, 0, 0] = np.nan, np.nan
     g[rows - 1] = np.nan
     given = w if spec.by_columns else np.ascontiguousarray(w.swapaxes(2, 3))
-    arguments = {
-        "num_tiles": tiles.tiles,
-        "panels": tiles.panels,
-        "shares": tiles.panels * spec.shares,
-        "nnz": edges,
-        "cols": cols,
-        "relations": relations,
-        "slots": rows,
-        "rows": rows,
-        "numbers": edges,
-        "panel_ptr": tiles.panel_ptr,
-        "owned_ptr": np.arange(tiles.panels + 1) * spec.shares,
-        "share_ptr": tiles.share_ptr,
-        "indices": tiles.indices,
-        "Start": tiles.row_ptr[:-1],
-        "Stop": tiles.row_ptr[1:],
-        "Relation": tiles.relation,
-        "Place": tiles.place,
-        "Number": tiles.edge_ids,
-        "Row": tiles.row,
-        "G": g,
-        "X": x,
-        "W": given,
-        "O": np.full((edges, 1), -1.0),
-    }
-    arguments = {name: value if isinstance(value, int) else np.asarray(value) for name, value in arguments.items()}
+    arguments |= {"slots": rows, "numbers": edges, "Number": np.asarray(tiles.edge_ids)}
+    arguments |= {"G": g, "X": x, "W": given, "O": np.full((edges, 1), -1.0)}
     program = rgms_row_dots(spec)
     schedule = team_schedule(32, *map(multiply_fragments, spec.product.instruction), teams=1, shared=SHARED)
     found = run(program if run is interpret else stage3(program, schedule, serial=True), arguments)["O"][:, 0]

@@ -24,6 +24,33 @@ from gnn_sparse_backend.ops.relational.schedules_cuda_rows import (
     rows_spec,
 )
 
+SIZES = 20, 6, 3, 24
+"""Rows, columns, relations and edges."""
+
+
+def drawn_tiles(rng, spec):
+    """(rows, columns and relations of edges, their tiles, arguments of a kernel on these): the last tile is not full,
+    and one relation has no edges.
+    """
+    rows, cols, relations, edges = SIZES
+    ends = rng.integers(0, rows - 1, edges), rng.integers(0, cols, edges), rng.integers(0, 2, edges) * 2
+    pairs = relation_pairs(*map(torch.from_numpy, ends), rows, cols, relations)
+    tiles = row_tiles(pairs, spec.rows, spec.shares, 99, 9)
+    arrays = {
+        "panel_ptr": tiles.panel_ptr,
+        "owned_ptr": np.arange(tiles.panels + 1) * spec.shares,
+        "share_ptr": tiles.share_ptr,
+        "indices": tiles.indices,
+        "Start": tiles.row_ptr[:-1],
+        "Stop": tiles.row_ptr[1:],
+        "Relation": tiles.relation,
+        "Place": tiles.place,
+        "Row": tiles.row,
+    }
+    sizes = {"num_tiles": tiles.tiles, "panels": tiles.panels, "shares": tiles.panels * spec.shares, "nnz": edges}
+    sizes |= {"cols": cols, "relations": relations, "rows": rows}
+    return ends, tiles, sizes | {name: np.asarray(array) for name, array in arrays.items()}
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -75,45 +102,15 @@ def test_blocks_give_the_sums_of_products(run, spec):
     """Two tiles of rows, the last not full, one row without edges and one relation; matrices of relations that a row
     has no edges of are NaN in a term, which reaches the rows that have."""
     rng = np.random.default_rng(0)
-    rows, cols, relations, edges = 20, 6, 3, 24
-    row, col, relation = rng.integers(0, rows - 1, edges), rng.integers(0, cols, edges), rng.integers(0, 2, edges) * 2
-    tiles = row_tiles(
-        relation_pairs(*(torch.from_numpy(a) for a in (row, col, relation)), rows, cols, relations),
-        spec.rows,
-        spec.shares,
-        99,
-        9,
-    )
+    rows, cols, relations, edges = SIZES
+    (row, col, relation), tiles, arguments = drawn_tiles(rng, spec)
     x = rng.integers(-4, 5, (cols, 1, spec.in_features)) / 4
     w = rng.integers(-4, 5, (relations, 1, spec.out_features, spec.in_features)) / 4
     w[1], w[2, 0, 0, 0] = np.nan, np.nan
     given = w if spec.by_columns else np.ascontiguousarray(w.swapaxes(2, 3))
     a = rng.integers(1, 5, edges) / 4 if spec.weighted else np.ones(edges)
-    arguments = {
-        "num_tiles": tiles.tiles,
-        "panels": tiles.panels,
-        "shares": tiles.panels * spec.shares,
-        "nnz": edges,
-        "cols": cols,
-        "relations": relations,
-        "rows": rows,
-        "panel_ptr": tiles.panel_ptr,
-        "owned_ptr": np.arange(tiles.panels + 1) * spec.shares,
-        "share_ptr": tiles.share_ptr,
-        "indices": tiles.indices,
-        "Start": tiles.row_ptr[:-1],
-        "Stop": tiles.row_ptr[1:],
-        "Relation": tiles.relation,
-        "Present": tiles.present,
-        "Place": tiles.place,
-        "Row": tiles.row,
-        "X": x,
-        "W": given,
-        "O": np.full((rows, 1, spec.out_features), -1.0),
-    }
-    arguments = {name: np.asarray(value) for name, value in arguments.items()} | {
-        k: v for k, v in arguments.items() if isinstance(v, int)
-    }
+    output = np.full((rows, 1, spec.out_features), -1.0)
+    arguments |= {"Present": np.asarray(tiles.present), "X": x, "W": given, "O": output}
     if spec.weighted:
         arguments["A"] = a[np.asarray(tiles.edge_ids)]
     program = rgms_rows(spec)

@@ -11,7 +11,6 @@ import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.relational import executables as rgms_kernels
 from gnn_sparse_backend.ops.relational import orders_cuda as cuda_rgms_orders
 from gnn_sparse_backend.ops.relational import schedules_cuda as planned
-from gnn_sparse_backend.ops.relational import schedules_cuda_rows as cuda_rgms_rows
 from gnn_sparse_backend.ops.relational.schedules_cuda_rows import ProductShape
 from gnn_sparse_backend.planner.cpu.relational import RelationCounts
 from gnn_sparse_backend.planner.cuda.cost import NEARER
@@ -29,11 +28,10 @@ CASES = [  # dtype, precision, widths, blocks, reduce, fewer pairs of columns
 
 
 @pytest.fixture
-def launched(monkeypatch, serial_gpu, matmul_precision):
+def launched(monkeypatch, owned_rows, matmul_precision):
     """Names of what is launched, where dots go by blocks that own rows."""
-    monkeypatch.setattr(cuda_rgms_rows, "LEAST_BLOCKS", 1)
     monkeypatch.setattr(rgms_kernels, "bytes_of_dots", lambda *asked: {"rows": 0.0})
-    return serial_gpu
+    return owned_rows
 
 
 def gradient(launched, edges, relations: int, dtype, widths, blocks: int = 1, reduce: str = "sum") -> list[str]:
@@ -97,8 +95,7 @@ def test_bytes_are_counted():
     assert "rows" not in planned.dot_bytes(RelationCounts(100, 10, 8, 6), ProductShape(16, 8, "float16", "sm_90"))
 
 
-def test_the_planner_takes_rows_where_they_move_less(serial_gpu, matmul_precision, monkeypatch):
-    monkeypatch.setattr(cuda_rgms_rows, "LEAST_BLOCKS", 1)
+def test_the_planner_takes_rows_where_they_move_less(owned_rows, matmul_precision):
     generator = torch.Generator().manual_seed(0)
     destination, source = (torch.randint(0, n, (4000,), generator=generator) for n in (400, 500))
     for relation, order in (
@@ -113,7 +110,7 @@ def test_the_planner_takes_rows_where_they_move_less(serial_gpu, matmul_precisio
             torch.randn(2000, 16, 24, dtype=torch.float16),
             edge_weight=a,
         )
-        serial_gpu.clear()
+        owned_rows.clear()
         torch.autograd.grad(out, a, torch.ones_like(out))
         by = rel.side(True).pairs.count < rel.side(False).pairs.count
         widths = (16, 24) if by else (24, 16)
@@ -121,4 +118,4 @@ def test_the_planner_takes_rows_where_they_move_less(serial_gpu, matmul_precisio
             planned.order_of(cuda_rgms_orders.bytes_of_dots(rel, by, ProductShape(*widths, "float16", "serial")))
             == order
         )
-        assert ("rgms_row_dots" in serial_gpu) == (order == "rows")
+        assert ("rgms_row_dots" in owned_rows) == (order == "rows")

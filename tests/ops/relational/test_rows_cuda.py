@@ -13,7 +13,6 @@ from gnn_sparse_backend.compiler.compile import stage3
 from gnn_sparse_backend.ops.relational import executables as rgms_kernels
 from gnn_sparse_backend.ops.relational import orders_cuda as cuda_rgms_orders
 from gnn_sparse_backend.ops.relational import schedules_cuda as planned
-from gnn_sparse_backend.ops.relational import schedules_cuda_rows as cuda_rgms_rows
 from gnn_sparse_backend.ops.relational.schedules_cuda_rows import ProductShape
 from gnn_sparse_backend.planner.cpu.relational import RelationCounts
 from gnn_sparse_backend.planner.cuda.cost import NEARER
@@ -106,14 +105,12 @@ def check(
 
 
 @pytest.fixture
-def by(monkeypatch, serial_gpu, matmul_precision):
+def by(monkeypatch, owned_rows, matmul_precision):
     """Has all products made in the order that it is called with; gives the names of what is launched."""
-
-    monkeypatch.setattr(cuda_rgms_rows, "LEAST_BLOCKS", 1)
 
     def choose(order: str):
         monkeypatch.setattr(rgms_kernels, "bytes_of_orders", lambda *asked: {order: 0.0})
-        return serial_gpu
+        return owned_rows
 
     return choose
 
@@ -245,21 +242,20 @@ def test_deterministic_algorithms_change_nothing(by):
     assert names[0] == names[1] == ("rgms_rows",) and torch.equal(*results)
 
 
-def test_the_planner_takes_rows_where_they_move_less(serial_gpu, matmul_precision, monkeypatch):
+def test_the_planner_takes_rows_where_they_move_less(owned_rows, matmul_precision):
     """On a graph whose tiles have few relations each; the structure is made once, and not kept where it was only
     counted.
     """
-    monkeypatch.setattr(cuda_rgms_rows, "LEAST_BLOCKS", 1)
     generator = torch.Generator().manual_seed(0)
     destination, source = (torch.randint(0, 500, (4000,), generator=generator) for _ in range(2))
     few, many = destination % 4, torch.randint(0, 400, (4000,), generator=generator)
     x = torch.randn(500, 16, dtype=torch.float16)
     for relation, order in ((few, "rows"), (many, "transform")):
         rel = gsb.RelGraph.from_triples(source, destination, relation, (500, 500), 400)
-        serial_gpu.clear()
+        owned_rows.clear()
         gsb.rgms(rel, x, torch.randn(400, 16, 24, dtype=torch.float16), reduce="mean")
         moved = cuda_rgms_orders.bytes_of_orders(rel, False, ProductShape(16, 24, "float16", "serial"))
-        assert planned.order_of(moved) == order and ("rgms_rows" in serial_gpu) == (order == "rows")
+        assert planned.order_of(moved) == order and ("rgms_rows" in owned_rows) == (order == "rows")
         kept = [fact for fact in rel.side(False).facts if isinstance(fact, cuda_rgms_orders.TilesOfRows)]
         assert len(kept) == (order == "rows")
         found = gsb.explain(rel, "rgms", (16, 24), dtype="float16")
@@ -271,9 +267,8 @@ def test_the_planner_takes_rows_where_they_move_less(serial_gpu, matmul_precisio
         )
 
 
-def test_full_precision_goes_by_rows_or_columns(serial_gpu, matmul_precision, monkeypatch):
+def test_full_precision_goes_by_rows_or_columns(owned_rows, matmul_precision):
     """Also on a GPU that has no Tensor Cores for it."""
-    monkeypatch.setattr(cuda_rgms_rows, "LEAST_BLOCKS", 1)
     torch.set_float32_matmul_precision("highest")
     rel = gsb.RelGraph.from_triples(*triples(400, 5), SHAPE, 5)
     for arch in ("sm_75", "sm_90"):
@@ -322,11 +317,10 @@ def test_bytes_are_counted():
     assert planned.order_of({"rows": 1.0, "tiles": 1.0, "transform": 2.0}) == "rows"
 
 
-def test_the_code_of_default_plans(recorded_gpu, matmul_precision, monkeypatch):
+def test_the_code_of_default_plans(owned_rows, recorded_gpu, matmul_precision):
     """Both directions launch one kernel of one program, with ``mma`` and without atomics; `test_cuda_plans` has what
     ptxas says of it.
     """
-    monkeypatch.setattr(cuda_rgms_rows, "LEAST_BLOCKS", 1)
     source = torch.arange(4000)
     rel = gsb.RelGraph.from_triples(source, source % 500, torch.zeros_like(source), (500, 4000), 1)
     for dtype, instruction in (
