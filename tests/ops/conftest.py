@@ -11,7 +11,7 @@ from tests.ops.serial_gpu import everything_on_the_serial_gpu, owned_rows, seria
 
 @pytest.fixture
 def set_plan(monkeypatch):
-    """A function: operators take this plan, or aggregations what it makes of their row groups, not that of the rules."""
+    """A function: operators take this plan, or aggregations what it makes of their row groups, not the one by rules."""
     from gnn_sparse_backend.ops.core import plans
     from gnn_sparse_backend.planner.choose import plan_for
     from gnn_sparse_backend.planner.plan import Plan
