@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import Field, asdict, dataclass, fields
 from typing import Any
 
 from ..compiler.language.types import FLOATS
@@ -15,8 +15,6 @@ from .cuda import cost as cuda_cost
 from .plan import STRATEGIES, Plan
 from .problem import CudaProblem, Problem
 
-# Texts, and what is yes or no, or another plan; the other fields of plans and problems are counts.
-_TEXTS, _FLAGS, _PLANS = ("kind", "dtype", "arch", "formats"), ("cached", "in_lanes"), ("rest",)
 _BALANCES = "nonzeros", "rows"
 
 
@@ -110,11 +108,10 @@ def units_from_json(content: object) -> dict[str, float]:
 def _problem(content: object) -> Problem:
     of = CudaProblem if isinstance(content, dict) and "arch" in content else Problem
     content = _fields("its problem", content, {field.name for field in fields(of)})
-    for name, value in content.items():
-        _text(name, value) if name in _TEXTS else _count(name, value, 0)
-    if content["dtype"] not in FLOATS:
-        raise ValueError(f"its dtype is {content['dtype']!r:.80}, not one of {', '.join(FLOATS)}")
-    return of(**content)
+    given = {field.name: _value(field, content[field.name]) for field in fields(of)}
+    if given["dtype"] not in FLOATS:
+        raise ValueError(f"its dtype is {given['dtype']!r:.80}, not one of {', '.join(FLOATS)}")
+    return of(**given)
 
 
 def _written(plan: Plan) -> dict[str, Any]:
@@ -130,20 +127,21 @@ def _plan(content: object) -> Plan:
     if of is None:
         raise ValueError(f"the strategy of a plan is {name!r:.80}, not one of {', '.join(STRATEGIES)}")
     found = _fields("a plan", content, {"strategy", *(field.name for field in fields(of))})
-    given = {name: _parameter(name, value) for name, value in found.items() if name != "strategy"}
-    return of(**given)
+    return of(**{field.name: _value(field, found[field.name]) for field in fields(of)})
 
 
-def _parameter(name: str, value: Any) -> Any:
-    if name in _PLANS:
-        return _plan(value)
-    if name in _TEXTS:
+def _value(field: Field[Any], value: Any) -> Any:
+    """The value of a field of a problem or a plan, if it is of the type that the field says."""
+    name, kind = field.name, getattr(field.type, "__name__", field.type)
+    if kind == "str":
         _text(name, value)
-    elif name in _FLAGS:
-        _flag(name, value)
-    elif name != "balance":
+    elif kind == "int":
         _count(name, value, 1 if name in ("groups", "partitions") else 0)
-    elif value not in _BALANCES:
+    elif kind != "bool":
+        return _plan(value)
+    elif type(value) is not bool:
+        raise ValueError(f"its {name} is {value!r:.80}, not true or false")
+    if name == "balance" and value not in _BALANCES:
         raise ValueError(f"the balance of a plan is {value!r:.80}, not one of {', '.join(_BALANCES)}")
     return value
 
@@ -161,11 +159,6 @@ def _fields(what: str, content: object, expected: set[str]) -> dict[str, Any]:
 def _text(name: str, value: object) -> None:
     if not isinstance(value, str):
         raise ValueError(f"its {name} is {value!r:.80}, not text")
-
-
-def _flag(name: str, value: object) -> None:
-    if type(value) is not bool:
-        raise ValueError(f"its {name} is {value!r:.80}, not true or false")
 
 
 def _count(name: str, value: object, least: int) -> None:
