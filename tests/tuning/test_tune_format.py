@@ -26,6 +26,7 @@ def blocks(side, share, shape=(256, 128)):
     return torch.randn(shape, generator=rng) * mask.repeat_interleave(side, 0).repeat_interleave(side, 1)
 
 
+@pytest.mark.short(3)
 @pytest.mark.parametrize(
     "matrix, formats",
     [

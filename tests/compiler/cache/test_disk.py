@@ -129,6 +129,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.short(20)
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_bad_entry_is_reported_and_rebuilt(damage, entry, root, new_store, build):
     apply, reason = DAMAGE[damage]

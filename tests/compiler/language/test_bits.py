@@ -27,6 +27,7 @@ FOUND = {
 }
 
 
+@pytest.mark.short(8)
 @pytest.mark.parametrize("name", FOUND)
 def test_every_stage_means_the_same(name):
     expression, wanted = FOUND[name]

@@ -163,6 +163,7 @@ ORACLES = {
 }
 
 
+@pytest.mark.short(20)
 @pytest.mark.parametrize("name", ORACLES)
 @given(seed=seeds)
 @drawn

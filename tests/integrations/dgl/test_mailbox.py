@@ -129,6 +129,7 @@ def compare(g, function, message=None) -> None:
             torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.short(30)
 @pytest.mark.parametrize("kind", ["some without", "all with", "block"])
 @pytest.mark.parametrize("name", KNOWN)
 def test_functions_that_are_known(name, kind):

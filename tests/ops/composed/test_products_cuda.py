@@ -28,8 +28,8 @@ THREE = ["composed_spmm", "composed_blocks", "composed_blocks"]
     [
         (torch.float16, "high", ["bsr(16)"], (16, 16), 40, ["composed_blocks"]),
         (torch.bfloat16, "high", ["dbsr(32)"], (32, 32), 70, ["composed_blocks"]),
-        (torch.bfloat16, "high", ["bsr(16)", "csr"], (16, 16), 9, ["composed_spmm", "composed_blocks"]),
         (torch.float32, "high", ["bsr(8)"], (8, 8), 33, ["composed_blocks"]),
+        (torch.bfloat16, "high", ["bsr(16)", "csr"], (16, 16), 9, ["composed_spmm", "composed_blocks"]),
         (torch.float32, "highest", ["bsr(16)", "bsr(8)", "csr"], (16, 16), 129, THREE),
         (torch.float32, "highest", ["dbsr(24)"], (24, 24), 5, ["composed_blocks"]),
         (torch.float64, "highest", ["bsr(8)", "csr"], (8, 8), 130, ["composed_spmm"]),

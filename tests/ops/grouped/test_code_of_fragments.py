@@ -46,6 +46,7 @@ def test_the_layout_of_fragments_is_tvms():
             assert local == 4 * (j // 8) + 2 * (i // 8) + j % 2
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("by_columns", [False, True], ids=["by rows", "by columns"])
 @pytest.mark.parametrize("dtype, run", [("float16", interpret), ("float16", run_loops), ("float32", run_loops)])
 def test_fragments_give_the_product(dtype, run, by_columns):
@@ -78,7 +79,7 @@ def test_fragments_give_the_product(dtype, run, by_columns):
     np.testing.assert_allclose(run(subject, arguments)["C"], a[rows] @ w[1].T, rtol=0, atol=1e-12)
 
 
-@pytest.mark.short(1)
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     "widths, chunks, run, dtype, pipelined",
     [
