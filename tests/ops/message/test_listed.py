@@ -5,6 +5,8 @@ Both ways: on a graph that is not converted (`Graph._of_list`), and with all loo
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -308,3 +310,14 @@ def test_sums_are_the_same_bits_at_each_call():
     expected = torch.zeros(ROWS, 5).index_add_(0, listed.row, x.detach()[listed.col])
     for _ in range(3):
         assert torch.equal(flat(listed, [x.detach()]), expected)
+
+
+@pytest.mark.parametrize("make", [FlatAggregate, lambda of, likes: FlatExtreme(of, likes[0])])
+def test_what_is_kept_holds_no_memory_of_its_first_operands(make):
+    """Operators are kept from call to call, by shape and type."""
+    x = torch.randn(100_000, 4)
+    ties = "even" if make is FlatAggregate else "last"
+    flat, storage = make(message_op("x0", ("edge",), "max", ties), [x.detach()[:1]]), weakref.ref(x.untyped_storage())
+    flat.prepare_gradients()
+    del x
+    assert storage() is None

@@ -143,7 +143,9 @@ class FlatAggregate(_OfMessages):
 
     def __init__(self, of: MessageOp, operands: Sequence[Tensor]):
         super().__init__(of, operands, spec_of_aggregate(of, operands, "int64"))
-        self.reads_result, self.likes = of.shares, operands
+        self.reads_result = of.shares
+        # a row each: what is kept from call to call would hold the memory of the first call's operands
+        self.likes = [x.new_empty_strided((1, *x.shape[1:]), x.stride()) for x in operands] if of.shares else []
 
     @functools.cached_property
     def count(self) -> tuple | None:
