@@ -19,6 +19,7 @@ SHAPES = ((4, 5), (1, 7), (0, 3), (3, 0), (6, 6), (1, 1))
 values = hs.sampled_from([0.0, 0.0, 0.0, 1.0, -2.5])
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("source", ("dense", *MATRIX_FORMATS), ids=str)
 def test_matrices_go_to_every_format_and_back(source, shape):

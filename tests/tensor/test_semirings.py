@@ -153,6 +153,7 @@ def test_expressions_of_every_semiring(semiring, expression, format):
     test_expressions(semiring, expression, format)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("semiring, expression, format", CASES)
 def test_expressions(semiring, expression, format):
     shapes = {"A": (7, 6), "D": (7, 6), "B": (6, 5), "E": (6, 5), "S": (5, 4), "T": (7, 6, 5)}

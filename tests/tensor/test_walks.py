@@ -60,6 +60,7 @@ EXPRESSIONS = {
 }
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 @pytest.mark.parametrize("format", [None, "own"])
 def test_expressions(expression, format):

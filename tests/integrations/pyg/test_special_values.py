@@ -20,6 +20,7 @@ def special(*shape: int, dtype=torch.float64, seed: int = 0) -> torch.Tensor:
     return x.requires_grad_()
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("aggr", ["sum", "mean", "max", "min"])
 @pytest.mark.parametrize(
     "function",

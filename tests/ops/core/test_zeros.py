@@ -12,6 +12,7 @@ def structure_of(name):
     return gsb.RelGraph.from_graph(graph, torch.arange(graph.num_edges) % 3, 3) if name in RGMS else graph
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("name", [*OPERATORS, *RGMS])
 def test_operands_and_cotangents(name):
     operator, structure = {**OPERATORS, **RGMS}[name], structure_of(name)

@@ -51,6 +51,7 @@ def product(call: str, lengths: list[int], index_dtype=torch.int64):
     return rows, lambda a, b: gsb.gather_mm(a, b, made), lambda a, b: torch.einsum("ni,nio->no", a, b[index])
 
 
+@pytest.mark.short(8)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(case_name, case)))
 def test_matrix(case, set_index_bits, poisoned_memory):
     call, lengths, (in_features, out_features), dtype, bits, a_layout, b_layout = case
