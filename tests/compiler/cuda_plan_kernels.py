@@ -213,7 +213,7 @@ def function_of(name: str, arch: str):
         # not kept: what is built here is no kernel
         for module in (cuda_kernels, cuda_grouped, cuda_rgms, cuda_rgms_rows, cuda_bsr):
             for name_of, function in list(vars(module).items()):
-                if hasattr(function, "__wrapped__"):
+                if hasattr(function, "cache_clear"):
                     patch.setattr(module, name_of, function.__wrapped__)
         KERNELS[name](arch)
         return functions[0]
