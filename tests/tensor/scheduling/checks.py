@@ -14,6 +14,7 @@ import torch
 from gnn_sparse_backend import tensor as st
 from gnn_sparse_backend.compiler import Program, interpret, run_loops, stage3
 from gnn_sparse_backend.compiler.cache.bounded import KernelCache
+from gnn_sparse_backend.compiler.schedules.sequence import is_for_gpu
 from gnn_sparse_backend.tensor.evaluation import arrays_of
 from gnn_sparse_backend.tensor.expressions import kernel as expressions_kernel
 from gnn_sparse_backend.tensor.expressions.kernel import TensorKernel
@@ -62,7 +63,7 @@ class Stage:
         program = self.made.program
         given = in_numpy(program.parameter_names, arguments)
         if self.loops:
-            function = stage3(program, self.made.schedule, serial=self.made.schedule.on_gpu)
+            function = stage3(program, self.made.schedule, serial=is_for_gpu(self.made.schedule))
             found = run_loops(function, given)
         else:
             found = interpret(program, given)
@@ -150,7 +151,7 @@ def _check_schedule(case: Case, how: Sequence[str]) -> int:
         if isinstance(made, AssembledStatement):
             kernel = made.kernel() if stage == "kernel" else interpreted(made, stage == "stage3")
         elif stage == "kernel":
-            kernel = made.kernel(serial=made.schedule.on_gpu)
+            kernel = made.kernel(serial=is_for_gpu(made.schedule))
         else:
             kernel = made._of(Stage(made, stage == "stage3"))
         try:
