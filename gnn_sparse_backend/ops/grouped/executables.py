@@ -10,6 +10,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ...compiler.cache.bounded import kept
+from ...compiler.cache.kernel import Kernel
 from ...planner.cpu.grouped import SUM_BLOCK
 from ...planner.cuda.tensor_cores import ROWS
 from ...runtime import devices
@@ -81,6 +83,22 @@ class _Rows:
         return [*self.arrays[: self.at], at.to(self.dtype), *self.arrays[self.at :]]
 
 
+@kept
+def _on_cpu(
+    make: Callable[[GroupedSpec, bool], Kernel],
+    shape: tuple[int, int],
+    block: int,
+    gathered: tuple[bool, bool],
+    dtype: torch.dtype,
+    index_dtype: torch.dtype,
+    bf16_pairs: bool,
+    parallel: bool,
+) -> Launch:
+    """The launch of a kernel for the CPU, found without its spec: most segments are new at each call."""
+    spec = GroupedSpec(*shape, block, 0, gathered, type_name(dtype), type_name(index_dtype), bf16_pairs)
+    return Launch(make(spec, parallel), in_threads(parallel))
+
+
 class Product:
     """A product of one shape and type on segments: the kernel, and its arguments but for the operands.
 
@@ -91,11 +109,10 @@ class Product:
     def __init__(
         self, segments: Segments, shape: tuple[int, int], dtype: torch.dtype, index: torch.dtype | None, arch: str
     ):
-        (in_features, out_features), count, name, bf16_pairs = shape, segments.num_rows, type_name(dtype), False
+        (in_features, out_features), count, name = shape, segments.num_rows, type_name(dtype)
         make, block, by_layout = schedules_cuda.product_kernel, schedules_cuda.BLOCK_ROWS, False
         if not arch:
             block, (groups, panels, *arrays) = segments.panels(in_features * out_features, torch.get_num_threads())
-            bf16_pairs = takes_bf16_pairs(in_features, name)
         elif on_tensor_cores(dtype):
             tiles = schedules_cuda.tiles(in_features, out_features, name, arch)
             if tiles:
@@ -108,18 +125,20 @@ class Product:
             groups, panels, *arrays = segments.panels_apart(block)
         self.rows = rows = _Rows(segments, arrays, index)
         self.sizes, self.counts = (groups, panels, segments.num_segments), (count, *rows.counts)
-        self.shape, self.by_layout, self.bf16_pairs = (count, out_features), by_layout, bf16_pairs
+        self.shape, self.by_layout, self.bf16_pairs = (count, out_features), by_layout, False
         self.ready: Callable[[Tensor], Tensor] = compact if arch else kernel_ready
-        spec = GroupedSpec(in_features, out_features, block, 0, rows.gathered, name, type_name(rows.dtype), bf16_pairs)
         self.launches: dict[bool, Launch] = {}
         if arch:
+            spec = GroupedSpec(in_features, out_features, block, 0, rows.gathered, name, type_name(rows.dtype))
             self.launches = ByLayout(
                 lambda by_columns: Launch(
                     make(spec, arch, by_columns) if by_layout else make(spec, arch), f"panels on {arch}"
                 )
             )
         else:
-            self.launches[False] = Launch(schedules_cpu.product_kernel(spec, groups > 1), in_threads(groups > 1))
+            self.bf16_pairs = takes_bf16_pairs(in_features, name)
+            how = shape, block, rows.gathered, dtype, rows.dtype, self.bf16_pairs
+            self.launches[False] = _on_cpu(schedules_cpu.product_kernel, *how, groups > 1)
 
     def __call__(self, a: Tensor, b: Tensor, at: Tensor | None) -> Tensor:
         out, by_columns = empty(a, *self.shape), False
@@ -156,11 +175,12 @@ class Sum:
         self.rows = rows = _Rows(segments, arrays, index)
         self.ready: Callable[[Tensor], Tensor] = compact if arch else kernel_ready
         self.shape, self.wide = (segments.num_segments, *shape), accumulator_of(dtype)
-        spec = GroupedSpec(*shape, block, 0, rows.gathered, type_name(dtype), type_name(rows.dtype))
         if arch:
+            spec = GroupedSpec(*shape, block, 0, rows.gathered, type_name(dtype), type_name(rows.dtype))
             self.launch = Launch(make(spec, arch), f"panels on {arch}")
         else:
-            self.launch = Launch(schedules_cpu.sum_kernel(spec, parallel), in_threads(parallel))
+            how = shape, block, rows.gathered, dtype, rows.dtype, False
+            self.launch = _on_cpu(schedules_cpu.sum_kernel, *how, parallel)
 
     def __call__(self, segments: Segments, a: Tensor, g: Tensor, at: Tensor | None) -> Tensor:
         outer, rows = self.outer, self.rows
