@@ -225,6 +225,7 @@ def test_buffers_that_lanes_read_of_each_other_stay_whole():
     assert "p.iterate('load_all', (K,)" in text and "p.iterate('load', (K_lane,)" in text
 
 
+@pytest.mark.short(12)
 @pytest.mark.parametrize(
     "make, words",
     [

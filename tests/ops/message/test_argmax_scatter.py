@@ -122,7 +122,7 @@ def test_matrix(case, monkeypatch, set_plan, set_index_bits, poisoned_memory):
         assert not noted
 
 
-@pytest.mark.short(2)
+@pytest.mark.short(16)
 @pytest.mark.parametrize("reduce", ["max", "min"])
 @pytest.mark.parametrize("few", [0, choices.FEW_TIES])
 @pytest.mark.parametrize("weighted", [False, True])
