@@ -60,7 +60,7 @@ EXPRESSIONS = {
 }
 
 
-@pytest.mark.short(2)
+@pytest.mark.short(2 * len(EXPRESSIONS))
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 @pytest.mark.parametrize("format", [None, "own"])
 def test_expressions(expression, format):

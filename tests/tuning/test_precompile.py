@@ -99,6 +99,7 @@ def test_a_slow_plan_has_fewer_turns_unless_it_is_asked_to_stay(graph, monkeypat
     assert [turns.count(plan) - 2 for plan in plans_] == [calls, 20, 20], "beside two calls before the rounds"
 
 
+@pytest.mark.short(4)
 @pytest.mark.parametrize("deadline, timed", [(0.0, 1), (5e-3, 1), (7e-3, 2), (1.0, 3)])
 def test_a_budget_ends_with_the_best_so_far(graph, monkeypatch, plans, deadline, timed):
     plans_ = [RowPlan(32), RowPlan(1), RowPlan(32, 8)]

@@ -37,7 +37,7 @@ def tried(way, count) -> None:
     test()
 
 
-@pytest.mark.short(2)
+@pytest.mark.short(len(KEPT))
 @pytest.mark.parametrize("case", KEPT, ids=range(len(KEPT)))
 def test_what_was_wrong_once(case):
     check(case, ("stage1", "stage3", "kernel"))

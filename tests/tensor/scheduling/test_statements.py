@@ -237,7 +237,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.short(2)
+@pytest.mark.short(len(REFUSED))
 @pytest.mark.parametrize("reason", REFUSED)
 def test_what_is_refused(spmv, reason):
     with pytest.raises(st.ScheduleError, match=re.escape(reason)):
