@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator
+from pathlib import Path
 from zlib import crc32
 
 import pytest
@@ -30,8 +32,8 @@ def mark_exhaustive(items: Iterable[pytest.Item]) -> None:
     A grid of two parameters is covered by cases with every value of both, one of more by cases with every pair of
     values of any two. Of these one runs, and another far from it if it has a type, a size or a switch that no other
     case of the folder has; or as many as ``@pytest.mark.short(n)`` says. Tests begin at different cases, so that a
-    structure or a type that many tests go through is not left out by all of them. Cases that ``make test-all`` has for
-    itself are marked where they are written.
+    structure or a type that many tests go through is not left out by all of them. Cases that find a planted fault
+    (docs/testing/faults-*.md) run. Cases that ``make test-all`` has for itself are marked where they are written.
     """
     tests = defaultdict(list)
     for item in items:
@@ -43,10 +45,18 @@ def mark_exhaustive(items: Iterable[pytest.Item]) -> None:
         if _most(cases[0]) is not None:
             rooms[name.partition("::")[0].rpartition("/")[0]].append([tests[name][at] for at in kept[name]])
     left_out = {case for chosen in rooms.values() for case in _adding_nothing(chosen)}
+    finders = _finders()
     for name, cases in tests.items():
         for at, case in enumerate(cases):
-            if at not in kept[name] or case in left_out:
+            if (at not in kept[name] or case in left_out) and case.nodeid not in finders:
                 case.add_marker(pytest.mark.exhaustive)
+
+
+def _finders() -> set[str]:
+    """The cases that find a planted fault, as the pages on faults name them."""
+    pages = Path(__file__).parents[1].joinpath("docs", "testing").glob("faults-*.md")
+    found = (row for page in pages for row in re.findall(r"(?m)\| `([\w/]+)::(.+)` \|$", page.read_text()))
+    return {f"tests/{file}.py::{case}" for file, case in found}
 
 
 def _covering(name: str, cases: list[pytest.Item]) -> list[int]:
