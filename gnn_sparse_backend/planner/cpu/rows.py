@@ -62,7 +62,7 @@ class CpuPlan(Plan):
     meanings: ClassVar = {
         "groups": "of rows of about equal cost, which threads take one after the other",
         "equal rows": "of as many rows each, whatever they cost",
-        "ahead": "so many edges before they are needed, gathered rows are fetched",
+        "ahead": "gathered rows are fetched that number of edges before they are needed",
         "in lanes": "a vector takes non-zeros of a row side by side",
     }
 

@@ -30,9 +30,7 @@ GATHERED_PAYS = 8
 class SlicePlan(CpuPlan, strategy="slices"):
     """width: features of a slice."""
 
-    meanings: ClassVar = {
-        "slices": "of so many features are packed, one after the other, before they are gathered from"
-    }
+    meanings: ClassVar = {"slices": "that number of features of all rows is packed, and gathered from, before the next"}
 
     width: int = field(kw_only=True)
 

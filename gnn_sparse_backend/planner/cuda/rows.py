@@ -135,7 +135,7 @@ def stretches(cached: bool, lanes: int, *iterations: str) -> tuple[str, ...]:
 class LanePlan(CudaPlan, strategy="lanes"):
     """arch: of the GPU. lanes: that share the non-zeros of a row."""
 
-    meanings: ClassVar = {"along edges": "so many lanes share the non-zeros of a row"}
+    meanings: ClassVar = {"along edges": "the lanes that are said share the non-zeros of a row"}
 
     arch: str
     lanes: int
