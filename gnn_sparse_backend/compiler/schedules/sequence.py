@@ -94,7 +94,8 @@ def _version(rewrite: Callable[..., Any]) -> str:
     if (rewrite.__module__ or "").partition(".")[0] == __name__.partition(".")[0]:
         return ""
     code = inspect.unwrap(rewrite).__code__
-    return hashlib.blake2b(marshal.dumps(code), digest_size=4).hexdigest()
+    # version 2 says the same of equal code: later ones note which of its objects others refer to
+    return hashlib.blake2b(marshal.dumps(code, 2), digest_size=4).hexdigest()
 
 
 def iteration_primitive(
@@ -114,11 +115,7 @@ def iteration_primitive(
 
 def flat_primitive(rewrite: Callable[Concatenate[Any, Program, P], Any]) -> Callable[P, Step]:
     """Make a function a primitive of stage III, which takes the flat function and its program."""
-
-    @functools.wraps(rewrite)
-    def step(*arguments: P.args, **named: P.kwargs) -> Step:
-        return Step(rewrite, arguments, tuple(sorted(named.items())), 3, False, False)
-
+    step: Callable[..., Step] = primitive(3)(rewrite)
     return step
 
 

@@ -20,7 +20,7 @@ from gnn_sparse_backend.compiler import (
 )
 from gnn_sparse_backend.compiler.language.axes import ROLES, Axis, dense_fixed
 from gnn_sparse_backend.compiler.library.products import csr_spmm
-from gnn_sparse_backend.compiler.schedules.sequence import is_for_gpu, of_stage
+from gnn_sparse_backend.compiler.schedules.sequence import _version, flat_primitive, is_for_gpu, of_stage
 from gnn_sparse_backend.compiler.schedules.teams import team_schedule
 
 
@@ -112,3 +112,20 @@ def test_roles_of_axes():
         dense_fixed("K", 4, "row")
     with pytest.raises(StageIError, match="or it is not dense-fixed"):
         Axis("J", "sparse_fixed", 4, dense_fixed("I", 4), nnz_cols=2, indices="indices", role="lane")
+
+
+def test_equal_code_has_one_version_however_often_it_is_referred_to():
+    """Or another process would find no kernel of its primitive."""
+
+    @primitive()
+    def mark(stage2):
+        return stage2.with_function(stage2.function.with_attr("who", "a text that nobody has interned"))
+
+    @flat_primitive
+    def flat(function, program):
+        return function
+
+    code = mark().rewrite.__code__
+    referred = [code.co_consts, code.co_consts, code.co_names, code]
+    assert len(referred) == 4 and _version(mark().rewrite) == mark().version
+    assert flat().version and flat().stage == 3

@@ -23,14 +23,14 @@ def decompose_reductions(stage2: PositionFunction) -> PositionFunction:
     among_threads = _among_threads(stage2.function)
     initialised = []
     for it in walk_iterations(stage2.program.iterations):
-        number = plan_nest(it).init_segment
+        nest = plan_nest(it)
+        number = nest.init_segment
         if number is not None and block_name(it, number) not in among_threads:
-            initialised.append((it, number))
+            initialised.append((block_name(it, number), nest.segments[number]))
     if initialised:  # TVM's schedule state gives up on some dataflow between copies that needs no schedule
         schedule = s_tir.Schedule(stage2.function)
-        for it, number in initialised:
-            segment = plan_nest(it).segments[number]
-            block = schedule.get_sblock(block_name(it, number))
+        for name, segment in initialised:
+            block = schedule.get_sblock(name)
             loops = schedule.get_loops(block)
             first = next(at for at, loop in enumerate(segment) if loop.kind == "R")
             schedule.decompose_reduction(block, loops[len(loops) - len(segment) + first])
