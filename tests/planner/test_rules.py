@@ -70,6 +70,7 @@ def refused(plan, spec):
         (SlicePlan(4, width=2), HEADS, "weights of heads"),
     ],
 )
+@pytest.mark.short(14)
 def test_what_is_refused(plan, spec, reason):
     assert reason in refused(plan, spec) and final_plan(plan, spec) == ROWS
 

@@ -163,7 +163,7 @@ def test_several_python_threads_at_once(compiled):
     assert not any(worker.is_alive() for worker in workers) and not failures
 
 
-def exit_code_of_child(body, timeout=300):
+def exit_code_of_child(body, timeout=60):
     """Run ``body`` in a forked child; its exit code, or None if it hung and was killed."""
     child = os.fork()
     if child == 0:
