@@ -1,4 +1,5 @@
-"""Import TVM, rich and SciPy's sparse matrices when something of them is first used.
+"""Import what takes long when something of it is first used: TVM, rich, SciPy's sparse matrices, locks of files; and
+modules of this package that a package names as its own (`names_of`).
 
 TVM takes seconds and hundreds of megabytes, and a process whose kernels are all in the cache needs none of its
 modules. So no module of this package imports TVM: they take its parts from here, and use them in functions alone. What
@@ -11,22 +12,24 @@ import ctypes
 import functools
 import importlib
 import importlib.util
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
-
-import tvm_ffi
-from tvm_ffi.libinfo import load_lib_ctypes
 
 __all__ = [
     "compilation_pipeline",
     "console",
     "cuda_op",
+    "filelock",
     "global_function",
     "ir",
     "ir_builder",
+    "later",
     "load_devices",
     "load_libraries",
+    "names_of",
     "s_tir",
     "scipy_sparse",
     "sym",
@@ -47,8 +50,48 @@ class _Later(ModuleType):
         return value
 
 
+class _Own(ModuleType):
+    """A module of this package that is imported when one of its names is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+def later(module: str, name: str) -> Any:
+    """The neighbour ``name`` of a module, imported when something of it is first used: what a GPU alone needs.
+
+    if TYPE_CHECKING:
+        from . import schedules_cuda
+    else:
+        schedules_cuda = later(__name__, ".schedules_cuda")
+    """
+    return _Own(importlib.util.resolve_name(name, module.rpartition(".")[0]))
+
+
+def names_of(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Make the ``__getattr__`` and ``__dir__`` of a package that imports each of its names when it is first used
+    (PEP 562).
+
+        __getattr__, __dir__ = names_of(__name__, {".cpu.host": "host_target", ".build": "build_shared load"})
+
+    modules: which names come from a module, which may be relative.
+    """
+    homes = {name: module for module, names in modules.items() for name in names.split()}
+
+    def get(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(homes[name], package), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return get, lambda: sorted({*vars(sys.modules[package]), *homes})
+
+
 if TYPE_CHECKING:
+    import filelock
     import tvm
+    import tvm_ffi
     from rich import console as console
     from rich import table as table
     from scipy import sparse as scipy_sparse
@@ -64,11 +107,14 @@ else:
     ir_builder, tir_builder = _Later("tvm.script.ir_builder"), _Later("tvm.tirx.script.builder")
     compilation_pipeline = _Later("tvm.tirx.compilation_pipeline")
     console, table, scipy_sparse = _Later("rich.console"), _Later("rich.table"), _Later("scipy.sparse")
+    filelock = _Later("filelock")
 
 
 @functools.cache
 def load_libraries() -> tuple[ctypes.CDLL, ...]:
     """Load the libraries of TVM's runtime and compiler, as TVM does when it is imported; in a twentieth of a second."""
+    from tvm_ffi.libinfo import load_lib_ctypes
+
     package = importlib.util.find_spec("tvm")
     assert package is not None and package.origin is not None
     # a file that needs nothing of the package, and knows where its libraries are
@@ -84,6 +130,8 @@ def load_libraries() -> tuple[ctypes.CDLL, ...]:
 
 def global_function(name: str) -> tvm_ffi.Function:
     """A function of TVM's libraries by its name, without TVM's modules."""
+    import tvm_ffi
+
     load_libraries()
     return tvm_ffi.get_global_func(name)
 

@@ -25,8 +25,8 @@ ROOMS = {
     "compiler": {"config", "deferred"},
     "tensor": {"compiler", "planner", "runtime"},
     "runtime": {"compiler", "config", "deferred"},
-    "formats": {"compiler"},
-    "planner": {"compiler"},
+    "formats": {"compiler", "deferred"},
+    "planner": {"compiler", "deferred"},
     "structures": _BELOW_STRUCTURES | {"dynamo"},
     "sampling": {"compiler", "runtime", "structures"},
     "ops": _BELOW_STRUCTURES | {"log", "structures"},
@@ -68,10 +68,10 @@ LATE = {
 }
 LIBRARIES = {
     # room: packages that it may import, beside Python's own
-    "deferred": {"rich", "scipy", "tvm", "tvm_ffi"},
+    "deferred": {"filelock", "rich", "scipy", "tvm", "tvm_ffi"},
     "dynamo": {"torch"},
-    "compiler": {"filelock", "numpy", "platformdirs", "tvm_ffi"},
-    "planner": {"filelock", "matplotlib", "numpy", "scipy"},
+    "compiler": {"numpy", "platformdirs", "tvm_ffi"},
+    "planner": {"matplotlib", "numpy", "scipy"},
     "tensor": {"numpy", "scipy", "torch", "typing_extensions"},
     "formats": {"numpy", "torch"},  # indices are inferred on the tensors' own device
     "runtime": {"psutil", "torch"},

@@ -8,8 +8,22 @@ import sys
 
 import pytest
 
-_HEAVY = "rich", "sympy", "torch._dynamo", "torch._inductor", "torch.fx.experimental.symbolic_shapes", "tvm"
-"""What is imported when it is first needed. PyG imports some of it by itself."""
+_OURS = (
+    "compiler.codegen.build",
+    "compiler.lowering.emit",
+    "ops.attention.softmax_cuda",
+    "ops.message.schedules_cuda",
+    "ops.relational.executables",
+    "planner.cuda.plan",
+    "sampling.draws",
+)
+_HEAVY = (
+    *("filelock", "rich", "sympy", "torch._dynamo", "torch._inductor", "torch.fx.experimental.symbolic_shapes", "tvm"),
+    *(f"gnn_sparse_backend.{name}" for name in _OURS),
+)
+"""What is imported when it is first needed: libraries, some of which PyG imports by itself; what lowers and builds;
+what is for a GPU; and families of operators that a layer has no use for.
+"""
 _BEGIN = """
 import sys
 {framework}

@@ -24,7 +24,7 @@ WORK = {
     ("gnn_sparse_backend.compiler.compile", "stage3"): "lowering, stage I to III",
     ("gnn_sparse_backend.compiler.lowering", "lower"): "lowering, stage I to III",
     ("gnn_sparse_backend.compiler.codegen.build", "compiled"): "TVM's passes and LLVM",
-    ("gnn_sparse_backend.compiler.codegen.build", "load"): "loading kernels",
+    ("gnn_sparse_backend.compiler.codegen.loaded", "load"): "loading kernels",
     ("gnn_sparse_backend.compiler.codegen.cuda.nvrtc", "run_nvrtc"): "NVRTC",
     ("gnn_sparse_backend.compiler.position.interpret", "run_position"): "interpreting stage II",
     ("torch.autograd.gradcheck", "gradcheck"): "gradcheck",

@@ -11,8 +11,9 @@ used: importing the package costs nothing, and writing and interpreting programs
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from ..deferred import names_of
 
 if TYPE_CHECKING:
     from .cache.kernel import Kernel as Kernel
@@ -88,42 +89,31 @@ if TYPE_CHECKING:
     from .transforms.format_rules import ell_rule as ell_rule
 
 _NAMES = {
-    "cache.kernel": "Kernel",
-    "codegen": "BuildError Target cuda_target host_target",
-    "compile": "compile_program stage2 stage3",
-    "language.axes": "Axis Size StageIError",
-    "language.builder": "ProgramBuilder",
-    "language.expr": "begin_of both call cast differ either end_of equal exp is_nan log maximum minimum number "
+    ".cache.kernel": "Kernel",
+    ".codegen": "BuildError Target cuda_target host_target",
+    ".compile": "compile_program stage2 stage3",
+    ".language.axes": "Axis Size StageIError",
+    ".language.builder": "ProgramBuilder",
+    ".language.expr": "begin_of both call cast differ either end_of equal exp is_nan log maximum minimum number "
     "offset_of owner_of present select sqrt stored tanh",
-    "language.interpret": "interpret",
-    "language.printer": "program_from_script",
-    "language.program": "Buffer Iteration Program",
-    "schedules.primitives.shared.horizontal": "fuse_horizontally",
-    "position.interpret": "run_loops run_position",
-    "schedules.cpu": "cpu_schedule",
-    "schedules.cuda": "gpu_schedule",
-    "schedules.primitives.cpu.lanes": "fold_in_lanes",
-    "schedules.primitives.cpu.prefetch": "prefetch_gather",
-    "schedules.primitives.cpu.unroll_and_jam": "unroll_and_jam",
-    "schedules.sequence": "Schedule iteration_primitive primitive",
-    "schedules.teams": "team_schedule",
-    "schedules.units": "unit_schedule",
-    "transforms": "FormatRewriteRule compact_parameters decompose_format group_axis hoist_axis reduce_in_lanes "
+    ".language.interpret": "interpret",
+    ".language.printer": "program_from_script",
+    ".language.program": "Buffer Iteration Program",
+    ".schedules.primitives.shared.horizontal": "fuse_horizontally",
+    ".position.interpret": "run_loops run_position",
+    ".schedules.cpu": "cpu_schedule",
+    ".schedules.cuda": "gpu_schedule",
+    ".schedules.primitives.cpu.lanes": "fold_in_lanes",
+    ".schedules.primitives.cpu.prefetch": "prefetch_gather",
+    ".schedules.primitives.cpu.unroll_and_jam": "unroll_and_jam",
+    ".schedules.sequence": "Schedule iteration_primitive primitive",
+    ".schedules.teams": "team_schedule",
+    ".schedules.units": "unit_schedule",
+    ".transforms": "FormatRewriteRule compact_parameters decompose_format group_axis hoist_axis reduce_in_lanes "
     "remove_copies share_axis share_sum sparse_fuse sparse_reorder split_copies split_parts tile_axis",
-    "transforms.block_rules": "bsr_rule dbsr_rule dia_rule sr_bcrs_rule",
-    "transforms.format_rules": "csr_rule ell_rule",
+    ".transforms.block_rules": "bsr_rule dbsr_rule dia_rule sr_bcrs_rule",
+    ".transforms.format_rules": "csr_rule ell_rule",
 }
-_HOMES = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names.split()}
 
 if not TYPE_CHECKING:  # a type checker knows the names above, and that there are no others
-
-    def __getattr__(name):
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(_HOMES[name]), name)
-        globals()[name] = value
-        return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    __getattr__, __dir__ = names_of(__name__, _NAMES)

@@ -4,30 +4,27 @@ In two lines:
 
     kernel = compile_program(program, cpu_schedule())
     kernel(m, n, nnz, indptr, indices, A, B, C)
+
+A kernel that is in a cache is found by its texts alone: what lowers and builds is imported when one is not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..deferred import tirx
 from .cache.default import get_kernel
 from .cache.kernel import Kernel
 from .cache.key import KernelKey
-from .codegen import Target, build_shared, compile_cuda, generate_assembly, generate_cuda, host_target
-from .codegen.cuda.library import build_cuda_shared, cuda_key
-from .codegen.cuda.machine_code import default_compiler
-from .codegen.interrupts import interrupts_held
+from .codegen import Target, host_target
 from .language.axes import StageIError
-from .language.printer import program_from_script
 from .language.program import Program
-from .lowering import flatten, lower
-from .position.function import PositionFunction
-from .position.validate import validate_position
-from .schedules.primitives.shared.local_memory import locals_on_stack
 from .schedules.sequence import Schedule, is_for_gpu, of_stage
-from .schedules.serial import serialise
+
+if TYPE_CHECKING:
+    from ..deferred import tirx
+    from .position.function import PositionFunction
 
 
 def stage2(program: Program, schedule: Schedule, serial: bool = False) -> PositionFunction:
@@ -38,6 +35,11 @@ def stage2(program: Program, schedule: Schedule, serial: bool = False) -> Positi
         schedule: how it runs.
         serial: make all loops serial behind the schedule, which is how a schedule for a GPU runs on a CPU.
     """
+    from .lowering import lower
+    from .position.validate import validate_position
+    from .schedules.primitives.shared.local_memory import locals_on_stack
+    from .schedules.serial import serialise
+
     for step in of_stage(schedule, 1):
         program = step(program)
     scheduled = lower(program)
@@ -57,6 +59,8 @@ def stage3(program: Program, schedule: Schedule, serial: bool = False) -> tirx.P
 
     Arguments are those of `stage2`.
     """
+    from .lowering import flatten
+
     scheduled = stage2(program, schedule, serial)
     function = flatten(scheduled)
     for step in of_stage(schedule, 3):
@@ -80,6 +84,10 @@ def compile_program(program: Program, schedule: Schedule, target: Target | None 
         )
 
     def build(folder: Path) -> Path:
+        from .codegen.build import build_shared
+        from .codegen.cuda.library import build_cuda_shared
+        from .codegen.interrupts import interrupts_held
+
         with interrupts_held():
             function = stage3(program, schedule, serial)
             return (build_cuda_shared if target.is_cuda else build_shared)(function, target, folder)
@@ -97,7 +105,11 @@ def kernel_key(program: Program, schedule: Schedule, target: Target, serial: boo
 def _identity(program: Program, schedule: Schedule, target: Target, serial: bool) -> tuple[str, str, str]:
     """Return (program, plan, target) as texts."""
     plan = f"{schedule!r}, serial" if serial else repr(schedule)
-    return program.script(), plan, cuda_key(target) if target.is_cuda else target.key
+    if not target.is_cuda:
+        return program.script(), plan, target.key
+    from .codegen.cuda.library import cuda_key
+
+    return program.script(), plan, cuda_key(target)
 
 
 def compile_loops(function: tirx.PrimFunc) -> Kernel:
@@ -105,6 +117,8 @@ def compile_loops(function: tirx.PrimFunc) -> Kernel:
 
     Raises BuildError where code generation fails.
     """
+    from .codegen.build import build_shared, generate_assembly
+
     name, target = str(function.attrs["global_symbol"]), host_target()
     return get_kernel(
         function.script(),
@@ -121,14 +135,21 @@ def _texts(text: str, schedule: Schedule, target: Target, serial: bool) -> Mappi
     """What writes the stages of a kernel, from the text of its program, which takes less memory than the program."""
 
     def of(stage: Callable[..., PositionFunction | tirx.PrimFunc]) -> PositionFunction | tirx.PrimFunc:
+        from .language.printer import program_from_script
+
         return stage(program_from_script(text), schedule, serial)
 
-    texts = {"stage2": lambda: of(stage2).script(), "stage3": lambda: of(stage3).script()}
-    if not target.is_cuda:
-        return texts | {"assembly": lambda: generate_assembly(of(stage3), target)}
+    def assembly() -> str:
+        from .codegen.build import generate_assembly
+
+        return generate_assembly(of(stage3), target)
 
     def ptx() -> str:
+        from .codegen.build import generate_cuda
+        from .codegen.cuda.machine_code import compile_cuda, default_compiler
+
         source = generate_cuda(of(stage3), target.arch)
         return compile_cuda(source, target.arch, "ptx", default_compiler()).code.rstrip(b"\0").decode()
 
-    return texts | {"ptx": ptx}
+    texts = {"stage2": lambda: of(stage2).script(), "stage3": lambda: of(stage3).script()}
+    return texts | ({"ptx": ptx} if target.is_cuda else {"assembly": assembly})

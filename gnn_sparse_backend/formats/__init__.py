@@ -5,19 +5,45 @@ Padding never reads an operand: a padded slot of ELL and hyb has the coordinate 
 mask. Index types are those of the input, widened from int32 to int64 where an offset would not fit.
 """
 
-from .base import SparseFormat
-from .bsr import BsrFormat
-from .composed.decompose import decompose
-from .composed.decomposition import Decomposition
-from .coo import CooFormat
-from .csc import CscFormat
-from .csr import CsrFormat
-from .dbsr import DbsrFormat
-from .dia import DiaFormat
-from .ell import EllFormat
-from .hyb import HybBucket, HybFormat
-from .partitions.row_groups import balanced_row_groups, equal_row_groups
-from .sr_bcrs import SrBcrsFormat
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..deferred import names_of
+
+if TYPE_CHECKING:
+    from .base import SparseFormat
+    from .bsr import BsrFormat
+    from .composed.decompose import decompose
+    from .composed.decomposition import Decomposition
+    from .coo import CooFormat
+    from .csc import CscFormat
+    from .csr import CsrFormat
+    from .dbsr import DbsrFormat
+    from .dia import DiaFormat
+    from .ell import EllFormat
+    from .hyb import HybBucket, HybFormat
+    from .partitions.row_groups import balanced_row_groups, equal_row_groups
+    from .sr_bcrs import SrBcrsFormat
+else:
+    __getattr__, __dir__ = names_of(
+        __name__,
+        {
+            ".base": "SparseFormat",
+            ".bsr": "BsrFormat",
+            ".composed.decompose": "decompose",
+            ".composed.decomposition": "Decomposition",
+            ".coo": "CooFormat",
+            ".csc": "CscFormat",
+            ".csr": "CsrFormat",
+            ".dbsr": "DbsrFormat",
+            ".dia": "DiaFormat",
+            ".ell": "EllFormat",
+            ".hyb": "HybBucket HybFormat",
+            ".partitions.row_groups": "balanced_row_groups equal_row_groups",
+            ".sr_bcrs": "SrBcrsFormat",
+        },
+    )
 
 __all__ = [
     "BsrFormat",

@@ -3,30 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import ModuleType
 
 from .cpu import strategies as on_cpu
-from .cuda import strategies as on_gpu
 from .plan import Plan
 from .problem import CudaProblem, Problem
 
 
 def rule_plan(problem: Problem) -> Plan:
     """The plan of the rules alone."""
-    return on_gpu.rule_plan(problem) if isinstance(problem, CudaProblem) else on_cpu.rule_plan(problem)
+    plan: Plan = _strategies(problem).rule_plan(problem)
+    return plan
 
 
 def candidates(problem: Problem) -> tuple[Plan, ...]:
     """Plans that a cost model can tell apart, the rules' own first, without repetition."""
-    return on_gpu.candidates(problem) if isinstance(problem, CudaProblem) else on_cpu.candidates(problem)
+    plans: tuple[Plan, ...] = _strategies(problem).candidates(problem)
+    return plans
 
 
 def trials(problem: Problem) -> tuple[Plan, ...]:
     """``candidates``, and plans that only measuring tells from them."""
-    return on_gpu.candidates(problem) if isinstance(problem, CudaProblem) else on_cpu.trials(problem)
+    return candidates(problem) if isinstance(problem, CudaProblem) else on_cpu.trials(problem)
 
 
 def reasons(problem: Problem, plan: Plan) -> Iterator[str]:
     """Sentences on ``plan``, which is that of the rules for the problem. Sizes are said to two digits: a problem that
     was rounded for the rules will do.
     """
-    return on_gpu.reasons(problem, plan) if isinstance(problem, CudaProblem) else plan.reasons(problem)
+    if not isinstance(problem, CudaProblem):
+        return plan.reasons(problem)
+    sentences: Iterator[str] = _strategies(problem).reasons(problem, plan)
+    return sentences
+
+
+def _strategies(problem: Problem) -> ModuleType:
+    """The strategies of what a problem runs on; those of a GPU are imported where there is one."""
+    if not isinstance(problem, CudaProblem):
+        return on_cpu
+    from .cuda import strategies as on_gpu
+
+    return on_gpu

@@ -8,7 +8,6 @@ from typing import Any
 
 from .candidates import candidates, reasons, rule_plan
 from .cost import Cost, predict, predicted_seconds
-from .cuda.blocks import BlockPlan, on_blocks
 from .database import PlanDatabase, database
 from .plan import Plan, interned
 from .problem import CudaProblem, Problem
@@ -60,8 +59,10 @@ def choose(problem: Problem, fingerprint: Callable[[], str], known: PlanDatabase
     predicted = tuple((plan, predict(problem, plan, known.units)) for plan in candidates(problem))
     if record is not None:
         why = _reasons_measured(record, predicted)
-        if isinstance(record.best, BlockPlan) and isinstance(problem, CudaProblem):
-            why = *why, on_blocks(problem)
+        if isinstance(problem, CudaProblem):
+            from .cuda.blocks import BlockPlan, on_blocks
+
+            why = (*why, on_blocks(problem)) if isinstance(record.best, BlockPlan) else why
         return Choice(record.best, "measured", why, predicted, record.seconds)
     if isinstance(problem, CudaProblem):
         plan = predicted[0][0]

@@ -23,13 +23,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import filelock
-
 from ..compiler.cache import UnsafeCacheError, cache_dir
 from ..compiler.cache.bounded import KernelCache, shared
 from ..compiler.cache.folders import create_root
 from ..compiler.cache.fork import own_locks
 from ..compiler.cache.key import toolchain
+from ..deferred import filelock
 from .cost import default_units
 from .machine import machine_name
 from .plan import Plan

@@ -28,6 +28,7 @@ class Plan:
     strategy: ClassVar[str]
     meanings: ClassVar[Mapping[str, str]] = {}
     order: ClassVar[Hashable] = None
+    for_gpu: ClassVar[bool] = False
 
     if TYPE_CHECKING:
 

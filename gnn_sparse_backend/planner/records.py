@@ -8,10 +8,7 @@ from dataclasses import Field, asdict, dataclass, fields
 from typing import Any
 
 from ..compiler.language.types import FLOATS
-from . import candidates as _loaded  # noqa: F401  (with it all strategies have their names)
-from . import composed as _composed  # noqa: F401  (likewise)
 from .cost import DEFAULT_UNITS
-from .cuda import cost as cuda_cost
 from .plan import STRATEGIES, Plan
 from .problem import CudaProblem, Problem
 
@@ -100,7 +97,9 @@ def key_of(problem: Problem, fingerprint: str) -> tuple[Any, ...]:
 
 def units_from_json(content: object) -> dict[str, float]:
     """Units of the cost model of a CPU or a GPU. Raises ValueError that says what is wrong with ``content``."""
-    names = cuda_cost.UNITS if isinstance(content, dict) and "launch" in content else DEFAULT_UNITS
+    from .cuda.cost import UNITS
+
+    names = UNITS if isinstance(content, dict) and "launch" in content else DEFAULT_UNITS
     content = _fields("the units of a machine", content, set(names))
     return {name: _positive(name, value, zero=True) for name, value in content.items()}
 
@@ -125,9 +124,20 @@ def _plan(content: object) -> Plan:
     name = content.get("strategy") if isinstance(content, dict) else None
     of = STRATEGIES.get(name) if isinstance(name, str) else None
     if of is None:
-        raise ValueError(f"the strategy of a plan is {name!r:.80}, not one of {', '.join(STRATEGIES)}")
+        of = all_strategies().get(name) if isinstance(name, str) else None
+    if of is None:
+        raise ValueError(f"the strategy of a plan is {name!r:.80}, not one of {', '.join(all_strategies())}")
     found = _fields("a plan", content, {"strategy", *(field.name for field in fields(of))})
     return of(**{field.name: _value(field, found[field.name]) for field in fields(of)})
+
+
+def all_strategies() -> Mapping[str, type[Plan]]:
+    """Strategies of all devices and of all products by their names in records: a process imports those that it uses."""
+    from . import composed  # noqa: F401  (with them strategies have their names)
+    from .cpu import strategies as on_cpu  # noqa: F401
+    from .cuda import strategies as on_gpu  # noqa: F401
+
+    return STRATEGIES
 
 
 def _value(field: Field[Any], value: Any) -> Any:

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import torch
 
 from ..compiler.codegen import BuildError
-from ..compiler.codegen.cuda.runtime import require_arch, require_cuda
 from ..config import CUDA_ARCH
 
 T = TypeVar("T")
@@ -69,6 +68,8 @@ def _why_not(device: torch.device) -> str | None:
 
 @functools.cache
 def _cuda_arch(device: torch.device) -> str:
+    from ..compiler.codegen.cuda.runtime import require_arch, require_cuda
+
     require_cuda(f"PyTorch {torch.__version__}, built for CUDA {torch.version.cuda}" if torch.version.cuda else "")
     major, minor = torch.cuda.get_device_capability(device)
     arch = CUDA_ARCH.get() or f"sm_{major}{minor}"

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..formats.composed.decompose import decompose_csr
-from ..formats.composed.decomposition import Decomposition
-from ..formats.composed.spec import FormatSpec
 from ..formats.partitions.row_groups import look_at_rows
 from ..runtime import devices
 from .derived import Derived, fact
 from .statistics import GraphStatistics, measure
+
+if TYPE_CHECKING:
+    from ..formats.composed.decomposition import Decomposition
+    from ..formats.composed.spec import FormatSpec
 
 
 @fact
@@ -102,6 +104,8 @@ def content_hash(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape
 @fact
 def decomposition(structure, formats: tuple[FormatSpec, ...], fill: float) -> Decomposition:
     """The structure in several formats (`formats.composed.decompose`)."""
+    from ..formats.composed.decompose import decompose_csr
+
     return decompose_csr(
         structure.indptr, structure.indices, structure.edge_ids, structure.shape, formats, fill, check=False
     )

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from ..compiler.cache.bounded import KernelCache
-from ..formats.composed.decomposition import Decomposition
-from ..formats.composed.spec import FormatSpec
 from ..runtime import devices
 from . import facts, sources
 from .build import coo_to_csr, index_dtype
@@ -29,6 +27,10 @@ from .derived import Keeper, Keeps
 from .immutable import Immutable
 from .statistics import GraphStatistics
 from .unsynchronised import csr_in_range
+
+if TYPE_CHECKING:
+    from ..formats.composed.decomposition import Decomposition
+    from ..formats.composed.spec import FormatSpec
 
 _set = object.__setattr__
 _ARRAYS = ("indptr", "indices", "edge_ids")

@@ -12,17 +12,23 @@ Values on the CPU, for rows on a GPU, are checked where they are, and copied.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from ..runtime import devices
 from .build import compress, index_dtype
 from .checks import as_index_vector, check_one_per_edge, check_range
-from .segments import Segments
+
+if TYPE_CHECKING:
+    from .segments import Segments
 
 
 def segments_of_lengths(lengths, num_rows: int, device: torch.device) -> Segments:
     """``Segments.from_lengths`` for a call with rows on this device."""
+    from .segments import Segments
+
     lengths = as_index_vector("lengths", lengths)
     if devices.on_cpu(lengths.device) or not lengths.numel():
         return Segments.from_lengths(lengths, num_rows).to(device)
@@ -41,6 +47,8 @@ def segments_of_lengths(lengths, num_rows: int, device: torch.device) -> Segment
 
 def segments_of_offsets(offsets, num_rows: int, device: torch.device, whole: bool = True) -> Segments:
     """``Segments.from_offsets`` for a call with rows on this device. whole: every row has to belong to a segment."""
+    from .segments import Segments
+
     offsets = as_index_vector("offsets", offsets)
     if devices.on_cpu(offsets.device) or not offsets.numel():
         return Segments.from_offsets(offsets, num_rows).to(device)
@@ -57,6 +65,8 @@ def segments_of_offsets(offsets, num_rows: int, device: torch.device, whole: boo
 
 def segments_of_index(index, num_segments: int, device: torch.device) -> Segments:
     """``Segments.from_index`` for a call with rows on this device; rows are sorted even where they are in order."""
+    from .segments import Segments
+
     index = as_index_vector("index", index)
     if devices.on_cpu(index.device):
         return Segments.from_index(index, num_segments).to(device)

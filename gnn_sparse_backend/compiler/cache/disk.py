@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-import filelock
 import platformdirs
 
 from ...config import CACHE_DIR
+from ...deferred import filelock
 from . import folders
 from .built import Built
 from .counts import Counts

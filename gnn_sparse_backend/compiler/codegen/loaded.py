@@ -1,12 +1,21 @@
-"""What building and loading give."""
+"""Compiled functions in this process: what building and loading give, and how a file is loaded, which needs nothing of
+what builds.
+"""
 
 from __future__ import annotations
 
+import os
+import struct
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...deferred import tvm
+import tvm_ffi
+
+from ...deferred import load_libraries, tvm
+from .cpu import threads
+from .errors import BuildError
 
 
 @dataclass(frozen=True)
@@ -23,3 +32,47 @@ class LoadedModule:
         except AttributeError as error:
             known = f"; it has {', '.join(self.names)}" if self.names else ""
             raise KeyError(f"no function {name!r} in {self.path or 'the compiled module'}{known}") from error
+
+
+def load(path: str | os.PathLike[str]) -> LoadedModule:
+    """Load what `build_shared` or `build_cuda_shared` wrote, with its parallel loops on the shared threads.
+
+    It is unloaded when the module and the last of its functions are gone; code of a GPU stays, since nobody knows here
+    whether it has run to its end, or is part of a CUDA graph.
+
+    The file's code runs in this process: load only files whose origin and content are known (the kernel cache compares
+    hashes). Raises BuildError when the file is missing, cut short, or not a library.
+    """
+    path = Path(path).absolute()
+    if not path.is_file():
+        raise BuildError(str(path), "no such file")
+    if path.suffix == ".so" and _is_cut_short(path):
+        raise BuildError(str(path), "cannot be loaded: it is no complete ELF file")
+    try:
+        load_libraries()
+        module = tvm_ffi.load_module(os.path.realpath(path), keep_module_alive=False)
+        if path.suffix == ".ll":
+            from .cuda.embed_cubin import add_imports
+
+            add_imports(module, path)
+    except (RuntimeError, OSError, ValueError, AttributeError) as error:
+        raise BuildError(str(path), f"cannot be loaded: {error}") from error
+    threads.share(module)
+    if module.imports:
+        _of_gpus.append(module)
+    return LoadedModule((), module, path)
+
+
+_of_gpus: list[tvm.runtime.Module] = []
+
+
+def _is_cut_short(path: Path) -> bool:
+    """Whether an ELF file ends before its section headers, which linkers put last: loading it would be a bus error."""
+    if sys.platform == "darwin":
+        return False
+    header = path.read_bytes()[:64]
+    if len(header) < 64 or header[:4] != b"\x7fELF":
+        return True
+    (offset,) = struct.unpack_from("=Q", header, 40)
+    entry_size, entries = struct.unpack_from("=HH", header, 58)
+    return int(offset + entry_size * entries) > path.stat().st_size

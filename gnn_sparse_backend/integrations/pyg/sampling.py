@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 import torch_geometric.typing
@@ -19,13 +20,18 @@ from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput, hgt_samp
 from torch_geometric.sampler.base import SubgraphType
 
 from ...config import SAMPLER
-from ...sampling.draws import Relation
-from ...sampling.hgt import sample_budgets
-from ...sampling.layers import Layers, sample_layers
-from ...sampling.seeds import drawn_seed
+from ...deferred import later
 from ..core.patch import Patches
 from ..core.refusal import PASS
 from .host import HOST
+
+if TYPE_CHECKING:
+    from ...sampling import draws, hgt
+    from ...sampling import layers as by_layers
+    from ...sampling import seeds as seeding
+else:
+    draws, hgt = later(__name__, "...sampling.draws"), later(__name__, "...sampling.hgt")
+    by_layers, seeding = later(__name__, "...sampling.layers"), later(__name__, "...sampling.seeds")
 
 ONE = ""
 """The type of nodes and of edges where there is one."""
@@ -84,12 +90,12 @@ def _neighbours(self, seed, seed_time=None, **kwargs):
     seeds = seed if hetero else {ONE: seed}
     _check(self, relations, sizes, seeds)
     latest = _latest(self, seeds, seed_time if hetero or seed_time is None else {ONE: seed_time}, node_times)
-    layers = sample_layers(
+    layers = by_layers.sample_layers(
         relations,
         sizes,
         seeds,
         fanouts,
-        drawn_seed(),
+        seeding.drawn_seed(),
         replace=self.replace,
         disjoint=self.disjoint,
         latest=latest,
@@ -102,7 +108,7 @@ def _neighbours(self, seed, seed_time=None, **kwargs):
 def _of_one_type(self):
     times = self.node_time if self.edge_time is None else self.edge_time
     sources = self.num_nodes
-    relation = Relation(
+    relation = draws.Relation(
         ONE, ONE, self.colptr, self.row, sources, _weights(self.edge_weight), _whole(times), self.edge_time is not None
     )
     return [relation], {ONE: sources}, [self.num_neighbors.get_mapped_values()], {ONE: self.node_time}
@@ -117,7 +123,7 @@ def _of_types(self):
         of_edges = name in edge_times
         times = edge_times[name] if of_edges else node_times.get(source)
         given = self.colptr_dict[name], self.row_dict[name], self.num_nodes[source], _weights(weights.get(name))
-        relations.append(Relation(source, destination, *given, _whole(times), of_edges))
+        relations.append(draws.Relation(source, destination, *given, _whole(times), of_edges))
     return relations, self.num_nodes, [fanouts[self.to_rel_type[k]] for k in self.edge_types], node_times
 
 
@@ -143,7 +149,7 @@ def _weights(weights: Tensor | None) -> Tensor | None:
     return weights.to(torch.float64)
 
 
-def _check(sampler, relations: list[Relation], sizes: dict[str, int], seeds: dict[str, Tensor]) -> None:
+def _check(sampler, relations: list[draws.Relation], sizes: dict[str, int], seeds: dict[str, Tensor]) -> None:
     """Kernels trust indices: those of the edges are looked at once, seeds each time."""
     if "_gsb_checked" not in vars(sampler):
         for relation in relations:
@@ -161,7 +167,7 @@ def _ends(indices: Tensor) -> tuple[int, int]:
     return (int(indices.min()), int(indices.max())) if indices.numel() else (0, -1)
 
 
-def _output(self, layers: Layers) -> SamplerOutput:
+def _output(self, layers: by_layers.Layers) -> SamplerOutput:
     (edges,) = layers.edges
     row, col = edges.sources, edges.destinations
     if self.sample_direction == "backward":
@@ -176,7 +182,7 @@ def _output(self, layers: Layers) -> SamplerOutput:
     )
 
 
-def _hetero_output(self, layers: Layers) -> HeteroSamplerOutput:
+def _hetero_output(self, layers: by_layers.Layers) -> HeteroSamplerOutput:
     backward = self.sample_direction == "backward"
     kinds = [self.to_restored_edge_type[kind] if backward else kind for kind in self.edge_types]
     found = dict(zip(kinds, layers.edges))
@@ -203,12 +209,12 @@ def _counts(self, nodes, edges) -> dict:
 def _hgt(self, inputs):
     sizes = _sizes(self)
     relations = [
-        Relation(kind[0], kind[2], self.colptr_dict[name], self.row_dict[name], sizes[kind[0]])
+        draws.Relation(kind[0], kind[2], self.colptr_dict[name], self.row_dict[name], sizes[kind[0]])
         for name, kind in self.to_edge_type.items()
     ]
     seeds = {inputs.input_type: inputs.node}
     _check(self, relations, sizes, seeds)
-    layers = sample_budgets(relations, sizes, seeds, self.num_samples, drawn_seed())
+    layers = hgt.sample_budgets(relations, sizes, seeds, self.num_samples, seeding.drawn_seed())
     names = list(self.to_edge_type.values())
     found = dict(zip(names, layers.edges))
     output = HeteroSamplerOutput(

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import functools
 from math import prod
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from ...deferred import later
 from ...runtime.layout import kernel_ready
 from ...runtime.type_names import type_name
 from ..core.executable import OnList
 from ..message.flat import Flat
-from . import schedules_cpu
 from .operators import EDGE_SOFTMAX
 from .programs.edge_softmax import EdgeSoftmaxSpec
+
+if TYPE_CHECKING:
+    from . import schedules_cpu
+else:
+    schedules_cpu = later(__name__, ".schedules_cpu")
 
 
 class FlatSoftmax(Flat):

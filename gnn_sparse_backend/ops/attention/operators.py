@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
+from ...deferred import later
 from ...runtime.devices import check_kernels
 from ...runtime.type_names import accumulator_of
 from ...structures.checks import plain_tensor
@@ -32,9 +33,15 @@ from ..message.calls import broadcast_features, feature_shapes
 from ..message.checks import check_message_rows, checked_message
 from ..message.message_op import MessageOp, MessageText, message_op
 from ..message.operators import aggregate, edge_map
-from .calls import AttentionForm, attention_form, result_shapes, run_attention
-from .gradients import attention_gradients
-from .softmax import run_softmax
+
+if TYPE_CHECKING:
+    from . import calls, gradients, softmax
+    from .calls import AttentionForm
+else:
+    calls = later(__name__, ".calls")
+    gradients = later(__name__, ".gradients")
+    softmax = later(__name__, ".softmax")
+
 
 _ROW_SUM = message_op("mul(x0, x1)", ("edge", "edge"), "sum")
 _GRADIENT = message_op("mul(x0, sub(x1, x2))", ("edge", "edge", "row"))
@@ -69,7 +76,7 @@ def composed(of: AttentionForm, structure, operands: Sequence[Tensor]) -> Tensor
 
 
 def _softmax(gradient: bool, finite: bool = False):
-    return lambda graph, operands, attributes: run_softmax(graph, operands, gradient, False, finite)
+    return lambda graph, operands, attributes: softmax.run_softmax(graph, operands, gradient, False, finite)
 
 
 def _gradient_of_softmax(structure, attributes, saved, memo, needed, grad: Tensor) -> list[Tensor]:
@@ -166,7 +173,7 @@ class _Result:
 
 def _record_attention(graph, operands, attributes, needed):
     of, call = attributes
-    out, *normaliser = run_attention(of, graph, operands, call)
+    out, *normaliser = calls.run_attention(of, graph, operands, call)
     result = out.detach()
     places = [id(x) for x in operands]
     return out, (None, *normaliser, *operands), _Result(result, result._version, tuple(map(places.index, places)))
@@ -192,7 +199,7 @@ def _gradients_of_attention(structure, attributes, saved, memo: _Result | None, 
 def _run_backward(graph, operands, attributes) -> list[Tensor]:
     of, results, grad, needed, *same = attributes
     results = [plain_tensor(x) for x in results]
-    found = attention_gradients(of, graph, operands, results, plain_tensor(grad), tuple(needed), *same)
+    found = gradients.attention_gradients(of, graph, operands, results, plain_tensor(grad), tuple(needed), *same)
     return [x for x in found if x is not None]
 
 
@@ -204,7 +211,7 @@ def _encode(attributes, transposed: bool):
 
 
 def _form(score: str, score_places: str, value: str, value_places: str, reduced: bool) -> AttentionForm:
-    return attention_form(
+    return calls.attention_form(
         checked_message("attend", score, tuple(score_places.split(",")), None, None),
         checked_message("attend", value, tuple(value_places.split(",")), None, None),
         reduced,
@@ -225,7 +232,7 @@ def _check_attention(graph: Graph, operands, attributes):
 def _like_attention(arguments, operands, attributes, transposed: bool):
     of = attributes[0]
     first = operands[len(of.score.places)]
-    dims, scores = result_shapes(of, operands)
+    dims, scores = calls.result_shapes(of, operands)
     rows = arguments[0].shape[0] - 1
     wide = accumulator_of(first.dtype)
     return first.new_empty((rows, *dims)), *(first.new_empty((rows, scores), dtype=wide) for _ in range(2))
@@ -234,7 +241,7 @@ def _like_attention(arguments, operands, attributes, transposed: bool):
 _FORMS = "str score, str score_places, str value, str value_places, bool reduced"
 ATTEND = Operator(
     "attend",
-    lambda graph, operands, attributes: run_attention(attributes[0], graph, operands, attributes[1])[0],
+    lambda graph, operands, attributes: calls.run_attention(attributes[0], graph, operands, attributes[1])[0],
     _gradients_of_attention,
     _record_attention,
     GRAPH,
@@ -245,7 +252,7 @@ ATTEND = Operator(
     decode=lambda *forms: ((_form(*forms), None), False),
     like=_like_attention,
     check=_check_attention,
-    library=lambda graph, operands, attributes: run_attention(attributes[0], graph, operands),
+    library=lambda graph, operands, attributes: calls.run_attention(attributes[0], graph, operands),
     saved=lambda attributes, operands, results: ((*results, *operands), None),
 )
 """Operands: those of the score, then those of the value. Attributes: (the form, what is known of the call or None)."""

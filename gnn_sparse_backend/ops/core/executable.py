@@ -51,6 +51,7 @@ def kept_by_plan() -> KernelCache[Any, Any]:
 
 
 _builders: dict[tuple[type, type], Any] = {}
+_for_gpus: list[Callable[[], None]] = []
 _Class = TypeVar("_Class")
 
 
@@ -64,8 +65,18 @@ def builds(spec: type, *strategies: type[Plan]) -> Callable[[_Class], _Class]:
     return add
 
 
+def imports_for_gpus(load: Callable[[], None]) -> Callable[[], None]:
+    """Decorator: this function imports the executables of a family's plans for a GPU. It is called with the first such
+    plan.
+    """
+    _for_gpus.append(load)
+    return load
+
+
 def executable_of(spec: Any, plan: Plan) -> Any:
     """What makes executables of such a plan for what a spec describes, or None."""
+    while plan.for_gpu and _for_gpus:
+        _for_gpus.pop()()
     return _builders.get((type(spec), type(plan)))
 
 

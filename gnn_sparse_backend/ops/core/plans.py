@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
 
 import torch
 
@@ -16,7 +17,6 @@ from ...planner.choose import choose, plan_for
 from ...planner.cpu.passes import LONG_ROW, PARTS, PartitionPlan
 from ...planner.cpu.rows import NARROW
 from ...planner.cpu.slices import may_slice
-from ...planner.cuda.cost import default_units
 from ...planner.database import PlanDatabase, database
 from ...planner.plan import Plan, interned
 from ...planner.problem import Problem, longest_row, reach_of, typical_row
@@ -24,7 +24,6 @@ from ...runtime import devices
 from ...runtime.type_names import type_name
 from ...structures.derived import fact
 from ...structures.facts import columns_ascend, fingerprint, row_offsets, rows_looked_at
-from .plans_cuda import cuda_plan_of, cuda_problem_of, gpu_of, plan_unsynchronised
 
 _log = logging.getLogger(__name__)
 
@@ -60,8 +59,10 @@ def plan_of(graph, kind: str, features: int, dtype: torch.dtype, in_order: bool 
     key = plan_key(kind, features, dtype, in_order)
     plan = graph.plans.get(key)
     if plan is None:
-        if graph.unsynchronised is not None:
-            plan = plan_unsynchronised(graph, devices.arch_of(graph.device), kind, features, graph.unsynchronised)
+        on_gpu = _on_gpu(graph.device)
+        if on_gpu and graph.unsynchronised is not None:
+            arch = devices.arch_of(graph.device)
+            plan = on_gpu.plan_unsynchronised(graph, arch, kind, features, graph.unsynchronised)
         else:
             problem = problem_of(graph, kind, features, dtype)
             plan = plan_for(problem, lambda: structure_fingerprint(graph), database_of(graph.device))
@@ -95,17 +96,21 @@ def _log_plan(graph, kind: str, features: int, dtype: torch.dtype, plan: Plan) -
 
 def database_of(device: torch.device) -> PlanDatabase:
     """What was measured on a device: of the CPU, or of a GPU of its name."""
-    gpu = gpu_of(device)
-    return database() if gpu is None else database().on(gpu.machine, default_units(gpu))
+    on_gpu = _on_gpu(device)
+    if on_gpu is None:
+        return database()
+    known: PlanDatabase = on_gpu.database_of_gpu(device)
+    return known
 
 
 def new_plan(graph, key: tuple, on_cpu: Callable[[], Plan], features: int, name: str):
     """The plan that a graph keeps under ``key`` from now on, by rules alone: by ``on_cpu``, or for its GPU, from
     ``features``. name: what it is the plan of, in words.
     """
-    arch = devices.arch_of(graph.device)
+    on_gpu = _on_gpu(graph.device)
     make_room(graph.plans)
-    plan = graph.plans[key] = interned(cuda_plan_of(graph, arch, features) if arch else on_cpu())
+    found = on_gpu.cuda_plan_of(graph, devices.arch_of(graph.device), features) if on_gpu else on_cpu()
+    plan = graph.plans[key] = interned(found)
     if _log.isEnabledFor(logging.INFO):
         first_at_info(_log, (name, features, plan), "plan of %s, by rules, on %r: %s", name, graph, plan)
     return plan
@@ -134,9 +139,10 @@ def forget_plans(graph) -> None:
 def problem_of(graph, kind: str, features: int, dtype: torch.dtype) -> Problem:
     """What the planner is told of an aggregation on this graph."""
     name = type_name(dtype)
-    gpu = gpu_of(graph.device)
-    if gpu is not None:
-        return cuda_problem_of(graph, gpu, kind, features, name)
+    on_gpu = _on_gpu(graph.device)
+    if on_gpu:
+        problem: Problem = on_gpu.cuda_problem_of(graph, on_gpu.gpu_of(graph.device), kind, features, name)
+        return problem
     rows, cols = graph.shape
     looked_at = graph.num_edges >= SAMPLED or may_slice(cols, features * BYTES[name])
     reach = reach_of_columns(graph) if looked_at else 0
@@ -144,6 +150,15 @@ def problem_of(graph, kind: str, features: int, dtype: torch.dtype) -> Problem:
     longest = longest_of_rows(graph) if long else 0
     typical = typical_of_rows(graph) if long and features <= NARROW else 0
     return Problem(kind, rows, cols, graph.num_edges, features, name, torch.get_num_threads(), reach, longest, typical)
+
+
+def _on_gpu(device: torch.device) -> ModuleType | None:
+    """`plans_cuda` where a device is a GPU, which is imported then; None for the CPU."""
+    if not devices.arch_of(device):
+        return None
+    from . import plans_cuda
+
+    return plans_cuda
 
 
 def structure_fingerprint(graph) -> str:

@@ -14,9 +14,11 @@ import functools
 import torch
 
 from ...planner.cuda import rows
+from ...planner.cuda.cost import default_units
 from ...planner.cuda.gpu import Gpu, describe_gpu
 from ...planner.cuda.plan import CudaPlan
 from ...planner.cuda.strategies import plan_of_rows
+from ...planner.database import PlanDatabase, database
 from ...planner.problem import CudaProblem
 from ...runtime import devices
 from ...structures.derived import fact
@@ -37,6 +39,13 @@ def _gpu(device: torch.device, arch: str) -> Gpu:
     known = "L2_cache_size", "clock_rate", "memory_clock_rate", "memory_bus_width"
     more = (int(getattr(found, name, 0)) for name in known)
     return describe_gpu(found.name, arch, found.multi_processor_count, *more)
+
+
+def database_of_gpu(device: torch.device) -> PlanDatabase:
+    """What was measured on GPUs of this one's name."""
+    gpu = gpu_of(device)
+    assert gpu is not None
+    return database().on(gpu.machine, default_units(gpu))
 
 
 def problem_of_rows(graph, arch: str, features: int, longest: int, kind: str = "") -> CudaProblem:

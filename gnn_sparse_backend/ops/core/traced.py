@@ -18,7 +18,6 @@ from torch import Tensor
 from ...structures.checks import plain_tensor
 from ...structures.graph import Graph
 from ...structures.immutable import Structure
-from ...structures.relational.graph import RelGraph
 from .operands import is_plain
 
 
@@ -72,11 +71,6 @@ def traced_graph(graph: Graph) -> Traced:
     return Traced((graph.indptr, graph.indices, graph.edge_ids, graph.shape[1]))
 
 
-def traced_rel_graph(rel: RelGraph) -> Traced:
-    """What stands for a relational graph."""
-    return Traced((rel.source, rel.destination, rel.relation, rel.shape[1], rel.shape[0], rel.num_relations))
-
-
 def _graph(arguments: tuple, operands) -> Graph:
     return Graph._of_arrays(*arguments)
 
@@ -100,10 +94,6 @@ def owned(
     return StructureKind(schema, traced, live, hold=hold)
 
 
-def _rel_graph(source: Tensor, destination: Tensor, relation: Tensor, sources: int, destinations: int, relations: int):
-    return RelGraph.from_triples(source, destination, relation, (destinations, sources), relations)
-
-
 _CSR = ("Tensor indptr", "Tensor indices", "Tensor? edge_ids")
 NO_STRUCTURE = StructureKind((), lambda structure: Traced(()), lambda arguments, operands: None)
 GRAPH = StructureKind((*_CSR, "SymInt num_sources"), traced_graph, _graph)
@@ -114,9 +104,6 @@ GRAPH_OF_BOTH_ENDS = StructureKind(
     sizes=lambda arguments, operands: (*arguments, operands[1].shape[0]),
 )
 """A graph whose number of sources is that of the rows of the second operand."""
-_TRIPLES = ("Tensor source", "Tensor destination", "Tensor relation")
-_SIZES = ("SymInt num_sources", "SymInt num_destinations", "SymInt num_relations")
-REL_GRAPH = owned((*_TRIPLES, *_SIZES), traced_rel_graph, RelGraph, _rel_graph)
 
 
 def inverse_lengths(structure: Traced, dtype: torch.dtype) -> Tensor:

@@ -6,12 +6,14 @@ What a caller guarantees: all tensors on one device, floating operands of one ty
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
+from ...deferred import later
 from ...planner.cpu.grouped import SUM_BLOCK
 from ...planner.cuda.tensor_cores import ROWS
 from ...runtime import devices
@@ -21,10 +23,14 @@ from ...runtime.precision import on_tensor_cores
 from ...runtime.type_names import accumulator_of, type_name
 from ...structures.segments import Segments
 from ..core.executable import Launch, in_threads
-from . import schedules_cpu, schedules_cuda
-from .outer_sums_cuda import OuterSums, takes_sum
+from . import schedules_cpu
 from .programs.grouped import GroupedSpec
 from .schedules_cpu import takes_bf16_pairs
+
+if TYPE_CHECKING:
+    from . import outer_sums_cuda, schedules_cuda
+else:
+    outer_sums_cuda, schedules_cuda = later(__name__, ".outer_sums_cuda"), later(__name__, ".schedules_cuda")
 
 
 def run_grouped_mm(segments: Segments, a: Tensor, b: Tensor, at: Tensor | None = None) -> Tensor:
@@ -110,14 +116,16 @@ class Product:
         self, segments: Segments, shape: tuple[int, int], dtype: torch.dtype, index: torch.dtype | None, arch: str
     ):
         (in_features, out_features), count, name = shape, segments.num_rows, type_name(dtype)
-        make, block, by_layout = schedules_cuda.product_kernel, schedules_cuda.BLOCK_ROWS, False
+        by_layout = False
         if not arch:
             block, (groups, panels, *arrays) = segments.panels(in_features * out_features, torch.get_num_threads())
-        elif on_tensor_cores(dtype):
+        else:
+            make, block = schedules_cuda.product_kernel, schedules_cuda.BLOCK_ROWS
+        if arch and on_tensor_cores(dtype):
             tiles = schedules_cuda.tiles(in_features, out_features, name, arch)
             if tiles:
                 make, block, by_layout = schedules_cuda.tiles_kernel, ROWS * tiles, True
-        else:
+        elif arch:
             panel = schedules_cuda.panel_of(count, segments.num_segments)
             if schedules_cuda.rows_spec(in_features, out_features, name, panel) is not None:
                 make, block, by_layout = schedules_cuda.rows_kernel, panel, True
@@ -159,13 +167,12 @@ class Sum:
         self, segments: Segments, shape: tuple[int, int], dtype: torch.dtype, index: torch.dtype | None, arch: str
     ):
         self.outer, self.work, block, parallel = None, (), 0, False
-        if arch and takes_sum(*shape, dtype, arch):
-            self.outer = outer = OuterSums(segments, *shape, dtype)
+        if arch and outer_sums_cuda.takes_sum(*shape, dtype, arch):
+            self.outer = outer = outer_sums_cuda.OuterSums(segments, *shape, dtype)
             tasks = outer.tasks
             self.sizes, arrays = outer.sizes, [tasks.task_ptr, tasks.slot, tasks.start, tasks.stop]
-            make = schedules_cuda.sum_lanes_kernel if outer.full else schedules_cuda.sum_tiles_kernel
         else:
-            block, make = min(SUM_BLOCK, shape[0]), schedules_cuda.sum_kernel
+            block = min(SUM_BLOCK, shape[0])
             groups, units, work, *arrays = (
                 segments.units_apart(shape[0])
                 if arch
@@ -177,6 +184,9 @@ class Sum:
         self.shape, self.wide = (segments.num_segments, *shape), accumulator_of(dtype)
         if arch:
             spec = GroupedSpec(*shape, block, 0, rows.gathered, type_name(dtype), type_name(rows.dtype))
+            make = schedules_cuda.sum_kernel
+            if self.outer:
+                make = schedules_cuda.sum_lanes_kernel if self.outer.full else schedules_cuda.sum_tiles_kernel
             self.launch = Launch(make(spec, arch), f"panels on {arch}")
         else:
             how = shape, block, rows.gathered, dtype, rows.dtype, False

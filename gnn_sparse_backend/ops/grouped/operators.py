@@ -13,9 +13,12 @@ In ``torch.library`` there is no ``at``, and
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
+from ...deferred import later
 from ...runtime import devices
 from ...structures.build import index_dtype
 from ...structures.checks import check_range, plain_tensor
@@ -27,7 +30,12 @@ from ..core.operator import Operator, gradients_of
 from ..core.traced import StructureKind, Traced
 from ..message.message_op import message_op
 from ..message.operators import AGGREGATE
-from .executables import run_grouped_mm, run_grouped_sum
+
+if TYPE_CHECKING:
+    from . import executables
+else:
+    executables = later(__name__, ".executables")
+
 
 _ROWS = message_op("x0", ("edge",), "sum")
 
@@ -143,9 +151,9 @@ _GROUPED = {
 }
 GROUPED_MM = Operator(
     "grouped_mm",
-    lambda segments, operands, attributes: run_grouped_mm(segments, *operands),
+    lambda segments, operands, attributes: executables.run_grouped_mm(segments, *operands),
     _gradients("abi", "g"),
-    _record(run_grouped_mm),
+    _record(lambda *given: executables.run_grouped_mm(*given)),
     operands="Tensor a, Tensor b",
     like=lambda arguments, operands, attributes, transposed: operands[0].new_empty(
         (operands[0].shape[0], operands[1].shape[2])
@@ -156,9 +164,9 @@ GROUPED_MM = Operator(
 """Operands: (a, the matrices, at or None)."""
 GROUPED_SUM = Operator(
     "grouped_sum",
-    lambda segments, operands, attributes: run_grouped_sum(segments, *operands),
+    lambda segments, operands, attributes: executables.run_grouped_sum(segments, *operands),
     _gradients("agi", "b"),
-    _record(run_grouped_sum),
+    _record(lambda *given: executables.run_grouped_sum(*given)),
     operands="Tensor a, Tensor g",
     like=lambda arguments, operands, attributes, transposed: operands[0].new_empty(
         (arguments[0].shape[0] - 1, operands[0].shape[1], operands[1].shape[1])

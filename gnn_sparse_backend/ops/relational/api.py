@@ -13,9 +13,9 @@ from ...structures.relational.graph import RelGraph
 from ..core.operands import autocasts, check_dense, is_plain, product_operands
 from ..core.partitioned import Partitioned, placed
 from ..core.signatures import signature_of
-from ..core.traced import Traced, traced_rel_graph
+from ..core.traced import Traced
 from ..message.checks import check_choice
-from .operators import BASIS_PRODUCT, PRODUCT
+from .operators import BASIS_PRODUCT, PRODUCT, traced_rel_graph
 from .widths import matrices_by_relation, sum_by_shape
 
 _REDUCE = ("sum", "mean")

@@ -10,9 +10,12 @@ accumulation type, in the user's edge order.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
+from ...deferred import later
 from ...planner.cpu.relational import ORDERS
 from ...runtime import devices
 from ...runtime.memory import empty
@@ -22,13 +25,17 @@ from ...structures.graph import Graph
 from ...structures.relational.graph import RelGraph
 from ...structures.relational.sides import Side
 from ..grouped.executables import run_grouped_mm, run_grouped_sum
-from ..grouped.outer_sums_cuda import takes_sum
 from ..message.calls import run_aggregate, run_edge_map
 from ..message.message_op import SUM_OF_COLUMNS, WEIGHTED_SUM_OF_COLUMNS, message_op
 from .executables_cpu import dots, outer_sums, product
-from .executables_cuda import PRODUCTS, run_pair_sums, run_row_dots
-from .orders_cuda import bytes_of_dots, bytes_of_orders, shape_of, sum_by_columns_on_gpu
-from .schedules_cuda import order_of
+
+if TYPE_CHECKING:
+    from ..grouped import outer_sums_cuda
+    from . import executables_cuda, orders_cuda, schedules_cuda
+else:
+    outer_sums_cuda = later(__name__, "..grouped.outer_sums_cuda")
+    executables_cuda = later(__name__, ".executables_cuda")
+    orders_cuda, schedules_cuda = later(__name__, ".orders_cuda"), later(__name__, ".schedules_cuda")
 
 _DOT = message_op("mul(x0, x1)", ("row", "column"))
 
@@ -65,11 +72,11 @@ def _product_on_gpu(
     side, described = rel.side(transposed), (*w.shape[1:], x.dtype, weight is not None, arch)
 
     def make():
-        of = shape_of(*w.shape[1:], x.dtype, arch)
-        chosen = order_of(bytes_of_orders(rel, transposed, of)) if order is None else order
-        return PRODUCTS[chosen](rel, transposed, of, weight is not None)
+        of = orders_cuda.shape_of(*w.shape[1:], x.dtype, arch)
+        chosen = schedules_cuda.order_of(orders_cuda.bytes_of_orders(rel, transposed, of)) if order is None else order
+        return executables_cuda.PRODUCTS[chosen](rel, transposed, of, weight is not None)
 
-    if order is not None and order not in PRODUCTS:  # none that is taken by itself
+    if order is not None and order not in executables_cuda.PRODUCTS:  # none that is taken by itself
         return _stored_product(rel, transposed, order, x, w, weight)
     return side.calls.found((order, on_tensor_cores(x.dtype), *described), make)(x, w, weight)
 
@@ -130,8 +137,9 @@ def _dots_on_gpu(rel: RelGraph, transposed: bool, x: Tensor, w: Tensor, g: Tenso
     else:
         w = w.transpose(2, 3)
     side = rel.side(by)
-    if order_of(bytes_of_dots(rel, by, shape_of(*w.shape[1:], x.dtype, arch))) == "rows":
-        return run_row_dots(side, near, w, far, arch)
+    of = orders_cuda.shape_of(*w.shape[1:], x.dtype, arch)
+    if schedules_cuda.order_of(orders_cuda.bytes_of_dots(rel, by, of)) == "rows":
+        return executables_cuda.run_row_dots(side, near, w, far, arch)
     found = run_edge_map(_DOT, side.edges_of_pairs, [_grouped(side, near, w, True), far], (True,))
     return found.flatten().to(accumulator_of(x.dtype))
 
@@ -142,10 +150,11 @@ def _outer_of_sums(
     """The outer products on a GPU: on Tensor Cores, else from stored sums of x over the edges of all pairs."""
     side = rel.side(transposed)
     weight = _edge_weight(rel, a, mean, accumulator_of(x.dtype))
-    if takes_sum(x.shape[1] // blocks, g.shape[1] // blocks, x.dtype, arch):
-        if sum_by_columns_on_gpu(rel, transposed, x.shape[1], g.shape[1]):
-            return run_pair_sums(rel.side(not transposed), g, x, blocks, weight, arch).transpose(2, 3).to(x.dtype)
-        return run_pair_sums(side, x, g, blocks, weight, arch).to(x.dtype)
+    if outer_sums_cuda.takes_sum(x.shape[1] // blocks, g.shape[1] // blocks, x.dtype, arch):
+        if orders_cuda.sum_by_columns_on_gpu(rel, transposed, x.shape[1], g.shape[1]):
+            found = executables_cuda.run_pair_sums(rel.side(not transposed), g, x, blocks, weight, arch)
+            return found.transpose(2, 3).to(x.dtype)
+        return executables_cuda.run_pair_sums(side, x, g, blocks, weight, arch).to(x.dtype)
     sums = _summed(side.edges_of_pairs, x, weight)
     segments, rows = side.blocks(blocks)
     found = run_grouped_sum(segments, g.reshape(-1, g.shape[1] // blocks), sums.view(-1, x.shape[1] // blocks), rows)

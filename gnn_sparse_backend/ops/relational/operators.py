@@ -24,16 +24,37 @@ destination. transposed: x stands at the destinations.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
+from ...deferred import later
 from ...runtime.type_names import accumulator_of
 from ...structures.relational.graph import RelGraph
 from ..core.operands import check_fit
 from ..core.operator import Operator, gradients_of
-from ..core.traced import REL_GRAPH
-from .basis import run_basis_dot, run_basis_product, run_basis_sums
-from .executables import run_dot, run_product, run_sum
+from ..core.traced import Traced, owned
+
+if TYPE_CHECKING:
+    from . import basis, executables
+else:
+    basis = later(__name__, ".basis")
+    executables = later(__name__, ".executables")
+
+
+def traced_rel_graph(rel: RelGraph) -> Traced:
+    """What stands for a relational graph."""
+    return Traced((rel.source, rel.destination, rel.relation, rel.shape[1], rel.shape[0], rel.num_relations))
+
+
+def _rel_graph(source: Tensor, destination: Tensor, relation: Tensor, sources: int, destinations: int, relations: int):
+    return RelGraph.from_triples(source, destination, relation, (destinations, sources), relations)
+
+
+_TRIPLES = ("Tensor source", "Tensor destination", "Tensor relation")
+_SIZES = ("SymInt num_sources", "SymInt num_destinations", "SymInt num_relations")
+REL_GRAPH = owned((*_TRIPLES, *_SIZES), traced_rel_graph, RelGraph, _rel_graph)
 
 _BY = {
     "x": lambda on, x, w, a, g, mean, transposed: PRODUCT(on, (g, w.transpose(2, 3), a), (mean, not transposed, "")),
@@ -155,12 +176,12 @@ def _run(run):
 
 def _run_product(rel, operands, attributes) -> Tensor:
     mean, transposed, order = attributes
-    return run_product(rel, *operands, mean, transposed, order or None)
+    return executables.run_product(rel, *operands, mean, transposed, order or None)
 
 
 def _run_sum(rel, operands, attributes) -> Tensor:
     (x, g, a), (blocks, mean, transposed) = operands, attributes
-    return run_sum(rel, x, g, blocks, a, mean, transposed).contiguous()
+    return executables.run_sum(rel, x, g, blocks, a, mean, transposed).contiguous()
 
 
 def _like_product(arguments, operands, attributes, transposed: bool) -> Tensor:
@@ -213,10 +234,17 @@ SUM = _operator(
     f"SymInt blocks, {_MARKS}",
 )
 """Attributes: (blocks on the diagonal, mean, transposed)."""
-DOT = _operator("rgms_dot", _run(run_dot), _gradients("xwg", "a"), "Tensor x, Tensor w, Tensor g", _like_dot, _matrices)
+DOT = _operator(
+    "rgms_dot",
+    _run(lambda *given: executables.run_dot(*given)),
+    _gradients("xwg", "a"),
+    "Tensor x, Tensor w, Tensor g",
+    _like_dot,
+    _matrices,
+)
 BASIS_PRODUCT = _operator(
     "rgms_basis_product",
-    _run(run_basis_product),
+    _run(lambda *given: basis.run_basis_product(*given)),
     _basis_gradients("a"),
     "Tensor x, Tensor comp, Tensor bases, Tensor? a",
     _like_basis_product,
@@ -224,7 +252,7 @@ BASIS_PRODUCT = _operator(
 )
 BASIS_DOT = _operator(
     "rgms_basis_dot",
-    _run(run_basis_dot),
+    _run(lambda *given: basis.run_basis_dot(*given)),
     _basis_gradients("g"),
     "Tensor x, Tensor comp, Tensor bases, Tensor g",
     _like_dot,
@@ -232,7 +260,7 @@ BASIS_DOT = _operator(
 )
 BASIS_SUMS = _operator(
     "rgms_basis_sums",
-    _run(run_basis_sums),
+    _run(lambda *given: basis.run_basis_sums(*given)),
     _gradients_of_basis_sums,
     "Tensor x, Tensor comp, Tensor bases, Tensor? a, Tensor g",
     lambda arguments, operands, attributes, transposed: tuple(y.new_empty(y.shape) for y in operands[1:3]),

@@ -46,7 +46,7 @@ FINITE = {
 # Containers of modules that are filled later, and why they cannot grow, or must.
 FILLED = {
     ("compiler.cache.bounded", "_functions"): "functions of modules",
-    ("compiler.codegen.build", "_of_gpus"): "grows: code of a GPU is never unloaded, see load",
+    ("compiler.codegen.loaded", "_of_gpus"): "grows: code of a GPU is never unloaded, see load",
     ("dynamo", "_waiting"): "modules of PyTorch that this package waits for, each until it is imported",
     ("integrations.core.counters", "_fallbacks"): "operators of frameworks, and reasons, which are fixed texts",
     ("integrations.core.counters", "_ours"): "operators of frameworks",
@@ -62,6 +62,7 @@ FILLED = {
     ("integrations.traced.entry_points", "_names"): "frameworks",
     ("log", "_told"): "emptied at MOST_TOLD",
     ("ops.core.executable", "_builders"): "kinds of programs and plans",
+    ("ops.core.executable", "_for_gpus"): "families of operators, emptied by the first plan for a GPU",
     ("ops.core.library", "OPERATORS"): "operators of this package",
     ("ops.core.library", "_libraries"): "operators of this package",
     ("ops.core.partitioned", "PLACED"): "operators of this package",

@@ -17,7 +17,7 @@ import torch
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.core.plans import planned
 from gnn_sparse_backend.ops.message.message_op import message_op
-from gnn_sparse_backend.ops.relational import executables as rgms_kernels
+from gnn_sparse_backend.ops.relational import orders_cuda
 from gnn_sparse_backend.planner.cuda import blocks as cuda_bsr
 from gnn_sparse_backend.planner.cuda.buckets import BucketPlan
 from gnn_sparse_backend.planner.cuda.chunks import ChunkPlan
@@ -76,7 +76,7 @@ def test_a_step_of_an_operator(name, parts, serial_gpu, monkeypatch):
 @pytest.mark.parametrize("order", ["rows", "tiles", "transform"])
 def test_a_step_of_relational_products(order, parts, owned_rows, monkeypatch):
     """In every order, with matrices of their own and of bases."""
-    monkeypatch.setattr(rgms_kernels, "bytes_of_orders", lambda *asked: {order: 0.0})
+    monkeypatch.setattr(orders_cuda, "bytes_of_orders", lambda *asked: {order: 0.0})
     if parts:
         cut_rows_short(monkeypatch, 30, 8)
     generator = torch.Generator().manual_seed(0)

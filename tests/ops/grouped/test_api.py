@@ -165,9 +165,9 @@ def test_segments_are_made_once_for_many_products():
 
 
 def test_gradients_that_nobody_wants_are_not_computed(calls_to):
-    from gnn_sparse_backend.ops.grouped import operators as grouped
+    from gnn_sparse_backend.ops.grouped import executables
 
-    computed = calls_to(grouped, "run_grouped_sum")
+    computed = calls_to(executables, "run_grouped_sum")
     a, b = values(1, 5, 3).requires_grad_(), values(2, 2, 3, 2)
     assert torch.autograd.grad(gsb.segment_mm(a, b, torch.tensor([2, 3])).sum(), a)[0].shape == a.shape
     assert not computed

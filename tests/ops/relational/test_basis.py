@@ -7,7 +7,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops.core.traced import traced_rel_graph
+from gnn_sparse_backend.ops.relational.operators import traced_rel_graph
 from gnn_sparse_backend.planner.cpu import relational as rules
 from gnn_sparse_backend.structures.relational.parts import relation_parts
 from tests.covering import covering

@@ -9,9 +9,9 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.cache import stats
-from gnn_sparse_backend.ops.core.traced import traced_rel_graph
 from gnn_sparse_backend.ops.relational import executables as rgms_kernels
 from gnn_sparse_backend.ops.relational import panels_cpu
+from gnn_sparse_backend.ops.relational.operators import traced_rel_graph
 from gnn_sparse_backend.planner.cpu import relational as relational_rules
 from gnn_sparse_backend.runtime.type_names import accumulator_of
 from gnn_sparse_backend.structures.relational.sides import RowTasks

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops.relational import executables as rgms_kernels
+from gnn_sparse_backend.ops.relational import orders_cuda
 from gnn_sparse_backend.ops.relational import orders_cuda as cuda_rgms_orders
 from gnn_sparse_backend.ops.relational import schedules_cuda as planned
 from gnn_sparse_backend.ops.relational.schedules_cuda_rows import ProductShape
@@ -30,7 +30,7 @@ CASES = [  # dtype, precision, widths, blocks, reduce, fewer pairs of columns
 @pytest.fixture
 def launched(monkeypatch, owned_rows, matmul_precision):
     """Names of what is launched, where dots go by blocks that own rows."""
-    monkeypatch.setattr(rgms_kernels, "bytes_of_dots", lambda *asked: {"rows": 0.0})
+    monkeypatch.setattr(orders_cuda, "bytes_of_dots", lambda *asked: {"rows": 0.0})
     return owned_rows
 
 

@@ -10,7 +10,7 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.compile import stage3
-from gnn_sparse_backend.ops.relational import executables as rgms_kernels
+from gnn_sparse_backend.ops.relational import orders_cuda
 from gnn_sparse_backend.ops.relational import orders_cuda as cuda_rgms_orders
 from gnn_sparse_backend.ops.relational import schedules_cuda as planned
 from gnn_sparse_backend.ops.relational.schedules_cuda_rows import ProductShape
@@ -109,7 +109,7 @@ def by(monkeypatch, owned_rows, matmul_precision):
     """Has all products made in the order that it is called with; gives the names of what is launched."""
 
     def choose(order: str):
-        monkeypatch.setattr(rgms_kernels, "bytes_of_orders", lambda *asked: {order: 0.0})
+        monkeypatch.setattr(orders_cuda, "bytes_of_orders", lambda *asked: {order: 0.0})
         return owned_rows
 
     return choose

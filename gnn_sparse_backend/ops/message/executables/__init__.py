@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from ...core.executable import imports_for_gpus
 from . import (  # noqa: F401  (with them strategies have their classes)
-    blocks_cuda,
-    buckets_cuda,
     edge_maps,
     one_pass,
-    parts_cuda,
     scattered,
-    segments_cuda,
     several_passes,
     slices,
 )
 from .aggregation import final_plan as final_plan
+
+
+@imports_for_gpus
+def _import_for_gpus() -> None:
+    from . import blocks_cuda, buckets_cuda, edge_maps_cuda, parts_cuda, segments_cuda  # noqa: F401

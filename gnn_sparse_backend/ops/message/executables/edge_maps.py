@@ -1,4 +1,4 @@
-"""Edge maps: one launch or parallel loop over rows, on a GPU over parts of long ones."""
+"""Edge maps: one parallel loop over rows."""
 
 from __future__ import annotations
 
@@ -7,33 +7,31 @@ from typing import Any
 
 from torch import Tensor
 
+from ....compiler.cache.kernel import Kernel
 from ....planner.cpu.rows import RowPlan
-from ....planner.cuda.plan import CudaPlan
-from ....planner.cuda.rows import LanePlan, TeamPartPlan, TeamPlan
 from ....planner.plan import Plan
 from ...core.arguments import kernel_arguments
 from ...core.executable import builds
 from ...core.last_run import note
-from .. import schedules_cpu, schedules_cuda
 from ..programs.edge_map import EdgeMapSpec
-from .aggregation import at_parts
-from .parts_cuda import compact, team_parts
+from ..schedules_cpu import edge_map_kernel
 
 
-@builds(EdgeMapSpec, RowPlan, TeamPlan, LanePlan, TeamPartPlan)
+@builds(EdgeMapSpec, RowPlan)
 class EdgeMaps:
     """An edge map of one shape and type by a plan (`ops.core.executable.Executable`)."""
 
     def __init__(self, spec: EdgeMapSpec, plan: Any):
-        self.part = plan.part if isinstance(plan, TeamPartPlan) else 0
-        if isinstance(plan, CudaPlan):
-            kernel = schedules_cuda.edge_map_kernel(compact(spec), plan.rest if self.part else plan)
-        else:
-            kernel = schedules_cpu.edge_map_kernel(spec, plan.groups > 1, plan.prefetch)
+        kernel = self.kernel_of(spec, plan)
         self.spec, self.plan, self.kernels = spec, plan, (kernel,)
         self.places = tuple(operand.at for operand in spec.operands)
         self.widths = [operand.width for operand in spec.operands]
         self.numbered, self.entry = spec.numbered, kernel.entry
+
+    @staticmethod
+    def kernel_of(spec: EdgeMapSpec, plan: Any) -> Kernel:
+        """The kernel that a plan runs."""
+        return edge_map_kernel(spec, plan.groups > 1, plan.prefetch)
 
     @classmethod
     def final(cls, spec: EdgeMapSpec, plan: Plan) -> Plan:
@@ -45,10 +43,11 @@ class EdgeMaps:
         return {}
 
     def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
-        plan, structure = self.plan, graph
-        if self.part:  # edges are the same in parts of rows
-            parts = team_parts(graph, self.part)
-            structure, operands = parts.whole, at_parts(self.places, operands, parts.row_of_part)
+        self.run(graph, graph, operands, results)
+
+    def run(self, graph, structure, operands: list[Tensor | None], results: list[Tensor]) -> None:
+        """Fill the results. structure: whose rows the kernel goes through; its edges are those of the graph."""
+        plan = self.plan
         numbers = graph.edge_numbers if self.numbered else None
         arguments = kernel_arguments(structure, plan.groups, self.places, self.widths, operands, numbers, plan.balance)
         note(self, "")

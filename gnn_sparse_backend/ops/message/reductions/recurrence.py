@@ -18,15 +18,11 @@ from ....compiler.cache.bounded import kept
 from ....compiler.codegen import host_target
 from ....compiler.language.types import BYTES
 from ....compiler.schedules.cpu import cpu_schedule
-from ....compiler.schedules.teams import team_schedule
-from ....compiler.transforms.compact import compact_parameters
 from ....compiler.transforms.dense_axes.tile import tile_axis
 from ....formats.structure import row_of_position
 from ....planner.cpu.rows import RowPlan
 from ....planner.cpu.spmm import group_count
 from ....planner.cpu.tiling import register_tiles
-from ....planner.cuda.plan import CudaPlan, shares
-from ....planner.cuda.rows import TeamPlan
 from ....planner.plan import Plan
 from ....runtime import devices
 from ....runtime.devices import check_kernels
@@ -35,15 +31,13 @@ from ....runtime.memory import empty
 from ....runtime.type_names import type_name
 from ....structures.derived import fact
 from ....structures.pieces import Piece
-from ...core import cuda_build
 from ...core.arguments import edge_arguments
-from ...core.executable import Launch, compiled
+from ...core.executable import Launch, build, builds, compiled, imports_for_gpus
 from ...core.library import TRANSPOSED
 from ...core.operands import check_dense, check_rows
 from ...core.operator import Operator
 from ...core.traced import GRAPH
 from ..programs.recurrence import RecurrenceSpec, recurrence
-from ..schedules_cuda import share_features
 
 
 def products_of_others(structure, messages: Tensor) -> Tensor:
@@ -63,14 +57,27 @@ def rows_reversed(graph) -> Piece:
     return Piece(graph.shape, graph.indptr, graph.indices[positions], positions.to(graph.indices.dtype))
 
 
-@kept
-def _launch(spec: RecurrenceSpec, plan: Plan | CudaPlan) -> Launch:
-    if isinstance(plan, CudaPlan):
-        of = shares(spec.width, BYTES[spec.dtype])
-        program = share_features(compact_parameters(recurrence(spec)), "K", spec.width, of)
-        return Launch(cuda_build.build(program, team_schedule(of.lanes), plan.arch), plan)
+@builds(RecurrenceSpec, RowPlan)
+def _on_rows(spec: RecurrenceSpec, plan: RowPlan) -> Launch:
     program = tile_axis(recurrence(spec), "K", register_tiles(spec.width, BYTES[spec.dtype], host_target()))
     return compiled(program, cpu_schedule(parallel=plan.groups > 1), plan)
+
+
+@imports_for_gpus
+def _import_for_gpus() -> None:
+    from . import recurrence_cuda  # noqa: F401
+
+
+_launch = kept(build)
+
+
+def _plan(graph, edges: int, width: int) -> Plan:
+    arch = devices.arch_of(graph.device)
+    if not arch:
+        return RowPlan(group_count(edges, graph.shape[0], width, torch.get_num_threads()))
+    from ....planner.cuda.rows import TeamPlan
+
+    return TeamPlan(arch)
 
 
 def _run(graph, operands, attributes) -> Tensor:
@@ -83,8 +90,7 @@ def _run(graph, operands, attributes) -> Tensor:
     if backwards:
         structure = rows_reversed(graph)
         numbers = structure.edge_numbers(graph.edge_numbers)
-    arch = devices.arch_of(graph.device)
-    plan = TeamPlan(arch) if arch else RowPlan(group_count(edges, graph.shape[0], width, torch.get_num_threads()))
+    plan = _plan(graph, edges, width)
     spec = RecurrenceSpec(
         width, type_name(factor.dtype), type_name(graph.indices.dtype), numbers is not None, operands[1] is not None
     )
