@@ -1,9 +1,9 @@
 """Scorch's workloads, end to end, against the best of PyTorch and of Scorch: ``python -m benchmarks.scorch``.
 
 A GCN, a pruned autoencoder and a Longformer, in the sizes that Scorch publishes (Yan et al., CGO 2026; ``bench/`` of
-github.com/bobbyyyan/scorch), forward, on 1 and on 2 threads. Every cell runs all contenders on the same operands, checks
-their answers against float64 and times them interleaved. The ratio is the fastest peer's median, whoever that is, over
-ours. Scorch takes part where a checkout is given that was built in place (see ``library.py``).
+github.com/bobbyyyan/scorch), forward, on 1 and on 2 threads. Every cell runs all contenders on the same operands,
+checks their answers against float64 and times them interleaved. The ratio is the fastest peer's median, whoever that
+is, over ours. Scorch takes part where a checkout is given that was built in place (see ``library.py``).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from benchmarks.support.timing import Rules, interleaved
 
 WORKLOADS: dict[str, type[Workload]] = {"gcn": GCN, "autoencoder": Autoencoder, "transformer": Transformer}
 RULES = {"long_rounds": 3, "hopeless": 8.0, "slow": 4.0}
+REST = "what all do alike"
 WANTED = 1.5
 """The ratio over the best peer that is aimed at."""
 
@@ -60,20 +61,35 @@ def measure_cell(
     """A cell as plain values, times in seconds. format: what ``auto`` took, of the autoencoder."""
     torch.set_num_threads(place.threads)
     found = cells.answers(problem.notes, problem.call_of, problem.mismatch)
-    timed = interleaved(found.calls, Rules(budget_s=budget, **RULES), clock=clock)
+    calls = dict(found.calls)
+    if (rest := problem.rest()) is not None:
+        calls[REST] = rest
+    timed = interleaved(calls, Rules(budget_s=budget, **RULES), clock=clock)
     timings = {name: timing.to_dict() for name, timing in timed.items()}
+    rest_seconds = timings.pop(REST)["median"] if REST in timings else None
     ours = [name for name in problem.notes if name.startswith(OURS)]
+    rated = cells.rate(str(place), timings, ours, limits, problem.work(), wrong=found.wrong)
     return {
         "graph": place.size,
         "op": place.workload,
         "part": place.part,
         "features": place.threads,
         "threads": place.threads,
-        **cells.rate(str(place), timings, ours, limits, problem.work(), wrong=found.wrong),
+        **rated,
+        "rest": rest_seconds,
+        "apart": apart(rated, rest_seconds),
         "unable": found.unable,
         "conversion": found.prepared,
         "format": getattr(found.calls.get(OURS), "format", None),
     }
+
+
+def apart(rated: Mapping, rest: float | None) -> float | None:
+    """The ratio of what contenders do differently; None without a peer, or where ours is as fast as the rest alone."""
+    if rest is None or rated["speedup"] is None:
+        return None
+    peer, ours = (rated["timings"][rated[name]]["median"] - rest for name in ("best_peer", "best_ours"))
+    return peer / ours if ours > 0 and peer > 0 else None
 
 
 def places(options: argparse.Namespace) -> list[Place]:
@@ -154,13 +170,16 @@ def show(results: Mapping, console: Console) -> None:
     for workload, notes in results["contenders"].items():
         mine = [cell for cell in results["cells"] if cell["op"] == workload]
         table = report.table(
-            f"{workload}, milliseconds", ("size", "zeros", "threads"), (*notes, "best peer", "ratio", "compulsory")
+            f"{workload}, milliseconds",
+            ("size", "zeros", "threads"),
+            (*notes, "best peer", "ratio", "alike", "ratio without", "compulsory"),
         )
         for cell in mine:
             times = [report.median(cell, name) for name in notes]
             peer, reach = cell["best_peer"] or report.MISSING, report.percent(cell["roofline_compulsory"])
             where = cell["graph"], cell["part"], str(cell["threads"])
-            table.add_row(*where, *times, peer, report.ratio(cell["speedup"]), reach)
+            alike = report.milliseconds(cell["rest"]), report.ratio(cell["apart"])
+            table.add_row(*where, *times, peer, report.ratio(cell["speedup"]), *alike, reach)
         console.print(table)
         for name, note in notes.items():
             console.print(f"  {name}: {note}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -46,7 +47,7 @@ SIZES = {
 class GCN(Workload):
     """A network on a graph of the benchmarks: Cora's is real, others have the sizes of theirs."""
 
-    notes = {
+    notes: ClassVar = {
         OURS: "gsb.spmm_linear twice",
         OURS + SPARSE: "the same with gsb.composed_spmm of the features and the first weight",
         "torch csr": "torch.sparse.mm of the adjacency in CSR and linear(x)",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -23,11 +24,15 @@ class Workload(ABC):
     notes: contenders by name, and what a reader has to know of each. Ours begin with ``gsb``.
     """
 
-    notes: Mapping[str, str]
+    notes: ClassVar[Mapping[str, str]]
 
     @abstractmethod
     def call_of(self, name: str) -> Call:
         """The forward pass of a contender, with whatever it can keep between calls made before. Raises Unable."""
+
+    def rest(self) -> Call | None:
+        """What all contenders do alike, by itself; None where they have nothing in common."""
+        return None
 
     @abstractmethod
     def compute_expected(self) -> Tensor:
