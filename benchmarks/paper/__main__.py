@@ -71,7 +71,10 @@ def publish(name: str, part: parts.Part, results: dict, options: argparse.Namesp
         table.show(console)
     folder = options.pages or options.out
     figure = report.draw_ratios(part.panels(cells), part.axis, folder / f"paper-{name}.svg", part.figure)
-    page = sheets.write(folder / f"paper-{name}.md", part.title, part.about, results["machine"], tables, figure)
+    command = f"python -m benchmarks.paper --parts {name}"
+    page = sheets.write(
+        folder / f"paper-{name}.md", part.title, command, part.about, results["machine"], tables, figure
+    )
     console.print(f"written: {options.out / f'paper_{name}.json'}, {page}, {figure}")
 
 

@@ -14,7 +14,8 @@ from benchmarks.paper.caches import Caches
 from benchmarks.paper.sheets import Sheet
 from benchmarks.paper.thresholds import timed
 from benchmarks.support import report
-from benchmarks.support.graphs import BenchmarkGraph
+from benchmarks.support.generators import power_law
+from benchmarks.support.graphs import BenchmarkGraph, Recipe
 from gnn_sparse_backend import Graph
 from gnn_sparse_backend.planner.cpu.passes import PartitionPlan
 from gnn_sparse_backend.planner.cpu.rows import CpuPlan, RowPlan
@@ -23,6 +24,16 @@ from gnn_sparse_backend.planner.problem import Problem
 from gnn_sparse_backend.tuning.tune import planned, problem_of_task
 from gnn_sparse_backend.tuning.tuning_tasks import Task
 
+MISSED = ("ppi", "debian", "arxiv")
+"""Graphs whose misses are simulated, where they are among those that are asked for."""
+OWN = {
+    "100 a row": Recipe(
+        "generated, 4,000,000 edges without communities",
+        lambda seed: power_law(40_000, 4_000_000, 2.5, 5_000, seed),
+        4_000_000,
+    )
+}
+"""What partitions are for: each row of the operand is gathered often, from far apart, and there are few of results."""
 _FAR = 1 << 40
 """Addresses between arrays: they share no lines, and begin at different sets."""
 

@@ -20,6 +20,8 @@ PLAIN = ("csr", "ell", "bsr(4)", "bsr(8)", "bsr(16)", "bsr(32)", "dbsr(32)", "sr
 PARTITIONS = (1, 2, 4, 8, 16)
 EXPONENTS = (1, 3, 5)
 """k of hyb(c, k), beside the default of the paper: the logarithm of the mean row, rounded up."""
+DRAWN = 3
+"""Graphs of each kind in the figure."""
 MOST_STORED = 1 << 26
 """Values up to which a format is made, to weigh it; beyond, they are counted alone."""
 CLASSES: Mapping[str, Any] = {
@@ -196,12 +198,14 @@ def _megabytes(entry: Mapping | None) -> str:
 
 
 def panels(cells: Sequence[Mapping]) -> report.Panels:
-    """Values stored for each non-zero against k, a line for each c, on graphs where hyb was counted."""
+    """Values stored for each non-zero against k, a line for each c, of the largest graphs of each kind."""
     found: dict[str, dict[str, list]] = {}
-    for cell in cells:
-        lines = found.setdefault(f"{cell['graph']}{', 3-D' * (cell['kind'] == 'relational')}", {})
-        for word, entry in cell["formats"].items():
-            kind, numbers = parse(word)
-            if kind == "hyb":
-                lines.setdefault(f"c = {numbers[0]}", []).append((numbers[1], 1 + entry["padding"]))
+    for kind, mark in (("graph", ""), ("relational", ", 3-D")):
+        mine = sorted((cell for cell in cells if cell["kind"] == kind), key=lambda cell: -cell["edges"])
+        for cell in mine[:DRAWN]:
+            lines = found.setdefault(cell["graph"] + mark, {})
+            for word, entry in cell["formats"].items():
+                name, numbers = parse(word)
+                if name == "hyb":
+                    lines.setdefault(f"c = {numbers[0]}", []).append((numbers[1], 1 + entry["padding"]))
     return {title: {label: sorted(points) for label, points in lines.items()} for title, lines in found.items()}

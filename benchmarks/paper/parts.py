@@ -32,11 +32,16 @@ class Place:
 
     @property
     def edges(self) -> int:
-        return (relational.RECIPES if self.relational else graphs.RECIPES)[self.graph].edges
+        return (relational.RECIPES if self.relational else graphs.RECIPES | misses.OWN)[self.graph].edges
 
     def load(self, seed: int) -> Any:
         """Raises graphs.Unavailable."""
-        return relational.RECIPES[self.graph].load(seed) if self.relational else graphs.load(self.graph, seed)
+        if self.relational:
+            return relational.RECIPES[self.graph].load(seed)
+        if self.graph in misses.OWN:
+            own = misses.OWN[self.graph]
+            return graphs.BenchmarkGraph.of(self.graph, own.origin, own.load(seed))
+        return graphs.load(self.graph, seed)
 
 
 @dataclass(frozen=True)
@@ -87,8 +92,8 @@ def _misses(options: argparse.Namespace) -> Part:
     def measure(graph: Any, place: Place, share: float, pause: Pause) -> list[dict]:
         return misses.measure(graph, place.features, options.partitions, cache, options.sets, share, pause)
 
-    names = [name for name in options.graphs if name in MISSED] or options.graphs
-    wanted = [Place(name, max(options.features)) for name in names]
+    names = [name for name in options.graphs if name in misses.MISSED]
+    wanted = [Place(name, max(options.features)) for name in ([*names, *misses.OWN] if names else options.graphs)]
     return Part(
         "Cache misses by column partitions",
         "SparseTIR's figure 12: SpMM in column partitions, the c of hyb(c, k).",
@@ -152,8 +157,6 @@ def _thresholds(options: argparse.Namespace) -> Part:
 
 SHARES = {"padding": 0.0, "misses": 0.15, "durations": 0.5, "thresholds": 0.35}
 """Of the time for measurements."""
-MISSED = ("ppi", "debian", "arxiv", "power-law")
-"""Graphs whose misses are simulated, where they are among those that are asked for."""
 PARTS: Mapping[str, Callable[[argparse.Namespace], Part]] = {
     "padding": _padding,
     "misses": _misses,

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
 from benchmarks.support import machine, report
-
-HEADING = "# "
 
 
 @dataclass(frozen=True)
@@ -37,14 +35,31 @@ class Sheet:
         return "\n".join([*lines, *(line for note in self.notes for line in (note, ""))])
 
 
-def _row(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+def write(
+    path: Path,
+    title: str,
+    command: str,
+    about: str,
+    described: Mapping,
+    sheets: Iterable[Sheet],
+    figure: Path | None,
+    *,
+    timed: bool = True,
+) -> Path:
+    """Write a page. Returns its path.
 
-
-def write(path: Path, title: str, about: str, described: dict, sheets: Iterable[Sheet], figure: Path | None) -> Path:
-    """Write a page; ``about`` stands below its title, the figure at its end. Returns the path."""
-    head = [f"{HEADING}{title}", "", about, "", machine.one_line(described), ""]
-    tail = ["## Figure", "", f"![{title}]({figure.name})", ""] if figure is not None else []
+    command: what made it. about: sentences below the title. described: the machine (``machine.describe``). figure:
+    beside the page, shown at its end. timed: whether it matters that the machine was busy.
+    """
+    when = f"`{command}`, {described['date'][:10]}, Python {described['python']}."
+    head = [f"# {title}", "", about, "", when, "", f"{machine.one_line(described)}.", ""]
+    if timed and (warning := machine.busy(described)) is not None:
+        head += [f"**{warning[0].upper()}{warning[1:]}.**", ""]
+    tail = [f"![{title}]({figure.name})", ""] if figure is not None else []
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join([*head, *(sheet.markdown() for sheet in sheets), *tail]).rstrip() + "\n")
     return path
+
+
+def _row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

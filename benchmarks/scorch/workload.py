@@ -30,9 +30,9 @@ class Workload(ABC):
     def call_of(self, name: str) -> Call:
         """The forward pass of a contender, with whatever it can keep between calls made before. Raises Unable."""
 
-    def rest(self) -> Call | None:
-        """What all contenders do alike, by itself; None where they have nothing in common."""
-        return None
+    @abstractmethod
+    def rest(self) -> Call:
+        """What all contenders do alike, by itself: all but the products that they make in ways of their own."""
 
     @abstractmethod
     def compute_expected(self) -> Tensor:

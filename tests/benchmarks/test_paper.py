@@ -190,9 +190,13 @@ def test_means_over_each_peer_are_of_cells_that_have_both():
 
 def test_a_page_has_its_tables_and_its_figure(tmp_path):
     sheet = sheets.Sheet("Times", ["graph", "ms"], [["a|b", "1"]], notes=["Note."])
-    described = {"cpu": "C", "cores": 2, "threads": 1, "libraries": {}}
-    path = sheets.write(tmp_path / "page.md", "Title", "About.", described, [sheet], tmp_path / "page.svg")
-    text = path.read_text()
+    said = {"cpu": "C", "cores": 2, "usable_cores": 2, "threads": 1, "libraries": {}, "python": "3"}
+    described = said | {"load_average": [0.1], "date": "2026-01-02T03:04:05"}
+    given = "Title", "python -m page", "About.", described, [sheet], tmp_path / "page.svg"
+    text = sheets.write(tmp_path / "page.md", *given).read_text()
+    assert "`python -m page`, 2026-01-02, Python 3." in text and "**" not in text
+    busy = *given[:3], described | {"load_average": [9.0]}, *given[4:]
+    assert "**The load average was 9.0 at the start" in sheets.write(tmp_path / "page.md", *busy).read_text()
     assert "| graph | ms |\n| --- | ---: |\n| a\\|b | 1 |\n\nNote.\n" in text and "![Title](page.svg)" in text
 
 
