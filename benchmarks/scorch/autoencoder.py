@@ -14,7 +14,10 @@ from torch.nn.functional import linear
 from benchmarks.operators.work import INDEX_BYTES, VALUE_BYTES, Work
 from benchmarks.scorch.library import scorch
 from benchmarks.scorch.workload import OURS, Call, Workload
+from gnn_sparse_backend import composed_spmm, formats
+from gnn_sparse_backend.formats.composed.decompose import SEPARATOR
 from gnn_sparse_backend.nn import SparseLinear
+from gnn_sparse_backend.planner.composed import DENSE
 
 SIZES = {
     "small": (784, 1024, 512),
@@ -33,6 +36,7 @@ class Autoencoder(Workload):
     notes: ClassVar = {
         OURS: "gsb.nn.SparseLinear in the format that auto takes",
         f"{OURS} csr": 'gsb.nn.SparseLinear, format="csr"',
+        f"{OURS} columns": "gsb.composed_spmm in the same formats; activations are transposed once, and back at the end",
         "dense": "torch.nn.functional.linear with the zeros",
         "torch csr": "torch.sparse.mm of the weight in CSR and the transposed activations, as Scorch's benchmark does",
         "torch csr columns": "the same with activations that are transposed once, and back at the end",
@@ -55,14 +59,14 @@ class Autoencoder(Workload):
         self.activations: list[Callable[[Tensor], Tensor]] = [torch.relu, torch.relu, torch.relu, torch.sigmoid]
 
     def call_of(self, name: str) -> Call:
-        if name.startswith(OURS):
+        if name in (OURS, f"{OURS} csr"):
             network = self._ours("csr" if name.endswith("csr") else "auto")
             call = lambda: network(self.x)
             call.format = ", ".join(layer.format for layer in network if isinstance(layer, SparseLinear))
             return call
         if name == "dense":
             return lambda: self._forward([lambda h, w=weight: linear(h, w) for weight in self.weights])
-        products = [self._product(name, weight) for weight in self.weights]
+        products = self._by_columns() if name.startswith(OURS) else [self._product(name, w) for w in self.weights]
         if name.endswith("columns"):
             biases = [bias[:, None] for bias in self.biases]
             return lambda: self._forward(products, self.x.t().contiguous(), biases).t().contiguous()
@@ -81,6 +85,18 @@ class Autoencoder(Workload):
                 layer.bias.copy_(bias)
             layers += [SparseLinear.from_dense(layer, format=words), Sigmoid() if number == 3 else ReLU()]
         return Sequential(*layers)
+
+    def _by_columns(self) -> list[Callable[[Tensor], Tensor]]:
+        """Our products with columns, each weight in the format that a layer takes."""
+        products = []
+        for weight, layer in zip(self.weights, (each for each in self._ours("auto") if isinstance(each, SparseLinear))):
+            if layer.format == DENSE:
+                products.append(lambda h, w=weight: w @ h)
+                continue
+            parts = formats.decompose(weight.to_sparse_csr(), layer.format.split(SEPARATOR))
+            packed = parts.pack(parts.values_of(weight))
+            products.append(lambda h, parts=parts, packed=packed: composed_spmm(parts, packed, h, packed=True))
+        return products
 
     def _product(self, name: str, weight: Tensor) -> Callable[[Tensor], Tensor]:
         """How a peer multiplies a weight by columns."""
