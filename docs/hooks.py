@@ -37,9 +37,10 @@ def _listed(entry, present: list[str]):
 
 
 def results() -> dict[str, str]:
-    """benchmarks/results/ as results/."""
+    """benchmarks/results/ as results/, figures too."""
     found = {}
-    for path in sorted((ROOT / "benchmarks" / "results").glob("*.md")):
+    folder = ROOT / "benchmarks" / "results"
+    for path in sorted([*folder.glob("*.md"), *folder.glob("*.svg")]):
         text = path.read_text(encoding="utf-8").replace("](../../docs/", "](../").replace("](README.md", "](index.md")
         found[f"results/{_page(path.name)}"] = text
     return found

@@ -1,0 +1,1 @@
+"""The tables of SparseTIR (Ye et al., ASPLOS 2023) as ours: ``python -m benchmarks.paper``."""
