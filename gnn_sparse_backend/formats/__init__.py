@@ -7,8 +7,11 @@ mask. Index types are those of the input, widened from int32 to int64 where an o
 
 from .base import SparseFormat
 from .bsr import BsrFormat
+from .composed import builtin as _builtin  # noqa: F401  # puts the formats into their table
 from .composed.decompose import decompose
 from .composed.decomposition import Decomposition
+from .composed.indices import Indices, NonZeros
+from .composed.registry import register, unregister
 from .coo import CooFormat
 from .csc import CscFormat
 from .csr import CsrFormat
@@ -30,9 +33,13 @@ __all__ = [
     "EllFormat",
     "HybBucket",
     "HybFormat",
+    "Indices",
+    "NonZeros",
     "SparseFormat",
     "SrBcrsFormat",
     "balanced_row_groups",
     "decompose",
     "equal_row_groups",
+    "register",
+    "unregister",
 ]
