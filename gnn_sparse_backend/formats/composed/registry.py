@@ -164,9 +164,10 @@ def _numbers(name: str, rule: Any, infer: Any) -> tuple[tuple[int, int], list[st
             )
         least = sum(each.default is each.empty for each in found[own:])
         counts[what] = (least, len(found) - own), [each.name for each in found[own:]]
-    if len(counts) == 2 and counts["rule"][0] != counts["infer"][0]:
+    fewest, most = max(least for (least, _), _ in counts.values()), min(most for (_, most), _ in counts.values())
+    if fewest > most:
         raise TypeError(
             f"register: rule and infer of {name!r} must take the same numbers, got {counts['rule'][1]} and "
             f"{counts['infer'][1]}"
         )
-    return counts["infer" if infer is not None else "rule"]
+    return (fewest, most), counts["infer" if rule is None else "rule"][1]

@@ -152,6 +152,8 @@ def _rule(spec: FormatSpec) -> FormatRewriteRule:
 @kept
 def _shape(spec: FormatSpec) -> RuleShape:
     try:
+        if spec.format.version:
+            content(spec.rule)  # the names in a user's rule are looked at
         return shape_of(spec.rule)
     except StageIError as error:
         raise ValueError(f"format {str(spec)!r}: {error}") from error
