@@ -131,18 +131,11 @@ def tune_format(
     return _tuned(matrix, features, dtype, budget, tokens, _users(candidates), table=False)
 
 
-def explain_format(
-    matrix: Any,
-    features: Any = 64,
-    *,
-    dtype: Any = "float32",
-    tokens: bool = False,
-    candidates: Sequence[str | Sequence[str]] = (),
-) -> FormatChoice:
+def explain_format(matrix: Any, features: Any = 64, *, dtype: Any = "float32", tokens: bool = False) -> FormatChoice:
     """``gsb.explain(matrix, "format")``: all candidates with what is predicted and what was measured. Nothing is
     measured.
     """
-    return _tuned(matrix, features, dtype, 0, tokens, _users(candidates), table=True)
+    return _tuned(matrix, features, dtype, 0, tokens, _users(()), table=True)
 
 
 def _users(candidates: Any) -> dict[str, tuple[FormatSpec, ...]]:

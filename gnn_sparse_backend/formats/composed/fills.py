@@ -19,13 +19,14 @@ from .spec import FormatSpec
 
 @dataclass(frozen=True)
 class Stored:
-    """Storage of a piece: the side of its square blocks, 1 where non-zeros stand alone, its number of slots, and
-    whether rows have equally many.
+    """Storage of a piece: the rows of its blocks, 1 where non-zeros stand alone, its number of slots, whether rows have
+    equally many, and its format, "" of ``csr`` and square ``bsr``.
     """
 
     side: int
     slots: int
     alike: bool = False
+    format: str = ""
 
 
 def stored_values(
@@ -66,7 +67,12 @@ def _made(specs: tuple[FormatSpec, ...], matrix: NonZeros) -> tuple[Stored, ...]
     except ValueError:
         return ()
     return tuple(
-        Stored(spec.block[0], math.prod(Layout(spec.rule, each.arrays, matrix.shape).values), spec.shape.alike)
+        Stored(
+            spec.block[0],
+            math.prod(Layout(spec.rule, each.arrays, matrix.shape).values),
+            spec.shape.alike,
+            "" if _counted((spec,)) else spec.key,
+        )
         for spec, each, _ in found
     )
 

@@ -47,7 +47,7 @@ class Format:
     version: str = ""
 
 
-_TABLE: dict[str, Format] = {}
+FORMATS: dict[str, Format] = {}
 
 
 def register(
@@ -91,7 +91,7 @@ def register(
     """
     if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise ValueError(f"register: a format is called by lower-case letters, digits and _, got {name!r}")
-    known = _TABLE.get(name)
+    known = FORMATS.get(name)
     if known is not None and not known.version:
         raise ValueError(f"register: {name!r} is a format of this package; give yours another name")
     if known is not None and not replace:
@@ -109,7 +109,7 @@ def register(
     example = example or (f"{name}({', '.join(names)})" if names else name)
     if candidates is None:
         candidates = (name, f"{name} + csr") if version and not numbers[0] else ()
-    _TABLE[name] = Format(name, rule, infer, numbers, example, check, transposed, begins, tuple(candidates), version)
+    FORMATS[name] = Format(name, rule, infer, numbers, example, check, transposed, begins, tuple(candidates), version)
 
 
 def unregister(name: str) -> None:
@@ -118,22 +118,22 @@ def unregister(name: str) -> None:
     Raises:
         ValueError: there is none of this name, or it is a format of this package.
     """
-    known = _TABLE.get(name) if isinstance(name, str) else None
+    known = FORMATS.get(name) if isinstance(name, str) else None
     if known is None:
         raise ValueError(f"unregister: there is no format {name!r}; {known_formats()}")
     if not known.version:
         raise ValueError(f"unregister: {name!r} is a format of this package, which stays")
-    del _TABLE[name]
+    del FORMATS[name]
 
 
 def find(name: str) -> Format | None:
     """The format of this name, a part of another one too."""
-    return _TABLE.get(name)
+    return FORMATS.get(name)
 
 
 def words() -> list[Format]:
     """The formats that are words, in the order in which they came."""
-    return [each for each in _TABLE.values() if each.infer is not None]
+    return [each for each in FORMATS.values() if each.infer is not None]
 
 
 def registered_formats() -> list[Format]:
