@@ -2,8 +2,7 @@
 
 import torch
 
-from gnn_sparse_backend.compiler import Buffer, FormatRewriteRule, Size
-from gnn_sparse_backend.compiler.language.axes import dense_fixed, dense_variable, sparse_variable
+from gnn_sparse_backend.compiler import Buffer, FormatRewriteRule, Size, dense_fixed, dense_variable, sparse_variable
 from gnn_sparse_backend.formats import Indices
 
 AXES = {"bitmap": ("I", "J8", "P"), "columns": ("IO", "JO", "II")}

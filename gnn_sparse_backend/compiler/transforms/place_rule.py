@@ -120,14 +120,15 @@ class _Placing:
             nnz_cols=self.extent(axis.nnz_cols),
             indptr=None if axis.indptr is None else self.new(axis.indptr),
             indices=None if axis.indices is None else self.new(axis.indices),
-            index_dtype=self.dtype,
+            index_dtype=self.dtype if axis.parent else axis.index_dtype,
         )
 
     def _root(self, name: str, length: Extent, task: Axis) -> Axis:
         if not self.shape.listed:
             return dense_variable(name, task, (length, length), self.new("ptr"), self.dtype)
         arrays = self.new("ptr"), self.new("listed")
-        return sparse_variable(name, task, (self._rows(), length), arrays, self.dtype, unique=False)
+        once = self.shape.height > 1  # a long row may be several
+        return sparse_variable(name, task, (self._rows(), length), arrays, self.dtype, unique=once)
 
     def _rows(self) -> Extent:
         """Rows, or rows of blocks, of the matrix."""

@@ -144,8 +144,10 @@ class _Verifier:
             if array.name == self.spec.shape.listed:
                 rows = -(-self.matrix.shape[0] // self.spec.shape.height)
                 self._within(array.name, values, 0, rows)
-                if bool((values.diff() < 0).any()):
-                    raise ValueError(f"{self.where}: rows in {array.name} must ascend, got {_few(values)}")
+                once = self.spec.shape.height > 1
+                if bool((values.diff() < once).any()):
+                    how = "ascend, each once" if once else "ascend"
+                    raise ValueError(f"{self.where}: rows in {array.name} must {how}, got {_few(values)}")
             if array.dtype == "uint8":
                 self._within(array.name, values, 0, 256)
 

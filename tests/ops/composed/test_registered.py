@@ -6,9 +6,10 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.formats import decompose
+from gnn_sparse_backend.compiler import Buffer, FormatRewriteRule, Size, dense_fixed, sparse_variable
+from gnn_sparse_backend.formats import Indices, decompose
 from gnn_sparse_backend.formats.composed.decompose import transposed
-from tests.formats.own import bitmap, columns_of_eight, infer_bitmap, infer_columns
+from tests.formats.own import bitmap, columns_of_eight, ends, infer_bitmap, infer_columns
 from tests.ops.composed.test_products import close, matrix, randn
 from tests.ops.recorded_code import Kernels
 
@@ -189,3 +190,51 @@ def test_other_matrices_than_the_format_is_for():
         for formats in FORMATS:
             parts = decompose(torch.zeros(m, n), formats)
             assert torch.equal(gsb.composed_spmm(parts, torch.zeros(0), torch.ones(n, 2)), torch.zeros(m, 2))
+
+
+def listed(height):
+    """Blocks of whole rows, of which those that have any are listed."""
+    stored, nnz = Size("stored"), Size("nnz")
+    IO, II = dense_fixed("IO", stored), dense_fixed("II", height)
+    JO = sparse_variable("JO", IO, (Size("n"), nnz), ("indptr", "indices"))
+    Rows = Buffer("Rows", (IO,), "int32")
+    axes, after = (IO, JO, II), ("IO", "JO", "II")
+    where = {"I": ("IO", "II"), "J": ("JO",)}
+    back = lambda io, jo, ii: (Rows[io] * height + ii, jo)
+    return FormatRewriteRule(
+        "listed", (stored, nnz), axes, ("A",), ("I", "J"), after, where, None, back, (Rows,), masked=True
+    )
+
+
+def infer_listed(matrix, height):
+    found = infer_columns(matrix, height)
+    lengths = found.arrays["indptr"].diff()
+    (rows,) = lengths.nonzero(as_tuple=True)
+    own = {"stored": len(rows), "nnz": found.arrays["nnz"], "indices": found.arrays["indices"], "Rows": rows}
+    return Indices(own | {"indptr": ends(lengths[rows])}, found.slots, found.taken)
+
+
+def test_rows_of_blocks_that_are_listed():
+    """They are shared out to tasks, and where they are first a pass over no non-zeros begins all rows."""
+    gsb.formats.register("listed", listed, infer_listed)
+    try:
+        dense = pruned(29, 23)
+        dense[8:16] = 0
+        for formats in (["listed(4)"], ["csr", "listed(2)"], ["columns(8)", "listed(4)"]):
+            parts = decompose(dense, formats, fill=0.9)
+            values, x = parts.values_of(dense).requires_grad_(), randn(23, 6)
+            y = gsb.composed_spmm(parts, values, x)
+            close(y.detach(), dense @ x, torch.float64)
+            y.sum().backward()
+            close(values.grad, parts.values_of(torch.ones(29, 6, dtype=torch.float64) @ x.T), torch.float64)
+            close(gsb.composed_linear(parts, values, x.T).detach(), (dense @ x).T, torch.float64)
+
+        def twice(matrix, height):
+            found = infer_listed(matrix, height)
+            return Indices(found.arrays | {"Rows": found.arrays["Rows"] // 2}, found.slots, found.taken)
+
+        gsb.formats.register("listed", listed, twice, replace=True)
+        with pytest.raises(ValueError, match=r"rows in Rows must ascend, each once, got \[0, 0, 2, 2"):
+            decompose(dense, "listed(4)")
+    finally:
+        gsb.formats.unregister("listed")
