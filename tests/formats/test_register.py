@@ -82,6 +82,7 @@ def test_a_graph_keeps_what_two_formats_of_one_name_made_apart(table):
     assert before.padding == 0 and after.padding > 0
 
 
+@pytest.mark.short(6)
 @pytest.mark.parametrize(
     "given, error, words",
     [
@@ -120,6 +121,7 @@ def rule_of(*axes, **changed):
     return lambda height: FormatRewriteRule(**fields)
 
 
+@pytest.mark.short(7)
 @pytest.mark.parametrize(
     "rule, error, words",
     [
@@ -161,6 +163,7 @@ def put(at, value):
     return lambda array: array.clone().index_fill_(0, torch.tensor([at]), value)
 
 
+@pytest.mark.short(16)
 @pytest.mark.parametrize(
     "infer, error, words",
     [

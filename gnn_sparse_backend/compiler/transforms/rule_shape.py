@@ -22,7 +22,7 @@ from .rewrite_rule import FormatRewriteRule
 ROWS, COLUMNS = "I", "J"
 """Axes of a matrix."""
 HEIGHT, WIDTH = Size("m"), Size("n")
-"""Its run-time sizes."""
+"""Sizes of a matrix, known at run time."""
 
 
 @kept

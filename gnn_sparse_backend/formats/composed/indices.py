@@ -43,17 +43,17 @@ class NonZeros:
         return prefix_sums(counts).to(self.dtype), self.columns.to(self.dtype), self.shape
 
     def those(self, taken: Tensor | None) -> NonZeros:
-        """Those at which the mask ``taken``, (nnz,) bool, is true; all where it is None."""
+        """Keep the non-zeros at which the mask ``taken``, (nnz,) bool, is true; all where it is None."""
         if taken is None:
             return self
         return replace(self, rows=self.rows[taken], columns=self.columns[taken])
 
     def full(self, keys: Tensor, least: float | Tensor) -> Tensor:
-        """(nnz,) bool: which of them share their key, (nnz,) int64, with at least so many, themselves included."""
+        """Say, (nnz,) bool, which share their key, (nnz,) int64, with ``least`` others or more, themselves included."""
         return self.sharing(keys) >= least
 
     def sharing(self, keys: Tensor) -> Tensor:
-        """(nnz,) how many have the key of each."""
+        """Count, (nnz,), how many have the key of each."""
         _, which = distinct(keys)
         return torch.bincount(which).index_select(0, which) if keys.numel() else keys
 

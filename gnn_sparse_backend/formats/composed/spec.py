@@ -89,7 +89,7 @@ class FormatSpec:
 
     @property
     def key(self) -> str:
-        """Its words and, of a user's format, the digest of its definition."""
+        """Words and, of a user's format, the digest of its definition."""
         version = self.format.version
         return f"{self}{VERSION}{version}" if version else str(self)
 

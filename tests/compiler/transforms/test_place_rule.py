@@ -46,6 +46,7 @@ RULES = {
 }
 
 
+@pytest.mark.short(28)
 @pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize("tasks", [None, "T"])
 @pytest.mark.parametrize("masked", [False, True])
