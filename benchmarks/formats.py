@@ -32,7 +32,7 @@ from benchmarks.support.cells import Unable, relative_error
 from benchmarks.support.timing import Rules, interleaved
 from gnn_sparse_backend import Graph, composed_linear, composed_spmm, formats, tune_format
 from gnn_sparse_backend.compiler.codegen import host_target
-from gnn_sparse_backend.formats.composed.decompose import SEPARATOR
+from gnn_sparse_backend.formats.composed.spec import SEPARATOR
 from gnn_sparse_backend.ops.composed.executables import WHOLE_ROWS, with_tile
 from gnn_sparse_backend.planner.composed import DENSE, PieceCount, predicted, problem_of
 from gnn_sparse_backend.planner.database import PlanDatabase, database

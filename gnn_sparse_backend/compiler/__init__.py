@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from .language.axes import Axis as Axis
     from .language.axes import Size as Size
     from .language.axes import StageIError as StageIError
+    from .language.axes import dense_fixed as dense_fixed
+    from .language.axes import dense_variable as dense_variable
+    from .language.axes import sparse_fixed as sparse_fixed
+    from .language.axes import sparse_variable as sparse_variable
     from .language.builder import ProgramBuilder as ProgramBuilder
     from .language.expr import begin_of as begin_of
     from .language.expr import both as both
@@ -92,7 +96,7 @@ _NAMES = {
     ".cache.kernel": "Kernel",
     ".codegen": "BuildError Target cuda_target host_target",
     ".compile": "compile_program stage2 stage3",
-    ".language.axes": "Axis Size StageIError",
+    ".language.axes": "Axis Size StageIError dense_fixed dense_variable sparse_fixed sparse_variable",
     ".language.builder": "ProgramBuilder",
     ".language.expr": "begin_of both call cast differ either end_of equal exp is_nan log maximum minimum number "
     "offset_of owner_of present select sqrt stored tanh",

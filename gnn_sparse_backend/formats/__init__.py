@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from .bsr import BsrFormat
     from .composed.decompose import decompose
     from .composed.decomposition import Decomposition
+    from .composed.indices import Indices, NonZeros
+    from .composed.registry import register, unregister
     from .coo import CooFormat
     from .csc import CscFormat
     from .csr import CsrFormat
@@ -33,6 +35,8 @@ else:
             ".bsr": "BsrFormat",
             ".composed.decompose": "decompose",
             ".composed.decomposition": "Decomposition",
+            ".composed.indices": "Indices NonZeros",
+            ".composed.registry": "register unregister",
             ".coo": "CooFormat",
             ".csc": "CscFormat",
             ".csr": "CsrFormat",
@@ -56,9 +60,13 @@ __all__ = [
     "EllFormat",
     "HybBucket",
     "HybFormat",
+    "Indices",
+    "NonZeros",
     "SparseFormat",
     "SrBcrsFormat",
     "balanced_row_groups",
     "decompose",
     "equal_row_groups",
+    "register",
+    "unregister",
 ]

@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.nn import Linear, Module, Parameter
 from torch.nn import functional as F
 
-from ..formats.composed.decompose import SEPARATOR, decompose
+from ..formats.composed.decompose import decompose
 from ..formats.composed.decomposition import Decomposition
-from ..formats.composed.spec import EXAMPLES, parse_formats
+from ..formats.composed.registry import known_formats
+from ..formats.composed.spec import SEPARATOR, parse_formats
 from ..formats.counts import prefix_sums
 from ..formats.structure import row_of_position
 from ..ops.composed.api import checked_linear
@@ -274,8 +275,8 @@ def _checked_format(format: object) -> str:
         return SEPARATOR.join(map(str, parse_formats(format.split("+"))))  # type: ignore[attr-defined]
     except (AttributeError, ValueError) as error:
         raise ValueError(
-            f"SparseLinear: format must be 'auto', 'dense' or formats such as {EXAMPLES}, with '+' between several, "
-            f"got {format!r}"
+            f"SparseLinear: format must be 'auto', 'dense' or words with '+' between several; "
+            f"{known_formats()}; got {format!r}"
         ) from error
 
 

@@ -9,7 +9,7 @@ import torch
 from ..compiler.codegen import host_target
 from ..formats.composed.decompose import FILL
 from ..formats.composed.fills import stored_values
-from ..formats.composed.spec import parse_formats
+from ..formats.composed.spec import parse_formats, plain, readable
 from ..planner.composed import DENSE, PieceCount, predicted, problem_of
 from ..planner.database import database
 from ..runtime.type_names import type_name
@@ -50,7 +50,8 @@ def weight_format(matrix: Graph, dtype: torch.dtype) -> WeightFormat:
     }
     seconds[DENSE] = predicted(problem, None, processor)
     known = database().find(problem, lambda: content_hash(matrix.indptr, matrix.indices, None, matrix.shape))
-    measured = {} if known is None else {plan.formats: taken for plan, taken in known.seconds}
+    plans = () if known is None else known.seconds
+    measured = {plain(each.formats): taken for each, taken in plans if each.formats == DENSE or readable(each.formats)}
     if DENSE in measured and len(measured) > 1:
         seconds = measured
     dense = seconds.pop(DENSE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,11 @@ from rich.table import Table
 from torch import Tensor
 
 from ..compiler.codegen import host_target
-from ..formats.composed.decompose import FILL, SEPARATOR, csr_of, decompose_csr
+from ..formats.composed.decompose import FILL, csr_of, decompose_csr
 from ..formats.composed.decomposition import Decomposition
 from ..formats.composed.fills import Stored, stored_values
-from ..formats.composed.spec import parse_formats
+from ..formats.composed.registry import registered_formats
+from ..formats.composed.spec import SEPARATOR, FormatSpec, key_of, parse_formats, plain, readable
 from ..ops.composed.api import composed_linear, composed_spmm
 from ..ops.composed.executables import WHOLE_ROWS, with_tile
 from ..ops.composed.schedules_cpu import column_tile
@@ -27,8 +28,11 @@ from ..runtime.type_names import check_dtype, type_name
 from ..structures.facts import content_hash
 from .report import micro
 
-CANDIDATES = ("csr", "bsr(32)", "bsr(16)", "bsr(8)", "bsr(32) + csr", "bsr(16) + csr", "bsr(8) + csr", "bsr(4) + csr")
-"""What is tried of every matrix, beside dense."""
+CANDIDATES = (
+    *("csr", "bsr(32)", "bsr(16)", "bsr(8)", "bsr(32) + csr", "bsr(16) + csr", "bsr(8) + csr", "bsr(4) + csr"),
+    *("nm(2, 4)", "nm(1, 4)"),
+)
+"""What is tried of every matrix, beside dense and what users have registered or name."""
 MOST_SLOTS = 8
 """Stored values for each non-zero beyond which a format is not made at all."""
 TILES = (0, 4)
@@ -94,7 +98,13 @@ class FormatChoice:
 
 
 def tune_format(
-    matrix: Any, features: int, dtype: str | torch.dtype = "float32", budget: float = 1.0, *, tokens: bool = False
+    matrix: Any,
+    features: int,
+    dtype: str | torch.dtype = "float32",
+    budget: float = 1.0,
+    *,
+    tokens: bool = False,
+    candidates: Sequence[str | Sequence[str]] = (),
 ) -> FormatChoice:
     """Find the formats in which a matrix is multiplied fastest with a dense one of ``features`` columns.
 
@@ -112,21 +122,40 @@ def tune_format(
         dtype: of the values.
         budget: seconds to measure for. 0: decide at once, by what is known of the structure or by the cost model.
         tokens: products are ``composed_linear``'s.
+        candidates: formats to try beside its own and those that are registered (``gsb.formats.register``), each as
+            ``gsb.formats.decompose`` takes them, or one word such as ``"bitmap(8) + csr"``.
 
     Raises:
-        TypeError, ValueError: quoting what is no matrix, width, or budget.
+        TypeError, ValueError: quoting what is no matrix, width, budget, or format.
     """
-    return _tuned(matrix, features, dtype, budget, tokens, table=False)
+    return _tuned(matrix, features, dtype, budget, tokens, _users(candidates), table=False)
 
 
 def explain_format(matrix: Any, features: Any = 64, *, dtype: Any = "float32", tokens: bool = False) -> FormatChoice:
     """``gsb.explain(matrix, "format")``: all candidates with what is predicted and what was measured. Nothing is
     measured.
     """
-    return _tuned(matrix, features, dtype, 0, tokens, table=True)
+    return _tuned(matrix, features, dtype, 0, tokens, _users(()), table=True)
 
 
-def _tuned(matrix: Any, features: Any, dtype: Any, budget: Any, tokens: bool, table: bool) -> FormatChoice:
+def _users(candidates: Any) -> dict[str, tuple[FormatSpec, ...]]:
+    """The candidates of users, registered and given, by the words under which they are kept."""
+    if isinstance(candidates, str) or not isinstance(candidates, Sequence):
+        raise TypeError(f'tune_format: candidates must be a list such as ["bitmap(8) + csr"], got {candidates!r}')
+    registered = [words for each in registered_formats() for words in each.candidates]
+    split = [each.split(SEPARATOR.strip()) if isinstance(each, str) else each for each in (*registered, *candidates)]
+    return {key_of(specs): specs for specs in map(parse_formats, split)}
+
+
+def _tuned(
+    matrix: Any,
+    features: Any,
+    dtype: Any,
+    budget: Any,
+    tokens: bool,
+    users: dict[str, tuple[FormatSpec, ...]],
+    table: bool,
+) -> FormatChoice:
     """table: of all candidates, where the structure is known, too."""
     if isinstance(features, bool) or not isinstance(features, int) or features < 1:
         raise ValueError(f"tune_format: features must be a whole number of at least 1, got {features!r}")
@@ -146,26 +175,28 @@ def _tuned(matrix: Any, features: Any, dtype: Any, budget: Any, tokens: bool, ta
         return content_hash(indptr, indices, None, shape)
 
     known = database().find(problem, fingerprint)
-    if known is not None and not table:
-        measured = [FormatRow(plan.formats, None, None, taken, plan.tile) for plan, taken in known.seconds]
+    # a user's format that was registered with another definition is another one
+    seconds = {} if known is None else {plan: taken for plan, taken in known.seconds if _in_table(plan)}
+    untried = set(users) - {plan.formats for plan in seconds} if budget else set()
+    if seconds and not table and not untried:
+        measured = [FormatRow(plain(plan.formats), None, None, taken, plan.tile) for plan, taken in seconds.items()]
         return _choice("known", measured)
-    count, pieces = _candidates(indptr, indices, shape)
+    count, pieces = _candidates(indptr, indices, shape, users)
     processor = host_target().features
     expected = {}
     for words, counts in pieces.items():
         taking = predicted(problem, counts, processor)
         expected |= dict.fromkeys((ComposedPlan(words, tile) for tile in _tiles(words, problem)), taking)
-    seconds = {} if known is None else dict(known.seconds)
     source = "known" if seconds else "predicted"
-    if budget and not seconds:
-        seconds = _measured(given, expected, problem, dtype, budget, tokens)
+    if budget and (not seconds or untried & set(pieces)):
+        seconds |= _measured(given, expected, problem, dtype, budget, tokens)
         source = "measured"
         database().add(problem, fingerprint(), seconds)
     rows = []
     for plan in {**expected, **seconds}:
         counts = pieces.get(plan.formats)
         padding = sum(piece.slots for piece in counts) - count if counts else 0
-        rows.append(FormatRow(plan.formats, padding, expected.get(plan), seconds.get(plan), plan.tile))
+        rows.append(FormatRow(plain(plan.formats), padding, expected.get(plan), seconds.get(plan), plan.tile))
     return _choice(source, rows)
 
 
@@ -174,20 +205,25 @@ def _choice(source: str, rows: list[FormatRow]) -> FormatChoice:
     return FormatChoice(tuple(rows[0].formats.split(SEPARATOR)), source, tuple(rows))
 
 
+def _in_table(plan: ComposedPlan) -> bool:
+    """Whether the formats of a plan are there, in the definition that was measured."""
+    return plan.formats == DENSE or readable(plan.formats)
+
+
 def _candidates(
-    indptr: Tensor, indices: Tensor, shape: tuple[int, int]
+    indptr: Tensor, indices: Tensor, shape: tuple[int, int], users: dict[str, tuple[FormatSpec, ...]]
 ) -> tuple[int, dict[str, list[PieceCount] | None]]:
     """(distinct coordinates, what each candidate stores), those left out that store too much, or the same as another.
     Nothing is packed for that.
     """
-    specs = {words: parse_formats(words.split(SEPARATOR)) for words in CANDIDATES}
+    specs = {words: parse_formats(words.split(SEPARATOR)) for words in CANDIDATES} | users
     fitting = {words: own for words, own in specs.items() if all(own[0].block[0] <= max(n, 1) for n in shape)}
     count, stored = stored_values(indptr, indices, shape, list(fitting.values()), FILL)
     found: dict[tuple[Stored, ...], str] = {}
     for words, pieces in zip(fitting, stored):
-        if sum(piece.slots for piece in pieces) <= MOST_SLOTS * max(count, 1):
+        if pieces and sum(piece.slots for piece in pieces) <= MOST_SLOTS * max(count, 1):
             found.setdefault(pieces, words)
-    made = {words: [PieceCount(piece.side, piece.slots) for piece in pieces] for pieces, words in found.items()}
+    made = {words: [PieceCount(p.side, p.slots, p.alike) for p in pieces] for pieces, words in found.items()}
     return count, {**made, DENSE: None}
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.language.reduction import REDUCTIONS
+from gnn_sparse_backend.formats.composed.registry import FORMATS
 from gnn_sparse_backend.integrations import reset_status
 from gnn_sparse_backend.ops.core import executable, library
 from gnn_sparse_backend.planner.cost import DEFAULT_UNITS
@@ -24,7 +25,7 @@ PAGES = [ROOT / "README.md", *DOCS, *RESULTS]
 LONGEST = 12 * 1024
 
 
-ADDED_TO = REDUCTIONS, library.OPERATORS, executable._builders, STRATEGIES
+ADDED_TO = REDUCTIONS, library.OPERATORS, executable._builders, STRATEGIES, FORMATS
 """Tables that a page may add to: what it does is gone behind it."""
 
 

@@ -12,6 +12,7 @@ from gnn_sparse_backend.planner.composed import ComposedPlan, problem_of
 from gnn_sparse_backend.planner.database import PlanDatabase, database
 from gnn_sparse_backend.structures.facts import content_hash
 from gnn_sparse_backend.tuning import tune_format
+from tests.formats import own
 
 
 @pytest.fixture(autouse=True)
@@ -119,3 +120,53 @@ def test_what_is_not_on_the_cpu_is_refused():
     )
     with pytest.raises(ValueError, match="on the CPU alone, and the matrix is on meta"):
         gsb.tune_format(elsewhere, 8)
+
+
+@pytest.fixture
+def bitmap():
+    gsb.formats.register(
+        "bitmap", lambda width=8: own.bitmap(width), lambda matrix, width=8: own.infer_bitmap(matrix, width)
+    )
+    yield
+    gsb.formats.unregister("bitmap")
+
+
+def test_registered_formats_are_tried_and_known_by_their_definition(bitmap):
+    """By the word without numbers, with csr behind it, and as the caller names them; others of the name are others."""
+    matrix = blocks(1, 0.05)
+    tried = {row.formats: row for row in gsb.explain(matrix, "format", 32).rows}
+    assert tried["bitmap"].padding == 0 and tried["bitmap"].predicted
+    named = gsb.tune_format(matrix, 32, budget=0, candidates=["bitmap(4) + csr", ["ell(9)", "csr"]])
+    assert {row.formats for row in named.rows} >= {"bitmap", "bitmap(4) + csr", "ell(9) + csr"}
+    problem = problem_of((256, 128), int((matrix != 0).sum()), 32, "float32", torch.get_num_threads())
+    parts = gsb.formats.decompose(matrix, "bitmap")
+    key = content_hash(parts.indptr, parts.indices, None, parts.shape)
+    database().add(problem, key, {ComposedPlan(parts.formats[0].key): 1e-9, ComposedPlan("csr"): 1.0})
+    assert gsb.tune_format(matrix, 32, budget=0).formats == ("bitmap",)
+    gsb.formats.register("bitmap", own.bitmap, lambda matrix, width: own.infer_bitmap(matrix, width), replace=True)
+    assert gsb.tune_format(matrix, 32, budget=0).formats == ("csr",)
+
+
+def test_a_format_that_is_registered_later_is_measured(bitmap):
+    matrix = blocks(1, 0.05)
+    before = gsb.tune_format(matrix, 16, budget=0.01)
+    assert before.source == "measured"
+    after = gsb.tune_format(matrix, 16, budget=0.01, candidates=["csr + csr", "bitmap(5)"])
+    assert after.source == "measured"
+    assert gsb.tune_format(matrix, 16, budget=0).source == "known"
+
+
+def test_groups_of_two_of_four_are_predicted_below_single_non_zeros():
+    dense = torch.randn(64, 32, 4)
+    dense = torch.zeros_like(dense).scatter(-1, dense.topk(2, -1).indices, 1.0).view(64, 128)
+    rows = {row.formats: row for row in gsb.explain(dense, "format", 256).rows}
+    assert rows["nm(2, 4)"].padding == 0 and rows["nm(2, 4)"].predicted < rows["csr"].predicted
+    assert "nm(1, 4)" not in rows
+    assert "nm(2, 4)" not in {row.formats for row in gsb.explain(blocks(8, 0.5), "format", 256).rows}
+
+
+def test_candidates_that_are_none():
+    with pytest.raises(TypeError, match=r"candidates must be a list such as .*, got 'csr'"):
+        gsb.tune_format(torch.eye(3), 2, candidates="csr")
+    with pytest.raises(ValueError, match="unknown format 'bit'"):
+        gsb.tune_format(torch.eye(3), 2, candidates=["bit"])

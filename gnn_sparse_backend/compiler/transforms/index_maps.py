@@ -63,17 +63,18 @@ def _apply(index_map: IndexMap, point: tuple[int, ...], count: int, where: str, 
         )
     if any(isinstance(e, Load) for expr in found for e in walk(expr)):
         return None
-    return tuple(_evaluate(e, where) for e in found)
+    return tuple(evaluate(e, where) for e in found)
 
 
-def _evaluate(expr: Expr, where: str) -> int:
+def evaluate(expr: Expr, where: str) -> int:
+    """The value of integer arithmetic on constants."""
     match expr:
         case Const():
             return int(expr.value)
         case SizeOf():
             return UNKNOWN_SIZE
         case Binary() if expr.a.dtype in INTEGERS:
-            return int(_OPERATIONS[expr.op](_evaluate(expr.a, where), _evaluate(expr.b, where)))
+            return int(_OPERATIONS[expr.op](evaluate(expr.a, where), evaluate(expr.b, where)))
         case Select():
-            return _evaluate(expr.then if _evaluate(expr.condition, where) else expr.otherwise, where)
+            return evaluate(expr.then if evaluate(expr.condition, where) else expr.otherwise, where)
     raise StageIError(f"{where} is not made of integer arithmetic: {expr!r}")

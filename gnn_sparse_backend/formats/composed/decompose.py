@@ -9,22 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..base import SparseFormat
-from ..bsr import BsrFormat
 from ..counts import at_places, distinct, prefix_sums
-from ..csr import CsrFormat
-from ..dbsr import DbsrFormat
-from ..dia import DiaFormat
-from ..ell import EllFormat
-from ..hyb import HybBucket, HybFormat
-from ..sr_bcrs import SrBcrsFormat
 from ..structure import check_csr, row_of_position
-from .decomposition import Decomposition, Piece, values_of_piece
-from .select import taken
-from .spec import FormatSpec, parse_formats
-
-SEPARATOR = " + "
-"""What stands between the words of several formats, where they are one."""
+from .decomposition import Decomposition, Piece
+from .indices import NonZeros
+from .layout import fitted
+from .shares import shares
+from .spec import FormatSpec, key_of, parse_format, parse_formats
 
 FILL = 0.5
 """How full a block must be: from there on, multiplying its zeros costs less than finding its non-zeros one by one."""
@@ -102,7 +93,7 @@ def decompose_csr(
     indptr, indices, shape = check_csr(indptr, indices, shape, check=check)
     parts = _one_side(indptr, indices, edge_ids, shape, specs, fill)
     other = transposed(parts)
-    words = SEPARATOR.join(map(str, specs))
+    words = key_of(specs)
     made_of = indptr, indices, edge_ids, shape[1], words, fill, parts.num_slots, other.num_slots
     parts.made_of, other.made_of = (*made_of, False), (*made_of, True)
     return parts
@@ -115,7 +106,9 @@ def _one_side(
     shape: tuple[int, int],
     specs: tuple[FormatSpec, ...],
     fill: float,
+    rest: tuple[FormatSpec, ...] = (),
 ) -> Decomposition:
+    """rest: the format for what the last one leaves, if it may leave any."""
     rows = row_of_position(indptr, indices.numel(), torch.int64)
     columns = indices.long()
     which: Tensor | None = None  # the coordinate of each position, where these repeat or do not ascend
@@ -126,57 +119,16 @@ def _one_side(
         indptr = prefix_sums(torch.bincount(rows, minlength=shape[0])).to(indptr.dtype)
         indices = columns.to(indices.dtype)
     coordinate = which if edge_ids is None else at_places(edge_ids.long(), which)
-    shares: list[tuple[FormatSpec, Tensor]] = []
-    left = torch.arange(rows.numel(), device=rows.device)
-    for spec in specs[:-1]:
-        chosen = taken(spec, rows.index_select(0, left), columns.index_select(0, left), shape, fill)
-        shares.append((spec, left[chosen]))
-        left = left[~chosen]
-    shares.append((specs[-1], left))
-    shares = [share for share in shares if share[1].numel()] or shares[-1:]
-    unit = math.lcm(*(spec.grid[0] for spec, _ in shares))
+    taken = shares(NonZeros(rows, columns, shape, fill, False, indptr.dtype), specs, rest)
+    unit = math.lcm(*(spec.grid[0] for spec, _, _ in taken))
     padded_rows = -(-shape[0] // unit) * unit
     pieces: list[Piece] = []
     start = 0
-    for spec, positions in shares:
-        own = prefix_sums(torch.bincount(rows.index_select(0, positions), minlength=shape[0])).to(indptr.dtype)
-        form = _in_format(spec, own, indices.index_select(0, positions), shape)
-        if isinstance(form, HybFormat):
-            made = [_bucket(bucket, positions) for bucket in form.buckets]
-        else:
-            made = [(spec, form, positions, *values_of_piece(spec, form, padded_rows))]
-        for each in made:
-            pieces.append(Piece(*each, start))
-            start += pieces[-1].num_slots
+    for spec, found, positions in taken:
+        made = fitted(spec, found.arrays, found.slots, shape, padded_rows, indptr.dtype)
+        pieces.append(Piece(spec, made[0], positions, *made[1:], start))
+        start += pieces[-1].num_slots
     return Decomposition((indptr, indices, coordinate), shape, specs, fill, tuple(pieces))
-
-
-def _bucket(bucket: HybBucket, positions: Tensor) -> tuple[FormatSpec, HybBucket, Tensor, Tensor, tuple[int, ...]]:
-    """A piece of a bucket of the non-zeros at these positions, but for where it begins."""
-    own = bucket.value_position.reshape(-1)
-    slots = (own >= 0).nonzero().reshape(-1)
-    taken = positions.index_select(0, own.index_select(0, slots).long())
-    return FormatSpec("bucket", (bucket.width,)), bucket, taken, slots, (own.numel(),)
-
-
-def _in_format(spec: FormatSpec, indptr: Tensor, indices: Tensor, shape: tuple[int, int]) -> SparseFormat:
-    given = indptr, indices, shape
-    match spec.kind:
-        case "bsr":
-            return BsrFormat.from_csr(*given, spec.block, check=False)
-        case "dbsr":
-            return DbsrFormat.from_csr(*given, spec.block, check=False)
-        case "sr_bcrs":
-            return SrBcrsFormat.from_csr(*given, spec.block, check=False)
-        case "dia":
-            return DiaFormat.from_csr(*given, check=False)
-        case "ell":
-            return EllFormat.from_csr(*given, spec.numbers[0])
-        case "hyb":
-            return HybFormat.from_csr(*given, *spec.numbers, check=False)
-        case "coo":
-            return HybFormat.from_csr(*given, c=1, k=0, check=False)
-    return CsrFormat.from_csr(*given, check=False)
 
 
 def transposed(parts: Decomposition) -> Decomposition:
@@ -188,7 +140,7 @@ def transposed(parts: Decomposition) -> Decomposition:
         indices = rows.index_select(0, order).to(parts.indices.dtype)
         specs = tuple(spec.transposed() for spec in parts.formats)
         shape = parts.shape[1], parts.shape[0]
-        found = _one_side(indptr, indices, None, shape, specs, parts.fill)
+        found = _one_side(indptr, indices, None, shape, specs, parts.fill, rest=(parse_format("csr"),))
         coordinate = at_places(order)
         if parts.coordinate is not None:
             coordinate = coordinate.index_select(0, parts.coordinate.long())

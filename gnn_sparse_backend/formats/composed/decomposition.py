@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..base import SparseFormat
-from ..bsr import BlockFormat
-from ..dia import DiaFormat
-from ..hyb import HybBucket
 from ..structure import row_of_position
 from .spec import FormatSpec
 
@@ -23,15 +20,15 @@ class Piece:
 
     Attributes:
         spec: the format as it was asked for; of hyb and coo, which are several pieces, that of a bucket.
-        format: its structure, on the rows and columns of the whole matrix.
+        arrays: sizes and index arrays by the names of its rule, for the rows of whole blocks of all pieces.
         positions: (nnz,) coordinate of the matrix, in order of rows and columns, of each of its non-zeros in CSR order.
-        slots: (nnz,) where the value of each lies among those of the piece. Blocks are stored column by column.
+        slots: (nnz,) where the value of each lies among those of the piece.
         stored: the shape of its values.
         start: where they begin among those of all pieces.
     """
 
     spec: FormatSpec
-    format: SparseFormat | HybBucket
+    arrays: Mapping[str, Any]
     positions: Tensor
     slots: Tensor
     stored: tuple[int, ...]
@@ -220,22 +217,3 @@ class Decomposition:
     def __repr__(self) -> str:
         pieces = ", ".join(f"{piece.spec}: {piece.nnz} + {piece.padding}" for piece in self.pieces)
         return f"Decomposition(shape={self.shape}, nnz={self.nnz}, {pieces})"
-
-
-def values_of_piece(spec: FormatSpec, form: SparseFormat, rows: int) -> tuple[Tensor, tuple[int, ...]]:
-    """(slot of each non-zero, shape of the values) of a piece of a matrix of ``rows`` rows, in whole blocks."""
-    if isinstance(form, BlockFormat):
-        height, width = form.block
-        slots = form.slots.long()
-        block, row, column = slots // (height * width), slots // width % height, slots % width
-        return (block * width + column) * height + row, (form.mask.shape[0], width, height)
-    if isinstance(form, DiaFormat):
-        slots, own = form.slots.long(), max(form.shape[0], 1)
-        return slots // own * rows + slots % own, (form.num_diagonals, rows)
-    if spec.kind == "csr":
-        return torch.arange(form.nnz, device=form.device), (form.nnz,)
-    position = form.value_position
-    slots = torch.empty(form.nnz, dtype=torch.int64, device=form.device)
-    real = (position.reshape(-1) >= 0).nonzero().reshape(-1)
-    slots[position.reshape(-1).index_select(0, real).long()] = real
-    return slots, (rows * position.shape[1],)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -10,30 +11,70 @@ from torch import Tensor
 
 from ..counts import added_at, distinct, read
 from ..structure import row_of_position
+from .indices import NonZeros
+from .layout import Layout
+from .shares import shares
 from .spec import FormatSpec
 
 
 @dataclass(frozen=True)
 class Stored:
-    """Storage of a piece: the side of its square blocks, 1 where non-zeros stand alone, and its number of slots."""
+    """Storage of a piece: the rows of its blocks, 1 where non-zeros stand alone, its number of slots, whether rows have
+    equally many, and its format, "" of ``csr`` and square ``bsr``.
+    """
 
     side: int
     slots: int
+    alike: bool = False
+    format: str = ""
 
 
 def stored_values(
     indptr: Tensor, indices: Tensor, shape: tuple[int, int], candidates: Sequence[tuple[FormatSpec, ...]], fill: float
 ) -> tuple[int, list[tuple[Stored, ...]]]:
-    """(distinct coordinates, the pieces that `decompose` would make for each candidate). Candidates are ``csr``, or
-    square ``bsr`` with ``csr`` behind it or by itself. A side is sorted once, from the blocks of the side before.
+    """(distinct coordinates, the pieces that `decompose` would make for each candidate). Of ``csr``, and of square
+    ``bsr`` with ``csr`` behind it or by itself, none is made: a side is sorted once, from the blocks of the side
+    before. A candidate that leaves non-zeros, or refuses the matrix, has no pieces.
     """
     across = max(shape[1], 1)
     keys = row_of_position(indptr, indices.numel(), torch.int64) * across + indices
     if keys.numel() and not bool((keys[1:] > keys[:-1]).all()):
         keys, _ = distinct(keys)
-    sides = {spec.block[0] for specs in candidates for spec in specs if spec.kind == "bsr"}
-    fills = dict(block_fills(keys // across, keys % across, shape[1], sides))
-    return keys.numel(), [_stored(specs, keys.numel(), fills, fill) for specs in candidates]
+    rows, columns = keys // across, keys % across
+    sides = {specs[0].block[0] for specs in candidates if _in_squares(specs)}
+    fills = dict(block_fills(rows, columns, shape[1], sides))
+    matrix = NonZeros(rows, columns, shape, fill, False, indptr.dtype)
+    return keys.numel(), [
+        _stored(specs, keys.numel(), fills, fill) if _counted(specs) else _made(specs, matrix) for specs in candidates
+    ]
+
+
+def _in_squares(specs: tuple[FormatSpec, ...]) -> bool:
+    """Whether it is ``bsr`` of squares, by itself or with ``csr`` behind it."""
+    first, *rest = specs
+    return first.kind == "bsr" and len(set(first.block)) == 1 and [spec.kind for spec in rest] in ([], ["csr"])
+
+
+def _counted(specs: tuple[FormatSpec, ...]) -> bool:
+    """Whether what it stores is known of counts of blocks."""
+    return _in_squares(specs) or [spec.kind for spec in specs] == ["csr"]
+
+
+def _made(specs: tuple[FormatSpec, ...], matrix: NonZeros) -> tuple[Stored, ...]:
+    """Storage of any formats, whose indices are found for that."""
+    try:
+        found = shares(matrix, specs)
+    except ValueError:
+        return ()
+    return tuple(
+        Stored(
+            spec.block[0],
+            math.prod(Layout(spec.rule, each.arrays, matrix.shape).values),
+            spec.shape.alike,
+            "" if _counted((spec,)) else spec.key,
+        )
+        for spec, each, _ in found
+    )
 
 
 def block_fills(rows: Tensor, columns: Tensor, across: int, sides: Iterable[int]) -> Iterable[tuple[int, Tensor]]:

@@ -9,15 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...formats.base import SparseFormat
+from ...compiler.transforms.place_rule import base_name
 from ...formats.composed.decomposition import Decomposition, Piece
-from ...formats.composed.spec import FormatSpec
-from ...formats.counts import prefix_sums
-from ...formats.dbsr import DbsrFormat
-from ...formats.dia import DiaFormat
-from ...formats.hyb import HybBucket
+from ...formats.composed.indices import NonZeros
+from ...formats.composed.layout import fitted
+from ...formats.composed.shares import inferred
+from ...formats.composed.spec import FormatSpec, parse_format
 from ...formats.partitions.row_groups import balanced_row_groups
-from ...formats.sr_bcrs import SrBcrsFormat
 from ...structures.derived import fact
 from .programs.rules import name_of
 
@@ -34,14 +32,14 @@ def unit_of(parts: Decomposition, some: Some = None) -> int:
     return math.lcm(*(piece.spec.grid[0] for piece in _pieces(parts, some)))
 
 
-BEGIN = FormatSpec("csr")
+BEGIN = parse_format("csr")
 """Format of a first pass over no non-zeros, which begins all rows."""
 
 
 def begins_apart(parts: Decomposition, some: Some = None) -> bool:
     """Whether no row is begun by the first piece: then kernels of all pieces begin with a pass over none."""
     pieces = _pieces(parts, some)
-    return not (pieces and pieces[0].spec.begins_rows)
+    return not pieces or pieces[0].spec.as_first is None
 
 
 def formats_of(parts: Decomposition, some: Some = None) -> tuple[FormatSpec, ...]:
@@ -51,9 +49,9 @@ def formats_of(parts: Decomposition, some: Some = None) -> tuple[FormatSpec, ...
     specs = [piece.spec for piece in _pieces(parts, some)]
     if begins_apart(parts, some):
         return BEGIN, *specs
-    if specs[0].kind == "dbsr":
-        specs[0] = FormatSpec("bsr", specs[0].numbers)
-    return tuple(specs)
+    first = specs[0].as_first
+    assert first is not None
+    return (first, *specs[1:])
 
 
 def named_pieces(parts: Decomposition, some: Some = None) -> list[tuple[str, FormatSpec, Piece]]:
@@ -130,70 +128,31 @@ def slots_of(parts: Decomposition, some: Some = None) -> list[tuple[str, int, in
 def _of_piece(
     parts: Decomposition, piece: Piece, spec: FormatSpec, cuts: Tensor | None, masked: bool
 ) -> dict[str, Any]:
-    form, rows = piece.format, parts.padded_shape[0]
-    dtype = parts.indptr.dtype
-    if spec.kind == "bsr":
-        blocks = rows // form.block[0]
-        if isinstance(form, DbsrFormat):
-            lengths = form.indptr.new_zeros(blocks).index_copy(0, form.rows.long(), form.indptr.diff())
-            indptr = prefix_sums(lengths)
-        else:
-            indptr = _extended(form.indptr, blocks + 1 - form.indptr.numel())
-        return _blocks(parts, form, rows, dtype) | {"indptr": indptr.to(dtype)} | _ptr(cuts, form.block[0])
-    if isinstance(form, DbsrFormat):
-        given = _blocks(parts, form, rows, dtype) | {"stored": form.rows.numel(), "indptr": form.indptr.to(dtype)}
-        if cuts is None:
-            return given | {"Rows": form.rows.to(dtype)}
-        firsts = cuts // form.block[0]
-        starts = torch.searchsorted(form.rows.to(dtype), firsts).to(dtype)
-        task = torch.searchsorted(
-            starts[1:], torch.arange(form.rows.numel(), dtype=dtype, device=starts.device), right=True
-        )
-        return given | {"ptr": starts, "listed": (form.rows - firsts.index_select(0, task)).to(dtype)}
-    if isinstance(form, SrBcrsFormat):
-        columns = form.indices if masked else form.indices.clamp(min=0)
-        indptr = _extended(form.indptr.to(dtype), rows // form.block[0] + 1 - form.indptr.numel())
-        given = {"tiles": rows // form.block[0], "groups": form.num_groups, "indptr": indptr}
-        return given | {"Columns": columns.to(dtype)} | _ptr(cuts, form.block[0])
-    if isinstance(form, HybBucket):
-        return _bucket(form, cuts, dtype)
-    if isinstance(form, DiaFormat):
-        given = {"diagonals": form.num_diagonals, "Offsets": form.offsets.to(dtype)}
-        return given if cuts is None else given | {"Start": cuts[:-1].contiguous()}
-    if piece.spec.kind == "ell":
-        indices = form.indices.to(dtype)
-        missing = rows - indices.shape[0]
-        return {"indices": torch.cat([indices, indices.new_full((missing, indices.shape[1]), -1)]).reshape(-1)}
-    return {
-        "nnz": form.nnz,
-        "indptr": _extended(form.indptr.to(dtype), rows + 1 - form.indptr.numel()),
-        "indices": form.indices.to(dtype),
-    }
+    """Sizes and arrays of a piece. spec: its format there, that of its values with all rows where it is the first."""
+    given = dict(piece.arrays if spec == piece.spec else _with_all_rows(parts, piece, spec))
+    shape, rule = spec.shape, spec.rule
+    if shape.named and rule.masked and not masked:
+        named = base_name(rule, shape.named)
+        given[named] = given[named].clamp(min=0)  # padding meets the first column
+    if cuts is None:
+        return given
+    firsts = cuts // shape.height
+    if shape.listed:
+        return given | _by_task(given.pop(base_name(rule, shape.listed)), firsts, parts.padded_shape[0] // shape.height)
+    return given | {"ptr": firsts, "Start": firsts[:-1].contiguous()}
 
 
-def _bucket(form: HybBucket, cuts: Tensor, dtype: torch.dtype) -> dict[str, Any]:
-    """Rows of a bucket, which ascend, by the tasks in which they are."""
-    rows = form.row_indices.to(dtype)
-    starts = torch.searchsorted(rows, cuts).to(dtype)
-    task = torch.searchsorted(starts[1:], torch.arange(form.num_rows, dtype=dtype, device=starts.device), right=True)
-    within = rows - cuts.index_select(0, task)
-    return {"count": form.num_rows, "ptr": starts, "listed": within, "indices": form.indices.to(dtype).reshape(-1)}
+def _with_all_rows(parts: Decomposition, piece: Piece, spec: FormatSpec) -> Mapping[str, Any]:
+    """The arrays of the format in which the same values have all rows."""
+    rows, order = parts.rows().index_select(0, piece.positions), piece.positions
+    matrix = NonZeros(rows, parts.indices.long().index_select(0, order), parts.shape, dtype=parts.indptr.dtype)
+    ((_, found, _),), _ = inferred(spec, matrix)
+    return fitted(spec, found.arrays, found.slots, parts.shape, parts.padded_shape[0], parts.indptr.dtype)[0]
 
 
-def _blocks(parts: Decomposition, form: SparseFormat, rows: int, dtype: torch.dtype) -> dict[str, Any]:
-    height, width = form.block
-    return {
-        "mb": rows // height,
-        "nb": parts.padded_shape[1] // width,
-        "nnzb": form.num_blocks,
-        "indices": form.indices.to(dtype),
-    }
-
-
-def _ptr(cuts: Tensor | None, height: int) -> dict[str, Tensor]:
-    return {} if cuts is None else {"ptr": cuts // height}
-
-
-def _extended(indptr: Tensor, rows: int) -> Tensor:
-    """Offsets with ``rows`` more rows, which are empty."""
-    return torch.cat([indptr, indptr[-1:].expand(rows)]) if rows else indptr
+def _by_task(rows: Tensor, firsts: Tensor, count: int) -> dict[str, Any]:
+    """Listed rows, or rows of blocks, which ascend, by the tasks in which they are. count: of all."""
+    dtype = firsts.dtype
+    starts = torch.searchsorted(rows, firsts).to(dtype)
+    task = torch.searchsorted(starts[1:], torch.arange(rows.numel(), dtype=dtype, device=starts.device), right=True)
+    return {"mb": count, "ptr": starts, "listed": rows - firsts.index_select(0, task)}

@@ -39,8 +39,6 @@ WHOLE_ROWS = 256
 more of the operand in the cache: 0.98 to 1.5 times as fast at 512 features, where at 128 they take 1.1 to 1.6 times as
 long (three matrices; 256 was not compared)."""
 WEIGHTED_SUM = message_op("mul(x1, x0)", ("column", "edge"), "sum")
-LISTED = ("dbsr", "bucket")
-"""Formats whose rows are listed for tasks of rows, where they are not the first."""
 
 
 @kept

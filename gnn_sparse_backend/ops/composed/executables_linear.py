@@ -16,7 +16,7 @@ from ...runtime.memory import empty
 from ...runtime.type_names import accumulator_of, type_name
 from ...structures.derived import fact
 from .arguments import formats_of, slots_of, structure_of
-from .executables import LISTED, PARALLEL, is_masked, launch_of, result_type, run_spmm, sliced_sizes
+from .executables import PARALLEL, is_masked, launch_of, result_type, run_spmm, sliced_sizes
 from .executables_tiles import tiled_linear
 from .launches import padded_rows
 from .programs.rules import ComposedSpec
@@ -120,7 +120,7 @@ def _in_slices(spec: ComposedSpec, tokens: int, shortest: int) -> bool:
     return (
         tokens >= slice_tokens(spec.dtype)
         and shortest >= STRETCH
-        and all(piece.kind not in LISTED for piece in spec.pieces[1:])
+        and not any(piece.lists_rows for piece in spec.pieces[1:])
     )
 
 

@@ -15,10 +15,10 @@ from ...runtime.layout import compact
 from ...runtime.memory import empty
 from ...runtime.type_names import accumulator_of, type_name
 from .arguments import named_pieces, of_one_piece, structure_of, values_of
-from .executables import LISTED, PARALLEL, first, launch_of, sliced_arguments, tasks_of
+from .executables import PARALLEL, first, launch_of, sliced_arguments, tasks_of
 from .executables_tiles import tiled_sddmm
 from .launches import padded_rows
-from .programs.rules import BLOCKS, ComposedSpec, name_of
+from .programs.rules import ComposedSpec, name_of
 from .programs.sddmm import by_terms
 from .programs.sliced import STRETCH
 from .schedules_cpu import scheduled_sddmm, scheduled_sliced_sddmm, terms_of_slice, turns
@@ -65,7 +65,8 @@ def in_slices(piece: Piece, tokens: int, shape: tuple[int, int]) -> bool:
     long as what is transposed together, without rows by list, which are by tasks of rows.
     """
     return (
-        piece.spec.kind not in (*LISTED, *BLOCKS)
+        not piece.spec.lists_rows
+        and not piece.spec.beside
         and min(shape) >= STRETCH
         and tokens >= 2 * terms_of_slice("float32")
         and piece.num_slots * tokens >= PARALLEL

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...formats.composed.decompose import SEPARATOR, repacking, transposed
+from ...formats.composed.decompose import repacking, transposed
 from ...formats.composed.decomposition import Decomposition
-from ...formats.composed.spec import parse_formats
+from ...formats.composed.spec import SEPARATOR, parse_formats
 from ...runtime import devices
 from ...structures.graph import Graph
 from ..core.library import TRANSPOSED

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...formats.composed.decompose import SEPARATOR
 from ...formats.composed.decomposition import Decomposition
+from ...formats.composed.spec import SEPARATOR
 from ..core.prepared import Kind, Prepared, Width, prepares, structures
 from .api import composed_linear, composed_sddmm, composed_spmm
 from .operators import SDDMM, SPMM

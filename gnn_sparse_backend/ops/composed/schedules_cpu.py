@@ -20,7 +20,7 @@ from ...formats.composed.spec import FormatSpec
 from ...planner.cpu.tiling import register_tiles
 from ...planner.machine import private_cache_bytes
 from .programs.linear import linear
-from .programs.rules import BLOCKS, ComposedSpec, name_of
+from .programs.rules import ComposedSpec, name_of, within_of
 from .programs.sddmm import by_terms, sddmm
 from .programs.sliced import sliced
 from .programs.sliced_sddmm import sliced_sddmm
@@ -70,6 +70,9 @@ def scheduled_spmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[
                 together.append(unroll_and_jam(rows, count))
         else:
             tiles = register_tiles(spec.tile, BYTES[ACCUMULATOR[spec.dtype]], target)
+            count = CHAINS_OF_ROWS // -(-max(map(sum, tiles)) // lanes)
+            if piece.shape.alike and count > 1 and not spec.masked:
+                together.append(unroll_and_jam(rows, count))
         program = tile_axis(program, "C", tiles, rows)
     return program, cpu_schedule(*together, parallel=parallel)
 
@@ -82,7 +85,7 @@ def scheduled_linear(spec: ComposedSpec, parallel: bool, target: Target) -> tupl
     for number, piece in enumerate(spec.pieces):
         name = name_of(number)
         widths = _cut(piece.block[0], VECTORS * target.lanes(spec.dtype))
-        program = tile_axis(program, f"II_{name}", tuple((width,) for width in widths), f"rows_{name}")
+        program = tile_axis(program, within_of(piece, name), tuple((width,) for width in widths), f"rows_{name}")
         together.append(unroll_and_jam(f"each_{name}", rows_together(target, TOKENS_TOGETHER, wide=True)))
     return program, cpu_schedule(*together, parallel=parallel)
 
@@ -106,6 +109,10 @@ CHAINS = 4
 """Sums of a row of single non-zeros side by side: with one, each addition waits for the one before."""
 
 
+CHAINS_OF_ROWS = 8
+"""Sums side by side of several rows of equally many elements, in vectors."""
+
+
 def slice_tokens(dtype: str, tokens: int = 0, threads: int = 1) -> int:
     """Tokens of a slice. More have more vectors to each value and index, but fewer rows in the caches. Where threads
     are more than slices of ``tokens`` tokens, a slice has one vector; each token's sums are the same bits.
@@ -122,6 +129,8 @@ def scheduled_sliced(spec: ComposedSpec, parallel: bool, target: Target) -> tupl
         program = tile_axis(program, "C", ((spec.tile,),), f"rows_{name}")
         if piece.kind == "csr":
             lanes.append(fold_in_lanes(f"sum_{name}_tile_0", CHAINS))
+        elif piece.shape.alike and not spec.masked:
+            together.append(unroll_and_jam(f"rows_{name}", CHAINS))
         elif piece.block[0] > 1 and not spec.masked:
             together.append(unroll_and_jam(f"rows_{name}", rows_together(target, piece.block[0])))
     turned = ("pack_stretch", "unpack_stretch") if spec.turned else ()
@@ -170,7 +179,8 @@ def takes_tiles(pieces: Sequence[FormatSpec], tokens: int, target: Target | None
         (target or host_target()).has_amx_bf16
         and tokens >= TOKENS
         and len(pieces) == 1
-        and pieces[0].kind in BLOCKS
+        and (piece := pieces[0].as_first) is not None
+        and piece.is_bsr
         and all(side % NARROW == 0 for side in pieces[0].block)
     )
 
@@ -182,7 +192,7 @@ def scheduled_sddmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple
         (piece,), name = spec.pieces, name_of(0)
         elements = f"elements_{name}"
         widths = _cut(piece.block[0], VECTORS * target.lanes(spec.dtype))
-        program = tile_axis(program, f"II_{name}", tuple((width,) for width in widths), elements)
+        program = tile_axis(program, within_of(piece, name), tuple((width,) for width in widths), elements)
         count = rows_together(target, piece.block[1], wide=True)
         if count > 1:
             together.append(unroll_and_jam(elements, count))
@@ -191,7 +201,7 @@ def scheduled_sddmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple
 
 def takes_blocks(spec: ComposedSpec) -> bool:
     """Whether `programs.linear` has vectors for all pieces."""
-    return all(piece.kind in BLOCKS and piece.block[0] % host_target().lanes(spec.dtype) == 0 for piece in spec.pieces)
+    return all(piece.beside and piece.block[0] % host_target().lanes(spec.dtype) == 0 for piece in spec.pieces)
 
 
 def in_short_blocks(spec: ComposedSpec) -> bool:

@@ -20,7 +20,7 @@ from ...planner.cuda.plan import WARP, shares
 from ...planner.cuda.tensor_cores import COLUMNS, LANES, SIDE_BY_SIDE, has_instructions
 from ..core.tiles.row_products import STRETCH
 from .programs.blocks import BlocksSpec, blocks
-from .programs.rules import BLOCKS, ComposedSpec, name_of
+from .programs.rules import ComposedSpec, name_of, within_of
 from .programs.sddmm import by_terms, sddmm
 from .programs.spmm import spmm
 
@@ -39,7 +39,8 @@ def column_tile(features: int) -> tuple[int, int]:
 
 def multiplies(piece: FormatSpec, dtype: str, arch: str, full: bool) -> bool:
     """Whether blocks of warps take the blocks of a format. full: float32 is not to be cut to tf32."""
-    if piece.kind not in BLOCKS or dtype not in SIDE_BY_SIDE:
+    first = piece.as_first
+    if first is None or not first.is_bsr or dtype not in SIDE_BY_SIDE:
         return False
     height, width = piece.block
     if height % COLUMNS or height > WIDEST:
@@ -87,7 +88,7 @@ def scheduled_sddmm(spec: ComposedSpec) -> tuple[Program, Schedule]:
     if by_terms(spec):
         height, name = spec.pieces[0].block[0], name_of(0)
         lanes = shares(height, BYTES["float32"] * STRETCH).lanes  # a row each
-        program = _shared(program, f"II_{name}", height, f"elements_{name}", lanes, 1)
+        program = _shared(program, within_of(spec.pieces[0], name), height, f"elements_{name}", lanes, 1)
     return program, team_schedule(lanes)
 
 

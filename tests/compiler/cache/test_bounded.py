@@ -48,6 +48,7 @@ FILLED = {
     ("compiler.cache.bounded", "_functions"): "functions of modules",
     ("compiler.codegen.loaded", "_of_gpus"): "grows: code of a GPU is never unloaded, see load",
     ("dynamo", "_waiting"): "modules of PyTorch that this package waits for, each until it is imported",
+    ("formats.composed.registry", "FORMATS"): "formats, each registered by name",
     ("integrations.core.counters", "_fallbacks"): "operators of frameworks, and reasons, which are fixed texts",
     ("integrations.core.counters", "_ours"): "operators of frameworks",
     ("integrations.core.registry", "IMMEDIATE"): "frameworks",

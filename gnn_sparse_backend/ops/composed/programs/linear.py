@@ -14,7 +14,7 @@ from ....compiler.language.expr import cast
 from ....compiler.language.program import Program
 from ....compiler.language.types import ACCUMULATOR
 from ....compiler.transforms.dense_axes.sink import sink_axis
-from .rules import ComposedSpec, composed, name_of
+from .rules import ComposedSpec, composed, name_of, within_of
 
 
 def linear(spec: ComposedSpec) -> Program:
@@ -46,6 +46,7 @@ def linear(spec: ComposedSpec) -> Program:
     program = composed(p.finish(), spec, "tasks", "A", None)
     if spec.masked:
         return program
-    for name in map(name_of, range(len(spec.pieces))):
-        program = sink_axis(program, f"rows_{name}", f"II_{name}")
+    for number, piece in enumerate(spec.pieces):
+        name = name_of(number)
+        program = sink_axis(program, f"rows_{name}", within_of(piece, name))
     return program

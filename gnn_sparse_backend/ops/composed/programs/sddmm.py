@@ -12,12 +12,12 @@ from ....compiler.language.expr import as_expr, cast
 from ....compiler.language.program import Program
 from ....compiler.language.types import ACCUMULATOR
 from ....compiler.transforms.dense_axes.sink import sink_axis
-from .rules import BLOCKS, ComposedSpec, composed, name_of
+from .rules import ComposedSpec, composed, name_of, within_of
 
 
 def by_terms(spec: ComposedSpec) -> bool:
     """Whether the operands of a piece come term by term. The spec has one piece."""
-    return spec.pieces[0].kind in BLOCKS
+    return spec.pieces[0].beside
 
 
 def sddmm(spec: ComposedSpec) -> Program:
@@ -46,7 +46,7 @@ def sddmm(spec: ComposedSpec) -> Program:
             O[z, t, i, j] = cast(spec.result, S[()])
         program = composed(p.finish(), spec, "tasks", "O", "T")
         name = name_of(0)
-        return sink_axis(program, f"elements_{name}", f"II_{name}")
+        return sink_axis(program, f"elements_{name}", within_of(spec.pieces[0], name))
     if spec.grid:
         return _in_lanes(p, spec, (T, I, J, Z, N, K))
     count, rest = p.sizes("lane_terms", "rest")

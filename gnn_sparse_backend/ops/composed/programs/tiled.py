@@ -32,7 +32,7 @@ class TiledSpec:
     bias: bool = False
 
     def __post_init__(self) -> None:
-        if self.piece.kind != "bsr" or any(side % NARROW for side in self.piece.block):
+        if not self.piece.is_bsr or any(side % NARROW for side in self.piece.block):
             raise StageIError(f"composed_tiled: tiles do not divide {self.piece}")
 
     @property
