@@ -9,6 +9,7 @@ In two lines:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from ..deferred import tirx
@@ -26,7 +27,7 @@ from .lowering import flatten, lower
 from .position.function import PositionFunction
 from .position.validate import validate_position
 from .schedules.primitives.shared.local_memory import locals_on_stack
-from .schedules.sequence import Schedule, is_for_gpu, of_stage
+from .schedules.sequence import Schedule, author_of, is_for_gpu, of_stage
 from .schedules.serial import serialise
 
 
@@ -86,7 +87,9 @@ def compile_program(program: Program, schedule: Schedule, target: Target | None 
 
     identity = _identity(program, schedule, target, serial)
     written = _texts(identity[0], schedule, target, serial)
-    return get_kernel(*identity, build, name=program.name, symbol=program.name, written=written)
+    kernel = get_kernel(*identity, build, name=program.name, symbol=program.name, written=written)
+    author = author_of(schedule)
+    return replace(kernel, scheduled_by=author) if author else kernel
 
 
 def kernel_key(program: Program, schedule: Schedule, target: Target, serial: bool = False) -> KernelKey:

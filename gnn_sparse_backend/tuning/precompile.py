@@ -15,6 +15,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from ..compiler.schedules.own import in_force
 from ..ops.core.plans import database_of, forget_plans, problem_of, structure_fingerprint
 from ..ops.core.plans_cuda import gpu_of
 from ..ops.core.prepared import KINDS, PREPARED
@@ -148,6 +149,9 @@ def _tune(name: str, task: Task, deadline: float, left: int, again: bool) -> Row
     record = None if again else _known(task)
     now = time.perf_counter()
     if record is None and now >= deadline:
+        return row
+    if record is None and in_force.schedules:
+        row.state = "not measured: a schedule of yours is in force"
         return row
     row.state = "known"
     if record is None:

@@ -93,9 +93,30 @@ def _version(rewrite: Callable[..., Any]) -> str:
     """A digest of a function's code; "" for one of this package, whose source is a part of every key."""
     if (rewrite.__module__ or "").partition(".")[0] == __name__.partition(".")[0]:
         return ""
-    code = inspect.unwrap(rewrite).__code__
+    return code_digest(inspect.unwrap(rewrite))
+
+
+def code_digest(function: Any) -> str:
+    """A digest of a Python function's code, and of the plain values that it was made with (its closure and defaults).
+
+    Raises TypeError where there is no code to read, as of a function written in C.
+    """
+    code = getattr(function, "__code__", None)
+    if code is None:
+        raise TypeError(f"{function!r} is no Python function: there is no code that kernels could be kept under")
+    known = inspect.getclosurevars(function).nonlocals.values()
+    values = *known, *(function.__defaults__ or ()), *sorted((function.__kwdefaults__ or {}).items())
     # version 2 says the same of equal code: later ones note which of its objects others refer to
-    return hashlib.blake2b(marshal.dumps(code, 2), digest_size=4).hexdigest()
+    text = marshal.dumps(code, 2) + b"".join(map(_as_read, values))
+    return hashlib.blake2b(text, digest_size=4).hexdigest()
+
+
+def _as_read(value: Any) -> bytes:
+    """A value that a function reads, as bytes that are the same in every process; none of them for what has no such."""
+    if inspect.isfunction(value):
+        return marshal.dumps(value.__code__, 2)
+    each = value if isinstance(value, tuple) else (value,)
+    return f"{value!r};".encode() if all(isinstance(x, str | int | float | None) for x in each) else b""
 
 
 def iteration_primitive(
@@ -117,6 +138,20 @@ def flat_primitive(rewrite: Callable[Concatenate[Any, Program, P], Any]) -> Call
     """Make a function a primitive of stage III, which takes the flat function and its program."""
     step: Callable[..., Step] = primitive(3)(rewrite)
     return step
+
+
+@primitive()
+def scheduled_by(stage2: PositionFunction, name: str, version: str) -> PositionFunction:
+    """Change nothing, and let the kernel be kept by who scheduled it: a function of the user's, and its code's digest.
+
+    A schedule ends with it; without one it is this package's.
+    """
+    return stage2
+
+
+def author_of(schedule: Schedule) -> str:
+    """The name of the user's function that wrote a schedule; "" where this package did."""
+    return next((step.arguments[0] for step in schedule if step.name == scheduled_by.__name__), "")
 
 
 def of_stage(schedule: Schedule, stage: int) -> Schedule:

@@ -16,6 +16,7 @@ from torch import Tensor
 from ...compiler.cache.bounded import shared
 from ...compiler.cache.kernel import Kernel
 from ...compiler.language.types import ACCUMULATOR
+from ...compiler.schedules.own import in_force
 from ...planner.cpu.rows import RowPlan
 from ...planner.cpu.spmm import group_count
 from ...planner.cuda.plan import CudaPlan
@@ -76,11 +77,11 @@ def run_softmax(graph, operands: tuple[Tensor, ...], gradient: bool, product: bo
     given = [ready(a).reshape(edges, width).contiguous() for a in operands]
     types = x.dtype, graph.indices.dtype, graph.edge_ids is not None
     if arch:
-        key = run_softmax, width, x.dtype, gradient, product, finite, arch
+        key = run_softmax, width, x.dtype, gradient, product, finite, arch, in_force.generation
         executable = graph.calls.get(key)
     else:
         groups = group_count(edges, graph.shape[0], width, torch.get_num_threads())
-        key = *types, width, gradient, product, finite, groups
+        key = *types, width, gradient, product, finite, groups, in_force.generation
         executable = _executables.get(key)
     if executable is None:
         spec = EdgeSoftmaxSpec(width, *map(type_name, types[:2]), types[2], product, finite)
