@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..compiler.schedules.own import OwnSchedule, in_force, in_words
+from ..compiler.own_schedules import OwnSchedule, in_force, in_words
 from ..ops.core.plans import database_of, structure_fingerprint
 from ..ops.core.plans_cuda import gpu_of
 from ..ops.core.prepared import KINDS, PREPARED, Prepared, Width

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..compiler.schedules.own import SCHEDULED, WHICH, OwnFunction, OwnSchedule
+from ..compiler.own_schedules import SCHEDULED, WHICH, OwnFunction, OwnSchedule
 from ..runtime.type_names import check_dtype, type_name
 from . import precompile_operators as precompile_operators  # imports every family, which says what it schedules
 
@@ -20,7 +20,7 @@ def schedule(operator: str, function: OwnFunction, **which: Any) -> OwnSchedule:
 
     ``function(schedule, kernel)`` is called once for each kernel that is wanted while it is in force, before anything
     runs. ``schedule`` is the sequence of steps that the planner's strategy applies, ``kernel`` a
-    `compiler.schedules.own.KernelRequest`: the operator's names, type, width, reduction, device, and the program, whose
+    `compiler.own_schedules.KernelRequest`: the operator's names, type, width, reduction, device, and the program, whose
     iterations and buffers steps name. It returns a sequence of steps to use instead, with primitives of this package,
     of yours (`compiler.primitive`) or of TVM's in them; or None, for the one in force before, or the default. Steps of
     stage I may rewrite the program (`compiler.sparse_reorder` and others), but not its parameters.

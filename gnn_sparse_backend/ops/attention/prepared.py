@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from ...compiler.schedules.own import describes
+from ...compiler.own_schedules import describes
 from ...structures.graph import Graph
 from ..core.prepared import Prepared, Width, prepares
 from .api import attention, gat_attention, gatv2_attention

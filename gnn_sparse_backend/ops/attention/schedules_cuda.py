@@ -6,7 +6,7 @@ from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.language.program import Program, walk_iterations
 from ...compiler.language.types import ACCUMULATOR, BYTES
-from ...compiler.schedules.own import chosen, kept_by_schedules
+from ...compiler.own_schedules import chosen, kept_by_schedules
 from ...compiler.schedules.primitives.cuda.side_by_side import visit_side_by_side
 from ...compiler.schedules.primitives.cuda.team_reduce import fold_across_lanes
 from ...compiler.schedules.teams import team_schedule

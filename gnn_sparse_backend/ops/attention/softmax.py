@@ -16,7 +16,7 @@ from torch import Tensor
 from ...compiler.cache.bounded import shared
 from ...compiler.cache.kernel import Kernel
 from ...compiler.language.types import ACCUMULATOR
-from ...compiler.schedules.own import in_force
+from ...compiler.own_schedules import in_force
 from ...planner.cpu.rows import RowPlan
 from ...planner.cpu.spmm import group_count
 from ...planner.cuda.plan import CudaPlan

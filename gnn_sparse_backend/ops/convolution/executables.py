@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ...compiler.schedules.own import in_force
+from ...compiler.own_schedules import in_force
 from ...runtime import devices
 from ...runtime.precision import on_tensor_cores
 from ...structures.kernel_map import KernelMap, RelGraphOf

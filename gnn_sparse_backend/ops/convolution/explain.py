@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...compiler.language.types import BYTES
-from ...compiler.schedules.own import OwnSchedule, in_words
+from ...compiler.own_schedules import OwnSchedule, in_words
 from ...planner.cpu.convolution import MOST_ROWS
 from ...planner.words import size
 from ...runtime import devices

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...compiler.schedules.own import describes
+from ...compiler.own_schedules import describes
 from ...structures.kernel_map import KernelMap
 from ..core.prepared import Kind, Prepared, Width, pair, prepares, structures
 from .api import sparse_conv

@@ -11,8 +11,8 @@ from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program
 from ...compiler.language.types import ACCUMULATOR
+from ...compiler.own_schedules import chosen, kept_by_schedules
 from ...compiler.schedules.cpu import cpu_schedule
-from ...compiler.schedules.own import chosen, kept_by_schedules
 from ...compiler.schedules.sequence import Schedule
 from ...planner.cpu.convolution import CHUNK_ELEMENTS, MOST_ROWS, ROW_VECTORS, block_of, sum_block_of, vectors_of
 from ..grouped.schedules_cpu import bf16_pair_dots, takes_bf16_pairs

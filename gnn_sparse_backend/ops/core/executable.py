@@ -17,7 +17,7 @@ from ...compiler.cache.kernel import Kernel, constant_argument
 from ...compiler.codegen import host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program
-from ...compiler.schedules.own import in_force
+from ...compiler.own_schedules import in_force
 from ...compiler.schedules.sequence import Schedule
 from ...planner.cpu.listed import pays_to_convert
 from ...planner.plan import Plan

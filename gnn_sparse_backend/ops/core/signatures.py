@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ...compiler.schedules.own import in_force
+from ...compiler.own_schedules import in_force
 from .operands import is_plain
 
 

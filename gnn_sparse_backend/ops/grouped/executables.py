@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...compiler.cache.kernel import Kernel
-from ...compiler.schedules.own import in_force, kept_by_schedules
+from ...compiler.own_schedules import in_force, kept_by_schedules
 from ...planner.cpu.grouped import SUM_BLOCK
 from ...planner.cuda.tensor_cores import ROWS
 from ...runtime import devices

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ...compiler.language.reduction import REDUCTIONS
-from ...compiler.schedules.own import describes
+from ...compiler.own_schedules import describes
 from ...structures.segments import Segments
 from ..core.prepared import Kind, Prepared, Width, pair, prepares, structures
 from ..message.operators import AGGREGATE

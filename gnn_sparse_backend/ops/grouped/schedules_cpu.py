@@ -18,8 +18,8 @@ from ...compiler.cache.kernel import Kernel
 from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program, walk_iterations
+from ...compiler.own_schedules import chosen, kept_by_schedules
 from ...compiler.schedules.cpu import cpu_schedule
-from ...compiler.schedules.own import chosen, kept_by_schedules
 from ...compiler.schedules.primitives.cpu.bf16_pair_dot import bf16_pair_dot
 from ...compiler.schedules.sequence import Schedule, Step
 from ...compiler.transforms.dense_axes.tile import tile_axis

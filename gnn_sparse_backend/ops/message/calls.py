@@ -18,7 +18,7 @@ from torch import Tensor
 from ...compiler.cache.bounded import KernelCache, shared
 from ...compiler.language.reduction import REDUCTIONS
 from ...compiler.language.types import FLOATS
-from ...compiler.schedules.own import in_force
+from ...compiler.own_schedules import in_force
 from ...planner.plan import Plan
 from ...runtime.memory import check_memory, empty
 from ...runtime.type_names import type_name

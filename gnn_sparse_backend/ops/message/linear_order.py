@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...compiler.schedules.own import OwnSchedule, in_words
+from ...compiler.own_schedules import OwnSchedule, in_words
 from ...deferred import table
 from ...runtime.text import render
 from ...runtime.type_names import check_dtype, type_name

@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 
 from ...compiler.language.reduction import REDUCTIONS
-from ...compiler.schedules.own import describes
+from ...compiler.own_schedules import describes
 from ...structures.graph import Graph
 from ..core.prepared import Kind, Prepared, pair, prepares, structures
 from .api.sddmm import sddmm

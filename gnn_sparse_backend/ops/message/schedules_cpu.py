@@ -10,8 +10,8 @@ from ...compiler.codegen import host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.folds import folds
 from ...compiler.language.types import ACCUMULATOR, BYTES, FLOATS
+from ...compiler.own_schedules import chosen, kept_by_schedules
 from ...compiler.schedules.cpu import cpu_schedule
-from ...compiler.schedules.own import chosen, kept_by_schedules
 from ...compiler.schedules.primitives.cpu.lanes import fold_in_lanes
 from ...compiler.schedules.primitives.cpu.prefetch import prefetch_gather
 from ...compiler.schedules.primitives.cpu.unroll_and_jam import unroll_and_jam

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ...compiler.cache.kernel import Kernel
 from ...compiler.language.program import Program
 from ...compiler.language.types import BYTES
-from ...compiler.schedules.own import chosen, kept_by_schedules
+from ...compiler.own_schedules import chosen, kept_by_schedules
 from ...compiler.schedules.primitives.cuda.cache_row import cache_row
 from ...compiler.schedules.primitives.cuda.segments import scan_segments
 from ...compiler.schedules.primitives.cuda.side_by_side import visit_side_by_side

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ...compiler.cache.bounded import shared
-from ...compiler.schedules.own import in_force
+from ...compiler.own_schedules import in_force
 from ...formats.partitions.relational import Panels
 from ...planner.cpu.relational import (
     cost_per_pair,

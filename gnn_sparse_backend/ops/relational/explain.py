@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...compiler.language.types import ACCUMULATOR, BYTES
-from ...compiler.schedules.own import OwnSchedule, in_words
+from ...compiler.own_schedules import OwnSchedule, in_words
 from ...formats.counts import added_at
 from ...planner.cpu.relational import MARGIN, RelationCounts, is_small, order_costs, sum_by_columns
 from ...planner.cpu.spmm import serial_work

@@ -10,7 +10,7 @@ import itertools
 
 import torch
 
-from ...compiler.schedules.own import describes
+from ...compiler.own_schedules import describes
 from ...structures.relational.graph import RelGraph
 from ..core.prepared import Kind, Prepared, Width, pair, prepares, structures
 from ..message.flat import few_of_reduction

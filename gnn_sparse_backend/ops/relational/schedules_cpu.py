@@ -9,8 +9,8 @@ from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program
 from ...compiler.language.types import ACCUMULATOR, BYTES
+from ...compiler.own_schedules import chosen, kept_by_schedules
 from ...compiler.schedules.cpu import cpu_schedule
-from ...compiler.schedules.own import chosen, kept_by_schedules
 from ...compiler.schedules.primitives.cpu.prefetch import prefetch_gather
 from ...compiler.schedules.sequence import Schedule
 from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes

@@ -7,19 +7,17 @@ again, by no thread, and a call that found its kernels while nothing was in forc
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
-from ..cache.bounded import kept
-from ..compile import stage3
-from ..language.axes import StageIError
-from ..language.program import Program
-from .sequence import Schedule, Step, code_digest, is_for_gpu, of_stage, scheduled_by
+from .cache.bounded import kept_within
+from .compile import stage3
+from .language.axes import StageIError
+from .language.program import Program
+from .schedules.sequence import Schedule, Step, code_digest, is_for_gpu, of_stage, scheduled_by
 
-F = TypeVar("F", bound=Callable[..., Any])
 Width: TypeAlias = int | tuple[int, ...]
 
 
@@ -155,24 +153,8 @@ def describes(spec: type, *operators: str) -> Callable[[Described], Described]:
     return add
 
 
-def kept_by_schedules(function: F) -> F:
-    """Memoise a function of shapes and types that makes kernels which may have a schedule of the user's."""
-    cached = kept(_of_generation(function))
-
-    @functools.wraps(function)
-    def found(*arguments: Any, **named: Any) -> Any:
-        return cached(in_force.generation, *arguments, **named)
-
-    found.cache_clear = cached.cache_clear  # type: ignore[attr-defined]
-    return found  # type: ignore[return-value]
-
-
-def _of_generation(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def make(generation: int, *arguments: Any, **named: Any) -> Any:
-        return function(*arguments, **named)
-
-    return make
+kept_by_schedules = kept_within(in_force)
+"""Decorator that memoises a function of shapes and types which makes kernels that may have a schedule of the user's."""
 
 
 def chosen(spec: Any, program: Program, schedule: Schedule, arch: str = "") -> Schedule:
