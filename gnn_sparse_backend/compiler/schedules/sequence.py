@@ -36,6 +36,7 @@ class Step:
         has_instructions: it uses instructions that only a GPU has; told not to, it writes loops that run anywhere.
         version: a digest of the code of a primitive that is not this package's, whose kernels are compiled anew when
             it changes; what it reads beside its parameters should not.
+        lanes_apart: it gives each lane of a team elements of its own of the iteration that its first argument names.
     """
 
     rewrite: Callable[..., Any]
@@ -45,6 +46,7 @@ class Step:
     on_gpu: bool
     has_instructions: bool
     version: str = ""
+    lanes_apart: bool = False
 
     def __call__(self, *subject: Any, instructions: bool = True) -> Any:
         """Return the rewritten function.
@@ -73,7 +75,7 @@ OfIteration: TypeAlias = Callable[Concatenate[PositionFunction, Iteration, P], P
 
 
 def primitive(
-    stage: int = 2, on_gpu: bool = False, instructions: bool = False
+    stage: int = 2, on_gpu: bool = False, instructions: bool = False, lanes_apart: bool = False
 ) -> Callable[[Callable[Concatenate[Any, P], Any]], Callable[P, Step]]:
     """Make a function a primitive: called with its parameters alone it gives a step. Arguments are those of `Step`."""
 
@@ -82,7 +84,8 @@ def primitive(
 
         @functools.wraps(rewrite)
         def step(*arguments: P.args, **named: P.kwargs) -> Step:
-            return Step(rewrite, arguments, tuple(sorted(named.items())), stage, on_gpu, instructions, version)
+            order = tuple(sorted(named.items()))
+            return Step(rewrite, arguments, order, stage, on_gpu, instructions, version, lanes_apart)
 
         return step
 
@@ -120,7 +123,7 @@ def _as_read(value: Any) -> bytes:
 
 
 def iteration_primitive(
-    on_gpu: bool = False, instructions: bool = False
+    on_gpu: bool = False, instructions: bool = False, lanes_apart: bool = False
 ) -> Callable[[OfIteration[P]], Callable[Concatenate[str, P], Step]]:
     """Make a function a primitive of stage II whose first parameter is an iteration, which a step names."""
 
@@ -129,7 +132,7 @@ def iteration_primitive(
             return rewrite(stage2, stage2.program.iteration(name), *arguments, **named)
 
         functools.update_wrapper(found, rewrite)
-        return primitive(2, on_gpu, instructions)(found)
+        return primitive(2, on_gpu, instructions, lanes_apart)(found)
 
     return decorate
 
