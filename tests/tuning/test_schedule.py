@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.compiler import StageIError, primitive, sparse_reorder, unroll_and_jam
+from gnn_sparse_backend.compiler import StageIError, primitive, sparse_fuse, sparse_reorder, unroll_and_jam
 from gnn_sparse_backend.compiler.own_schedules import SCHEDULED, in_force
 from tests.ops.convolution.pairs import one_each
 from tests.ops.operators import OPERATORS, RGMS, ROUNDING, some_graph
@@ -170,9 +171,6 @@ def test_what_is_no_schedule_is_an_error_that_quotes_it_before_anything_runs(own
 
 @primitive(stage=1)
 def renamed(program):
-    """The columns of the features last, and another parameter."""
-    from dataclasses import replace
-
     buffers = tuple(replace(b, name="Z") if b.name == "X0" else b for b in program.buffers)
     return replace(program, buffers=buffers)
 
@@ -189,17 +187,52 @@ def broken(stage2):
     s_tir.Schedule(stage2.function).get_sblock("nothing")
 
 
-def test_a_program_may_be_rewritten_at_stage_i():
-    @primitive(stage=1)
-    def turned(program):
-        edges = program.iteration("edges_0")
-        return sparse_reorder(program, edges.name, tuple(axis.name for axis in edges.axes))
+@primitive(stage=1)
+def over_edges(program):
+    """One loop over all edges, each of which searches for its row and its group."""
+    rows, edges = program.iteration("rows"), program.iteration("edges")
+    axes, kinds, variables = rows.axes + edges.axes, rows.kinds + edges.kinds, rows.variables + edges.variables
+    whole = replace(edges, axes=axes, kinds=kinds, variables=variables)
+    return sparse_fuse(replace(program, iterations=(whole,)), "edges", ("G", "I", "J"))
 
-    graph, x = some_graph(), torch.randn(12, 7)
-    want = gsb.spmm(graph, x)
-    with gsb.schedule("spmm", lambda schedule, kernel: (turned(), *schedule)):
-        torch.testing.assert_close(gsb.spmm(graph, x), want)
-        assert "turned" in gsb.last_run().kernels[0].script("plan")
+
+@primitive(stage=1)
+def features_outside(program):
+    """Each feature summed over its row by itself."""
+    (rows,), edges, features = program.iterations, program.iteration("edges_tile_0"), program.iteration("edges_0")
+    axes, kinds, variables = (
+        edges.axes + features.axes,
+        edges.kinds + features.kinds,
+        edges.variables + features.variables,
+    )
+    whole = replace(features, name=edges.name, axes=axes, kinds=kinds, variables=variables)
+    body = tuple(whole if each is edges else each for each in rows.body)
+    program = replace(program, iterations=(replace(rows, body=body),))
+    return sparse_reorder(program, edges.name, (axes[1].name, axes[0].name))
+
+
+def without(schedule, *names):
+    return tuple(step for step in schedule if step.name not in names)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_dot_products_in_one_loop_over_edges(dtype):
+    graph = some_graph()
+    operands = OPERATORS["sddmm"].operands(graph, dtype)
+    exact = OPERATORS["sddmm"].run(graph, *(x.detach().double() for x in operands))
+    with gsb.schedule("sddmm", lambda schedule, kernel: (over_edges(), *without(schedule, "unroll_and_jam"))):
+        found = OPERATORS["sddmm"].run(graph, *operands)
+        assert "while" in gsb.last_run().kernels[0].script("stage3")
+    torch.testing.assert_close(found.double(), exact, atol=ROUNDING[dtype], rtol=ROUNDING[dtype])
+
+
+@pytest.mark.parametrize("reduce", ["sum", "max"])
+def test_sums_with_the_features_outside_of_edges(reduce):
+    graph, x = some_graph(), torch.randn(12, 5)
+    want = gsb.spmm(graph, x, reduce=reduce)
+    with gsb.schedule("spmm", lambda schedule, kernel: (features_outside(), *without(schedule, "prefetch_gather"))):
+        torch.testing.assert_close(gsb.spmm(graph, x, reduce=reduce), want)
+        assert "features_outside" in gsb.last_run().kernels[0].script("plan")
 
 
 @pytest.mark.parametrize(
