@@ -121,7 +121,7 @@ class InForce:
                 self.generation += 1
 
     def of(self, *operators: str) -> tuple[OwnSchedule, ...]:
-        """Those for kernels of an operator, by any of its names."""
+        """Return those for kernels of an operator, by any of its names."""
         return tuple(own for own in self.schedules if own.operator in operators)
 
 
