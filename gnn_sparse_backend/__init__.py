@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from .structures.relational.graph import RelGraph as RelGraph
     from .structures.reordering.reorder import reorder as reorder
     from .structures.segments import Segments as Segments
+    from .tuning.schedule import schedule as schedule
     from .tuning.tune_format import tune_format as tune_format
 
 _HOMES = {
@@ -109,6 +110,7 @@ _HOMES = {
     "status": "gnn_sparse_backend.integrations",
     "compile": "gnn_sparse_backend.integrations.traced",
     "tune_format": "gnn_sparse_backend.tuning.tune_format",
+    "schedule": "gnn_sparse_backend.tuning.schedule",
     "precompile": "gnn_sparse_backend.integrations.core.planning",
     "explain": "gnn_sparse_backend.integrations.core.planning",
 }

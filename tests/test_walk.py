@@ -30,6 +30,7 @@ GIVEN = {
     ("ops/core/operator.py", "forward"),
     ("ops/core/operator.py", "gradients"),
     ("ops/core/executable.py", "build"),
+    ("compiler/cache/bounded.py", "found"),
     ("structures/derived.py", "derived"),
     ("structures/derived.py", "kept"),
 }

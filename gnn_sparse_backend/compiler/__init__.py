@@ -65,7 +65,6 @@ if TYPE_CHECKING:
     from .schedules.primitives.cpu.lanes import fold_in_lanes as fold_in_lanes
     from .schedules.primitives.cpu.prefetch import prefetch_gather as prefetch_gather
     from .schedules.primitives.cpu.unroll_and_jam import unroll_and_jam as unroll_and_jam
-    from .schedules.primitives.shared.horizontal import fuse_horizontally as fuse_horizontally
     from .schedules.sequence import Schedule as Schedule
     from .schedules.sequence import iteration_primitive as iteration_primitive
     from .schedules.sequence import primitive as primitive
@@ -103,7 +102,6 @@ _NAMES = {
     ".language.interpret": "interpret",
     ".language.printer": "program_from_script",
     ".language.program": "Buffer Iteration Program",
-    ".schedules.primitives.shared.horizontal": "fuse_horizontally",
     ".position.interpret": "run_loops run_position",
     ".schedules.cpu": "cpu_schedule",
     ".schedules.cuda": "gpu_schedule",

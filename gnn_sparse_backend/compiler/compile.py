@@ -11,6 +11,7 @@ A kernel that is in a cache is found by its texts alone: what lowers and builds 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from .cache.key import KernelKey
 from .codegen import Target, host_target
 from .language.axes import StageIError
 from .language.program import Program
-from .schedules.sequence import Schedule, is_for_gpu, of_stage
+from .schedules.sequence import Schedule, author_of, is_for_gpu, of_stage
 
 if TYPE_CHECKING:
     from ..deferred import tirx
@@ -94,7 +95,9 @@ def compile_program(program: Program, schedule: Schedule, target: Target | None 
 
     identity = _identity(program, schedule, target, serial)
     written = _texts(identity[0], schedule, target, serial)
-    return get_kernel(*identity, build, name=program.name, symbol=program.name, written=written)
+    kernel = get_kernel(*identity, build, name=program.name, symbol=program.name, written=written)
+    author = author_of(schedule)
+    return replace(kernel, scheduled_by=author) if author else kernel
 
 
 def kernel_key(program: Program, schedule: Schedule, target: Target, serial: bool = False) -> KernelKey:

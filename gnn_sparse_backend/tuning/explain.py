@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ..compiler.own_schedules import OwnSchedule, in_force, in_words
 from ..ops.core.plans import database_of, structure_fingerprint
 from ..ops.core.plans_cuda import gpu_of
 from ..ops.core.prepared import KINDS, PREPARED, Prepared, Width
@@ -43,7 +44,7 @@ class Explanation:
     and the other candidates with their predicted and measured seconds. bound: seconds that the bytes which any plan
     moves take at least, at the machine's rate of ordered reads and writes. machine: what all that is of, in words.
     degrees: (rows,) non-zeros of each row. variants: the ways that the plan can run, between which a call decides, each
-    with the words for when it is taken; empty where there is one way.
+    with the words for when it is taken; empty where there is one way. schedules: of users, which are in force.
     """
 
     op: str
@@ -55,6 +56,7 @@ class Explanation:
     machine: str
     degrees: np.ndarray = field(repr=False, compare=False)
     variants: Mapping[str, str] = field(default_factory=dict)
+    schedules: tuple[OwnSchedule, ...] = ()
 
     @property
     def plan(self) -> Plan:
@@ -85,7 +87,10 @@ class Explanation:
     def __str__(self) -> str:
         why = (Padding(Text(reason), (0, 0, 0, 2)) for reason in self.choice.reasons)
         variants = (f"variant: {name}: {when}" for name, when in self.variants.items())
-        return render(self._plan_in_words(), *why, *variants, "", self._facts(), "", self._table(), self._legend())
+        own = in_words(self.schedules)
+        return render(
+            self._plan_in_words(), *why, *variants, *own, "", self._facts(), "", self._table(), self._legend()
+        )
 
     def _plan_in_words(self) -> str:
         p, how = self.problem, "" if self.choice.source == "measured" else _HOW_TO_MEASURE
@@ -147,19 +152,23 @@ class Explanation:
 
 @dataclass(frozen=True)
 class OnePlan:
-    """Explanation of an operator that has one plan, by rules; prints as text. on: the structure, in words."""
+    """Explanation of an operator that has one plan, by rules; prints as text. on: the structure, in words. schedules:
+    of users, which are in force.
+    """
 
     op: str
     features: Width
     dtype: str
     backward: bool
     on: str
+    schedules: tuple[OwnSchedule, ...] = ()
 
     def __str__(self) -> str:
         return render(
             f"{self.op}{' and backward' * self.backward} of {self.features} features ({self.dtype}) on {self.on}\n"
-            "plan: by rules, of which there is one; nothing is measured\n"
-            "after a call gsb.last_run() says what it ran, and shows the kernels"
+            "plan: by rules, of which there is one; nothing is measured",
+            *in_words(self.schedules),
+            "after a call gsb.last_run() says what it ran, and shows the kernels",
         )
 
 
@@ -174,14 +183,16 @@ def explain_structure(
             f"{operator.name} runs on {KINDS[operator.on].words}, got {kind.words}: choose from "
             + ", ".join(call.name for call in PREPARED.values() if call.on is kind.on)
         )
+    own = in_force.of(*operator.scheduled)
     if operator.explain is not None:
-        return operator.explain(structure, features, dtype=dtype, backward=backward)
+        return replace(operator.explain(structure, features, dtype=dtype, backward=backward), schedules=own)
     if operator.form is not None:
-        return explain_graph(structure, operator.name, features, dtype=dtype, backward=backward)
+        found = explain_graph(structure, operator.name, features, dtype=dtype, backward=backward)
+        return replace(found, schedules=own)
     widths = operator.widths(features)
     if len(widths) > 1:
         raise ValueError(f"explain takes one width, got {features!r}")
-    return OnePlan(operator.name, widths[0], type_name(check_dtype(dtype)), backward, kind.name(structure))
+    return OnePlan(operator.name, widths[0], type_name(check_dtype(dtype)), backward, kind.name(structure), own)
 
 
 def named(op: str) -> Prepared:

@@ -15,6 +15,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from ..compiler.own_schedules import in_force
 from ..ops.core.plans import database_of, forget_plans, problem_of, structure_fingerprint
 from ..ops.core.plans_cuda import gpu_of
 from ..ops.core.prepared import KINDS, PREPARED
@@ -112,7 +113,9 @@ def seconds_of(budget: str | float) -> float:
 
 
 def _measure(work: list[tuple[str, Task | Step]], deadline: float, again: bool, progress: bool, report: Report) -> None:
-    wanted = [task for _, task in work if isinstance(task, Task) and (again or _known(task) is None)]
+    # what is measured by a user's schedule says nothing of the package's own
+    tasks = [task for _, task in work if isinstance(task, Task) and not in_force.schedules]
+    wanted = [task for task in tasks if again or _known(task) is None]
     others = [step for _, step in work if isinstance(step, Step) and not step.ready]
     with _bar(progress, len(work)) as say:
         for device in dict.fromkeys(task.graph.device for task in wanted):
@@ -147,6 +150,9 @@ def _tune(name: str, task: Task, deadline: float, left: int, again: bool) -> Row
     known, row = database_of(task.graph.device), _row(name, task, task.dtype)
     record = None if again else _known(task)
     now = time.perf_counter()
+    if record is None and in_force.schedules:
+        row.state = "not measured: a schedule of yours is in force"
+        return row
     if record is None and now >= deadline:
         return row
     row.state = "known"

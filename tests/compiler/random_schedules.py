@@ -23,8 +23,7 @@ from gnn_sparse_backend.compiler.schedules.primitives.cpu.unroll_and_jam import 
 from gnn_sparse_backend.compiler.schedules.primitives.cuda.cache_row import cache_row
 from gnn_sparse_backend.compiler.schedules.primitives.cuda.side_by_side import visit_side_by_side
 from gnn_sparse_backend.compiler.schedules.primitives.cuda.team_reduce import fold_across_lanes
-from gnn_sparse_backend.compiler.schedules.primitives.shared.horizontal import fuse_horizontally
-from gnn_sparse_backend.compiler.schedules.sequence import Step, is_for_gpu
+from gnn_sparse_backend.compiler.schedules.sequence import is_for_gpu
 from gnn_sparse_backend.compiler.schedules.teams import team_schedule
 from gnn_sparse_backend.compiler.schedules.units import UNITS, unit_schedule
 from tests.compiler.programs_under_test import CASES
@@ -45,11 +44,11 @@ def random_schedule(choose: Choose, program: Program) -> Any:
         case "cpu":
             lanes = ((choose(names), choose((2, 4, 3))),) if choose((True, False)) else ()
             together = ((choose(names), choose((2, 4, 1))),) if not lanes and choose((True, False)) else ()
-            parallel, vectorize, fuse = (choose((True, False)) for _ in range(3))
+            parallel, vectorize = (choose((True, False)) for _ in range(2))
             steps = [fold_in_lanes(*each) for each in lanes] + [unroll_and_jam(*each) for each in together]
-            return cpu_schedule(*steps, *_fused(fuse), parallel=parallel, vectorize=vectorize)
+            return cpu_schedule(*steps, parallel=parallel, vectorize=vectorize)
         case "cuda":
-            return gpu_schedule(*_fused(choose((True, False))))
+            return gpu_schedule()
         case "teams":
             some = [tuple(name for name in names if choose((False, False, True))) for _ in range(3)]
             lanes, teams = choose((1, 2, 4, 32)), choose((1, 2, 4))
@@ -58,10 +57,6 @@ def random_schedule(choose: Choose, program: Program) -> Any:
             steps = [each(name, lanes) for each, named in zip(primitives, some) for name in named]
             return team_schedule(lanes, *steps, teams=teams, turns=turns)
     return unit_schedule(tuple((name, choose(UNITS)) for name in names if choose((False, True))))
-
-
-def _fused(fuse: bool) -> tuple[Step, ...]:
-    return (fuse_horizontally(),) if fuse else ()
 
 
 def check(name: str, index_dtype: str, seed: int, schedule: Any) -> bool:

@@ -82,6 +82,31 @@ def kept(function: F) -> F:
     return keeping(MOST)(function)
 
 
+def kept_within(era: Any) -> Callable[[F], F]:
+    """Memoise as `kept` does, but results of one ``era.generation`` alone: after it has grown they are made anew.
+
+    A thread that began before keeps its results where nobody looks for them any more.
+    """
+
+    def keep(function: F) -> F:
+        held = era.generation, functools.lru_cache(MOST)(function)
+
+        @functools.wraps(function)
+        def found(*arguments: Any, **named: Any) -> Any:
+            nonlocal held
+            generation, cached = held
+            if generation != era.generation:
+                generation, cached = held = era.generation, functools.lru_cache(MOST)(function)
+            return cached(*arguments, **named)
+
+        found.cache_info = lambda: held[1].cache_info()  # type: ignore[attr-defined]
+        found.cache_clear = lambda: held[1].cache_clear()  # type: ignore[attr-defined]
+        _functions.append(found)
+        return found  # type: ignore[return-value]
+
+    return keep
+
+
 @dataclass(frozen=True)
 class CacheStatistics:
     """What one cache of the process has done.

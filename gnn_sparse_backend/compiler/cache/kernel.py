@@ -33,6 +33,7 @@ class Kernel:
         ``"memory"``    compiled here, and not kept: the disk cache is off or cannot be written
         ``"disk"``      loaded from the disk cache
     ``compile_seconds`` is what compiling took, in the process that did it.
+    ``scheduled_by`` is the user's function that wrote its schedule (``gsb.schedule``), "" for the package's own.
     """
 
     entry: Any
@@ -44,6 +45,7 @@ class Kernel:
     _module: Any = field(repr=False)  # owns the library that ``entry`` points into
     _texts: Mapping[str, str] = field(repr=False)
     _written: Mapping[str, Callable[[], str]] = field(default_factory=dict, repr=False)  # texts, when somebody asks
+    scheduled_by: str = ""
 
     def __call__(self, *arguments: object) -> None:
         self.entry(*arguments)

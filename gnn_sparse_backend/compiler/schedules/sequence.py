@@ -36,6 +36,7 @@ class Step:
         has_instructions: it uses instructions that only a GPU has; told not to, it writes loops that run anywhere.
         version: a digest of the code of a primitive that is not this package's, whose kernels are compiled anew when
             it changes; what it reads beside its parameters should not.
+        lanes_apart: it gives each lane of a team elements of its own of the iteration that its first argument names.
     """
 
     rewrite: Callable[..., Any]
@@ -45,6 +46,7 @@ class Step:
     on_gpu: bool
     has_instructions: bool
     version: str = ""
+    lanes_apart: bool = False
 
     def __call__(self, *subject: Any, instructions: bool = True) -> Any:
         """Return the rewritten function.
@@ -73,7 +75,7 @@ OfIteration: TypeAlias = Callable[Concatenate[PositionFunction, Iteration, P], P
 
 
 def primitive(
-    stage: int = 2, on_gpu: bool = False, instructions: bool = False
+    stage: int = 2, on_gpu: bool = False, instructions: bool = False, lanes_apart: bool = False
 ) -> Callable[[Callable[Concatenate[Any, P], Any]], Callable[P, Step]]:
     """Make a function a primitive: called with its parameters alone it gives a step. Arguments are those of `Step`."""
 
@@ -82,7 +84,8 @@ def primitive(
 
         @functools.wraps(rewrite)
         def step(*arguments: P.args, **named: P.kwargs) -> Step:
-            return Step(rewrite, arguments, tuple(sorted(named.items())), stage, on_gpu, instructions, version)
+            order = tuple(sorted(named.items()))
+            return Step(rewrite, arguments, order, stage, on_gpu, instructions, version, lanes_apart)
 
         return step
 
@@ -93,13 +96,34 @@ def _version(rewrite: Callable[..., Any]) -> str:
     """A digest of a function's code; "" for one of this package, whose source is a part of every key."""
     if (rewrite.__module__ or "").partition(".")[0] == __name__.partition(".")[0]:
         return ""
-    code = inspect.unwrap(rewrite).__code__
+    return code_digest(inspect.unwrap(rewrite))
+
+
+def code_digest(function: Any) -> str:
+    """A digest of a Python function's code, and of the plain values that it was made with (its closure and defaults).
+
+    Raises TypeError where there is no code to read, as of a function written in C.
+    """
+    code = getattr(function, "__code__", None)
+    if code is None:
+        raise TypeError(f"{function!r} is no Python function: there is no code that kernels could be kept under")
+    known = inspect.getclosurevars(function).nonlocals.values()
+    values = *known, *(function.__defaults__ or ()), *sorted((function.__kwdefaults__ or {}).items())
     # version 2 says the same of equal code: later ones note which of its objects others refer to
-    return hashlib.blake2b(marshal.dumps(code, 2), digest_size=4).hexdigest()
+    text = marshal.dumps(code, 2) + b"".join(map(_as_read, values))
+    return hashlib.blake2b(text, digest_size=4).hexdigest()
+
+
+def _as_read(value: Any) -> bytes:
+    """A value that a function reads, as bytes that are the same in every process; none of them for what has no such."""
+    if inspect.isfunction(value):
+        return marshal.dumps(value.__code__, 2)
+    each = value if isinstance(value, tuple) else (value,)
+    return f"{value!r};".encode() if all(isinstance(x, str | int | float | None) for x in each) else b""
 
 
 def iteration_primitive(
-    on_gpu: bool = False, instructions: bool = False
+    on_gpu: bool = False, instructions: bool = False, lanes_apart: bool = False
 ) -> Callable[[OfIteration[P]], Callable[Concatenate[str, P], Step]]:
     """Make a function a primitive of stage II whose first parameter is an iteration, which a step names."""
 
@@ -108,7 +132,7 @@ def iteration_primitive(
             return rewrite(stage2, stage2.program.iteration(name), *arguments, **named)
 
         functools.update_wrapper(found, rewrite)
-        return primitive(2, on_gpu, instructions)(found)
+        return primitive(2, on_gpu, instructions, lanes_apart)(found)
 
     return decorate
 
@@ -117,6 +141,20 @@ def flat_primitive(rewrite: Callable[Concatenate[Any, Program, P], Any]) -> Call
     """Make a function a primitive of stage III, which takes the flat function and its program."""
     step: Callable[..., Step] = primitive(3)(rewrite)
     return step
+
+
+@primitive()
+def scheduled_by(stage2: PositionFunction, name: str, version: str) -> PositionFunction:
+    """Change nothing, and let the kernel be kept by who scheduled it: a function of the user's, and its code's digest.
+
+    A schedule ends with it; without one it is this package's.
+    """
+    return stage2
+
+
+def author_of(schedule: Schedule) -> str:
+    """The name of the user's function that wrote a schedule; "" where this package did."""
+    return next((step.arguments[0] for step in schedule if step.name == scheduled_by.__name__), "")
 
 
 def of_stage(schedule: Schedule, stage: int) -> Schedule:

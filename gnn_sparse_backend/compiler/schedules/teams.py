@@ -53,7 +53,7 @@ def team_schedule(
     if shared and (teams != 1 or turns):
         who = "several turns of a team" if turns else f"{teams} teams of a block"
         raise StageIError(f"team_schedule: {who} would wait for each other at {shared}")
-    own = tuple(step.arguments[0] for step in steps if step.name == "visit_side_by_side")
+    own = tuple(step.arguments[0] for step in steps if step.lanes_apart)
     return (
         *((check_repeatable(own),) if lanes > 1 else ()),
         bind_roles(lanes),

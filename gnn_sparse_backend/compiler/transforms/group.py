@@ -3,8 +3,7 @@
     iterate(I, J, K): C[i, k] += A[i, j] * B[j, k]   ->   iterate(T, I, J, K): C[t, i, k] += A[t, i, j] * B[j, k]
 
 with rows T_ptr[t] .. T_ptr[t + 1] in group t. The arrays stay as they are; a parallel loop over groups of equal cost
-is balanced whatever the rows are. Several sub-kernels of one operator that are grouped alike may then share one loop
-(`primitives.shared.horizontal`).
+is balanced whatever the rows are.
 """
 
 from __future__ import annotations

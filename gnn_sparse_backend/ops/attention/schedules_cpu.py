@@ -8,6 +8,7 @@ from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program
 from ...compiler.language.types import ACCUMULATOR, BYTES
+from ...compiler.own_schedules import chosen, kept_by_schedules
 from ...compiler.schedules.cpu import cpu_schedule
 from ...compiler.schedules.primitives.cpu.prefetch import prefetch_gather
 from ...compiler.schedules.sequence import Step
@@ -48,7 +49,7 @@ def _plan(rows: int, cols: int, nnz: int, work: int, operands: tuple[Operand, ..
     return RowPlan(group_count(nnz, rows, work, threads), ahead)
 
 
-@kept
+@kept_by_schedules
 def attention_kernel(spec: AttentionSpec, parallel: bool, prefetch: int = 0) -> Kernel:
     """The kernel of attention; serial where threads would cost more than they save.
 
@@ -59,10 +60,11 @@ def attention_kernel(spec: AttentionSpec, parallel: bool, prefetch: int = 0) -> 
     program = _sums_in_lanes(attention(spec), {"dot": spec.terms}, spec.scores, itemsize, target)
     program = _sums_in_lanes(program, {"above": spec.scores}, 1, itemsize, target)
     program = _cut(program, spec, itemsize, target)
-    return compile_program(program, cpu_schedule(ahead=_ahead(spec, prefetch), parallel=parallel), target)
+    schedule = cpu_schedule(ahead=_ahead(spec, prefetch), parallel=parallel)
+    return compile_program(program, chosen(spec, program, schedule), target)
 
 
-@kept
+@kept_by_schedules
 def attention_gradient_kernel(gradient: GradientSpec, parallel: bool, prefetch: int = 0) -> Kernel:
     """The kernel of what the gradients of attention need of every edge, with sums along the way."""
     target, spec, by_columns = host_target(), gradient.attention, gradient.by_columns
@@ -75,17 +77,17 @@ def attention_gradient_kernel(gradient: GradientSpec, parallel: bool, prefetch: 
     if by_columns and prefetch:
         gathered = {"M": spec.scores, "R": spec.scores, "Delta": spec.scores, "dC": spec.features}
         ahead += tuple(prefetch_gather("edges", name, 0, width, prefetch) for name, width in gathered.items())
-    return compile_program(program, cpu_schedule(ahead=ahead, parallel=parallel), target)
+    return compile_program(program, chosen(gradient, program, cpu_schedule(ahead=ahead, parallel=parallel)), target)
 
 
-@kept
+@kept_by_schedules
 def sums_kernel(spec: SumsSpec, parallel: bool, prefetch: int = 0) -> Kernel:
     """The kernel of several sums over the edges of each row."""
     target = host_target()
     itemsize = BYTES[ACCUMULATOR[spec.outputs[0].dtype]]
     program = _cut_outputs(sums(spec), spec.outputs, itemsize, target)
     ahead = _gathers([(f"X{which}", x) for which, x in enumerate(spec.operands)], spec.numbered, prefetch)
-    return compile_program(program, cpu_schedule(ahead=ahead, parallel=parallel), target)
+    return compile_program(program, chosen(spec, program, cpu_schedule(ahead=ahead, parallel=parallel)), target)
 
 
 def _ahead(spec: AttentionSpec, distance: int) -> tuple[Step, ...]:
@@ -140,13 +142,14 @@ def _cut_outputs(program: Program, outputs: tuple[Output, ...], itemsize: int, t
     return program
 
 
-@kept
+@kept_by_schedules
 def edge_softmax_kernel(spec: EdgeSoftmaxSpec, gradient: bool, parallel: bool) -> Kernel:
     """The kernel of a softmax over edges, or of its gradient; serial where threads would cost more than they save."""
     target = host_target()
     program = edge_softmax_gradient(spec) if gradient else edge_softmax(spec)
     tiles = register_tiles(spec.width, BYTES[ACCUMULATOR[spec.dtype]], target)
-    return compile_program(tile_axis(program, "K", tiles), cpu_schedule(parallel=parallel), target)
+    program = tile_axis(program, "K", tiles)
+    return compile_program(program, chosen(spec, program, cpu_schedule(parallel=parallel)), target)
 
 
 @kept

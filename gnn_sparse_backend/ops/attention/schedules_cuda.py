@@ -6,6 +6,7 @@ from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.language.program import Program, walk_iterations
 from ...compiler.language.types import ACCUMULATOR, BYTES
+from ...compiler.own_schedules import chosen, kept_by_schedules
 from ...compiler.schedules.primitives.cuda.side_by_side import visit_side_by_side
 from ...compiler.schedules.primitives.cuda.team_reduce import fold_across_lanes
 from ...compiler.schedules.teams import team_schedule
@@ -27,14 +28,14 @@ from .programs.sums import SumsSpec, sums
 MOST_PICKED = 16
 
 
-@kept
+@kept_by_schedules
 def attention_kernel(spec: AttentionSpec, plan: CudaPlan) -> Kernel:
     """The kernel of attention."""
     program, lanes = _attention(compact_parameters(attention(spec)), spec, {"dot": spec.terms})
-    return cuda_build.build(program, team_schedule(lanes), plan.arch)
+    return cuda_build.build(program, chosen(spec, program, team_schedule(lanes), plan.arch), plan.arch)
 
 
-@kept
+@kept_by_schedules
 def attention_gradient_kernel(gradient: GradientSpec, plan: CudaPlan) -> Kernel:
     """The kernel of what the gradients of attention need of every edge, with sums over rows along the way."""
     spec = gradient.attention
@@ -43,10 +44,10 @@ def attention_gradient_kernel(gradient: GradientSpec, plan: CudaPlan) -> Kernel:
     program, lanes = _attention(program, spec, {"dot": spec.terms, "delta": width, "weight": width})
     for which, output in enumerate(gradient.outputs):
         program = share_features(program, f"O{which}_features", output.features, shares(output.features, 4), lanes)
-    return cuda_build.build(program, team_schedule(lanes), plan.arch)
+    return cuda_build.build(program, chosen(gradient, program, team_schedule(lanes), plan.arch), plan.arch)
 
 
-@kept
+@kept_by_schedules
 def sums_kernel(spec: SumsSpec, plan: CudaPlan) -> Kernel:
     """The kernel of several sums over the edges of each row."""
     lanes = max(shares(output.features, BYTES[output.dtype]).lanes for output in spec.outputs)
@@ -55,10 +56,10 @@ def sums_kernel(spec: SumsSpec, plan: CudaPlan) -> Kernel:
         program = share_features(
             program, f"O{which}_features", output.features, shares(output.features, BYTES[output.dtype]), lanes
         )
-    return cuda_build.build(program, team_schedule(lanes), plan.arch)
+    return cuda_build.build(program, chosen(spec, program, team_schedule(lanes), plan.arch), plan.arch)
 
 
-@kept
+@kept_by_schedules
 def edge_softmax_kernel(spec: EdgeSoftmaxSpec, gradient: bool, arch: str, lanes: int = 0) -> Kernel:
     """The kernel of a softmax over edges, of its gradient, or of a stage of either. lanes: that share the edges of a
     row; 0 where they share its features."""
@@ -68,9 +69,11 @@ def edge_softmax_kernel(spec: EdgeSoftmaxSpec, gradient: bool, arch: str, lanes:
         loops = {it.name: it for it in walk_iterations(program.iterations)}
         ways = {"out_tile_0": visit_side_by_side, "max_tile_0": fold_across_lanes, "sum_tile_0": fold_across_lanes}
         steps = [step(name, lanes) for name, step in ways.items() if name in loops]
-        return cuda_build.build(program, team_schedule(lanes, *steps), arch)
-    of = shares(spec.width, BYTES[spec.dtype])
-    return cuda_build.build(share_features(program, "K", spec.width, of), team_schedule(of.lanes), arch)
+        schedule = team_schedule(lanes, *steps)
+    else:
+        of = shares(spec.width, BYTES[spec.dtype])
+        program, schedule = share_features(program, "K", spec.width, of), team_schedule(of.lanes)
+    return cuda_build.build(program, chosen(spec, program, schedule, arch), arch)
 
 
 @kept

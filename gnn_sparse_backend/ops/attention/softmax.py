@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ...compiler.cache.bounded import shared
+from ...compiler.own_schedules import in_force
 from ...deferred import later
 from ...planner.cpu.rows import RowPlan
 from ...planner.cpu.spmm import group_count
@@ -63,11 +64,11 @@ def run_softmax(graph, operands: tuple[Tensor, ...], gradient: bool, product: bo
     given = [ready(a).reshape(edges, width).contiguous() for a in operands]
     types = x.dtype, graph.indices.dtype, graph.edge_ids is not None
     if arch:
-        key = run_softmax, width, x.dtype, gradient, product, finite, arch
+        key = run_softmax, width, x.dtype, gradient, product, finite, arch, in_force.generation
         executable = graph.calls.get(key)
     else:
         groups = group_count(edges, graph.shape[0], width, torch.get_num_threads())
-        key = *types, width, gradient, product, finite, groups
+        key = *types, width, gradient, product, finite, groups, in_force.generation
         executable = _executables.get(key)
     if executable is None:
         spec = EdgeSoftmaxSpec(width, *map(type_name, types[:2]), types[2], product, finite)

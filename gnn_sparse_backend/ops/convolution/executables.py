@@ -10,6 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ...compiler.own_schedules import in_force
 from ...runtime import devices
 from ...runtime.precision import on_tensor_cores
 from ...structures.kernel_map import KernelMap, RelGraphOf
@@ -57,7 +58,7 @@ def _found(kernel_map: KernelMap, make: Callable[..., Call], described: tuple, *
     """What runs calls of one shape and type on the map, made once; it does not hold the map."""
     arch = devices.arch_of(kernel_map.device)
     by, where = (executables_cuda, arch) if arch else (executables_cpu, torch.get_num_threads())
-    key = make, where, bool(arch) and on_tensor_cores(described[-1]), described, more
+    key = make, where, bool(arch) and on_tensor_cores(described[-1]), described, more, in_force.generation
     return kernel_map.calls.found(key, lambda: make(by, kernel_map, (*described, where), *more))
 
 

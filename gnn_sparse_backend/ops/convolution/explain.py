@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...compiler.language.types import BYTES
+from ...compiler.own_schedules import OwnSchedule, in_words
 from ...planner.cpu.convolution import MOST_ROWS
 from ...planner.words import size
 from ...runtime import devices
@@ -47,6 +48,7 @@ class ConvExplanation:
     block: tuple[int, int]
     met: float
     device: str
+    schedules: tuple[OwnSchedule, ...] = ()
 
     @property
     def multiply_adds(self) -> int:
@@ -61,6 +63,7 @@ class ConvExplanation:
             f"{what}, {self.in_features} to {self.out_features} channels{groups} ({self.dtype}) on {self.rows:,} "
             f"outputs and {self.inputs:,} inputs with {self.pairs:,} pairs of {self.offsets:,} offsets, {self.device}",
             *lines,
+            *in_words(self.schedules),
             *(("", self._table()) if self.predicted else ()),
         )
 

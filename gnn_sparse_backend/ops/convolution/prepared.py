@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from ...compiler.own_schedules import describes
 from ...structures.kernel_map import KernelMap
 from ..core.prepared import Kind, Prepared, Width, pair, prepares, structures
 from .api import sparse_conv
 from .explain import explain_convolution
 from .operators import CONV
+from .programs.spec import ConvSpec
 
 
 def _name(kernel_map: KernelMap) -> str:
@@ -37,6 +39,7 @@ prepares(
         _shapes,
         _call,
         explain=explain_convolution,
+        scheduled=("sparse_conv",),
     ),
     Prepared(
         "sparse_conv_groups",
@@ -48,5 +51,12 @@ prepares(
         _call,
         divided=True,
         explain=explain_convolution,
+        scheduled=("sparse_conv",),
     ),
 )
+
+
+@describes(ConvSpec, "sparse_conv")
+def _convolution(spec: ConvSpec) -> tuple[tuple[str, ...], str, int, str]:
+    """Widths are known at a call; the kernel has those of a tile."""
+    return ("sparse_conv",), spec.dtype, spec.tile, "sum"

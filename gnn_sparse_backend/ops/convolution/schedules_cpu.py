@@ -11,6 +11,7 @@ from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program
 from ...compiler.language.types import ACCUMULATOR
+from ...compiler.own_schedules import chosen, kept_by_schedules
 from ...compiler.schedules.cpu import cpu_schedule
 from ...compiler.schedules.sequence import Schedule
 from ...planner.cpu.convolution import CHUNK_ELEMENTS, MOST_ROWS, ROW_VECTORS, block_of, sum_block_of, vectors_of
@@ -56,10 +57,11 @@ def spec_of(
     return ConvSpec(block, vectors, lanes, rows, stored, index_dtype, bf16_pairs)
 
 
-@kept
+@kept_by_schedules
 def conv_kernel(make: str, spec: ConvSpec, parallel: bool) -> Kernel:
     """The kernel of a program of `PROGRAMS`."""
-    return compile_program(*scheduled(make, spec, parallel), host_target())
+    program, schedule = scheduled(make, spec, parallel)
+    return compile_program(program, chosen(spec, program, schedule), host_target())
 
 
 @kept

@@ -17,6 +17,7 @@ from ...compiler.cache.kernel import Kernel, constant_argument
 from ...compiler.codegen import host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program
+from ...compiler.own_schedules import in_force
 from ...compiler.schedules.sequence import Schedule
 from ...planner.cpu.listed import pays_to_convert
 from ...planner.plan import Plan
@@ -158,9 +159,11 @@ wrong = _Wrong()
 
 
 def settle_list(graph: Any, operands: Sequence[Tensor | None]) -> None:
-    """Convert a graph that is listed, where rows pay for themselves from a pass over such operands on."""
+    """Convert a graph that is listed, where rows pay for themselves from a pass over such operands on, or a user's
+    schedule is in force: loops over listed edges have none.
+    """
     features = max([x.numel() // max(x.shape[0], 1) for x in operands if x is not None and x.dim()], default=1)
-    if pays_to_convert(graph.listed, *graph.shape, features, torch.get_num_threads()):
+    if in_force.schedules or pays_to_convert(graph.listed, *graph.shape, features, torch.get_num_threads()):
         graph.indptr  # noqa: B018  (asked for, it is made)
 
 

@@ -44,7 +44,11 @@ class Step:
     kernels: tuple[Kernel, ...]
 
     def __str__(self) -> str:
-        names = ", ".join(f"{kernel.name} {kernel.key[:12]} for {kernel.target}" for kernel in self.kernels)
+        names = ", ".join(
+            f"{kernel.name} {kernel.key[:12]} for {kernel.target}"
+            + (f", scheduled by {kernel.scheduled_by}" if kernel.scheduled_by else "")
+            for kernel in self.kernels
+        )
         return f"{self.plan}{f' ({self.variant})' if self.variant else ''}: {names}"
 
 

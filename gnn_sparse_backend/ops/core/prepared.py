@@ -48,7 +48,8 @@ class Prepared:
     message whose plans are measured; None where there is one plan, by rules. divided: whether the last number divides
     the others. transposes: whether the backward pass goes over the transpose of a graph. explain: (structure, width,
     dtype, backward) to something that prints why it runs as it does; None where ``form`` says all. few: (width, dtype)
-    makes what layers run in its place on a few edges (`ops.message.flat`).
+    makes what layers run in its place on a few edges (`ops.message.flat`). scheduled: the operators of ``gsb.schedule``
+    whose kernels it runs.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Prepared:
     transposes: bool = True
     explain: Callable[..., Any] | None = None
     few: Callable[[Width, torch.dtype], Any] | None = None
+    scheduled: tuple[str, ...] = ()
 
     def widths(self, given: Any) -> tuple[Width, ...]:
         """``given`` as widths: one, or several in a list; in a tuple too, where it is none itself. ValueError quotes

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ...compiler.own_schedules import in_force
 from .operands import is_plain
 
 
@@ -21,7 +22,7 @@ def signature_of(call: tuple, operands) -> tuple | None:
     if operands[0] is None or not is_plain(*operands):
         return None
     dtype = operands[0].dtype
-    parts = [call, dtype]
+    parts = [call, in_force.generation, dtype]
     for x in operands:
         if x is None:
             parts.append(None)

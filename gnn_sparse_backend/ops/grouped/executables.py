@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
+from ...compiler.own_schedules import in_force, kept_by_schedules
 from ...deferred import later
 from ...planner.cpu.grouped import SUM_BLOCK
 from ...planner.cuda.tensor_cores import ROWS
@@ -56,7 +56,7 @@ def _found(make: Callable, segments: Segments, shape: tuple[int, int], a: Tensor
     arch = devices.arch_of(a.device)
     described = shape, a.dtype, None if at is None else at.dtype, arch
     how = on_tensor_cores(a.dtype) if arch else torch.get_num_threads()
-    return segments.calls.found((make, how, *described), lambda: make(segments, *described))
+    return segments.calls.found((make, how, in_force.generation, *described), lambda: make(segments, *described))
 
 
 def in_bf16_pairs(w: Tensor) -> Tensor:
@@ -89,7 +89,7 @@ class _Rows:
         return [*self.arrays[: self.at], at.to(self.dtype), *self.arrays[self.at :]]
 
 
-@kept
+@kept_by_schedules
 def _on_cpu(
     make: Callable[[GroupedSpec, bool], Kernel],
     shape: tuple[int, int],

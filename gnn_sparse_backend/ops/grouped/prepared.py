@@ -5,11 +5,13 @@ from __future__ import annotations
 import torch
 
 from ...compiler.language.reduction import REDUCTIONS
+from ...compiler.own_schedules import describes
 from ...structures.segments import Segments
 from ..core.prepared import Kind, Prepared, Width, pair, prepares, structures
 from ..message.operators import AGGREGATE
 from .api import gather_mm, segment_mm
 from .operators import GROUPED_MM
+from .programs.grouped import GroupedSpec
 from .segment_reduce import segment_reduce
 
 structures(
@@ -22,6 +24,7 @@ structures(
     )
 )
 _MATRICES = ("F_in", "F_out"), "F for both"
+_PRODUCTS = "segment_mm", "gather_mm"
 
 
 def _shapes(segments: Segments, width: Width) -> list[tuple[int, ...]]:
@@ -36,8 +39,16 @@ def _gathered(segments: Segments, a, b):
 
 
 prepares(
-    Prepared("segment_mm", GROUPED_MM, Segments, *_MATRICES, _shapes, lambda s, a, b: segment_mm(a, b, s)),
-    Prepared("gather_mm", GROUPED_MM, Segments, *_MATRICES, _shapes, _gathered),
+    Prepared(
+        "segment_mm",
+        GROUPED_MM,
+        Segments,
+        *_MATRICES,
+        _shapes,
+        lambda s, a, b: segment_mm(a, b, s),
+        scheduled=_PRODUCTS,
+    ),
+    Prepared("gather_mm", GROUPED_MM, Segments, *_MATRICES, _shapes, _gathered, scheduled=_PRODUCTS),
     *(
         Prepared(
             f"segment_{reduce}",
@@ -47,7 +58,13 @@ prepares(
             "",
             lambda s, f: [(s.num_rows, f)],
             lambda s, x, reduce=reduce: segment_reduce(x, s, reduce),
+            scheduled=("aggregate",),
         )
         for reduce in REDUCTIONS
     ),
 )
+
+
+@describes(GroupedSpec, *_PRODUCTS)
+def _grouped(spec: GroupedSpec) -> tuple[tuple[str, ...], str, tuple[int, int], str]:
+    return _PRODUCTS, spec.dtype, (spec.in_features, spec.out_features), "sum"

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program, walk_iterations
+from ...compiler.own_schedules import chosen, kept_by_schedules
 from ...compiler.schedules.cpu import cpu_schedule
 from ...compiler.schedules.primitives.cpu.bf16_pair_dot import bf16_pair_dot
 from ...compiler.schedules.sequence import Schedule, Step
@@ -33,13 +33,13 @@ NARROWEST = 4
 FAST_TWOS = ("znver4", "znver5")
 
 
-@kept
+@kept_by_schedules
 def product_kernel(spec: GroupedSpec, parallel: bool) -> Kernel:
     """The kernel of a grouped product; the tile is chosen here."""
     return _kernel(grouped_product, spec, parallel)
 
 
-@kept
+@kept_by_schedules
 def sum_kernel(spec: GroupedSpec, parallel: bool) -> Kernel:
     """The kernel of a grouped sum; the tile is chosen here."""
     return _kernel(grouped_sum, spec, parallel)
@@ -47,7 +47,8 @@ def sum_kernel(spec: GroupedSpec, parallel: bool) -> Kernel:
 
 def _kernel(make: Callable[[GroupedSpec], Program], spec: GroupedSpec, parallel: bool) -> Kernel:
     target = host_target()
-    return compile_program(*scheduled(make, spec, parallel, target), target)
+    program, schedule = scheduled(make, spec, parallel, target)
+    return compile_program(program, chosen(spec, program, schedule), target)
 
 
 def scheduled(

@@ -18,6 +18,7 @@ from torch import Tensor
 from ...compiler.cache.bounded import KernelCache, shared
 from ...compiler.language.reduction import REDUCTIONS
 from ...compiler.language.types import FLOATS
+from ...compiler.own_schedules import in_force
 from ...planner.plan import Plan
 from ...runtime.memory import check_memory, empty
 from ...runtime.type_names import type_name
@@ -172,7 +173,7 @@ def flat(out: Tensor, count: int, features: int) -> Tensor:
 
 def call_key(of: Any, operands, graph, numbered: bool, extra) -> tuple:
     """What a kernel depends on: the message or attention, and the shapes, types and strides of its operands."""
-    parts: list = [of, numbered, extra, graph.some_index.dtype]
+    parts: list = [of, numbered, extra, graph.some_index.dtype, in_force.generation]
     for x, place in zip(operands, of.places):
         if x is not None:
             parts.append(x.shape if place == "all" else x.shape[1:])

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ...compiler.own_schedules import OwnSchedule, in_words
 from ...deferred import table
 from ...runtime.text import render
 from ...runtime.type_names import check_dtype, type_name
@@ -96,7 +97,8 @@ class LinearOrder:
 
     op: the operator's name. gradients: one of ``ASSUMED``, of which the next three tell. aggregated_first,
     mapped_first: what either order costs, in multiply-adds, or in what takes as long. order: that which is taken,
-    ``(A X) W`` or ``A (X W)``. costs: of all that is ``ASSUMED``, what either order costs.
+    ``(A X) W`` or ``A (X W)``. costs: of all that is ``ASSUMED``, what either order costs. schedules: of
+    users, which are in force.
     """
 
     op: str
@@ -111,6 +113,7 @@ class LinearOrder:
     mapped_first: float
     order: str
     costs: dict[str, tuple[float, float]]
+    schedules: tuple[OwnSchedule, ...] = ()
 
     def __str__(self) -> str:
         rows = table.Table(title="predicted, M (* is the order taken)", title_justify="left")
@@ -123,6 +126,7 @@ class LinearOrder:
             f"{self.op}, {self.in_features} to {self.out_features} features ({self.dtype}) on {self.rows:,} x "
             f"{self.columns:,} with {self.edges:,} edges\n"
             f"order: {self.order}, with the gradients of {self.gradients}",
+            *in_words(self.schedules),
             "",
             rows,
             f"M: millions of multiply-adds, or of what takes as long, forward and backward; A (X W) is taken where it "

@@ -10,6 +10,7 @@ from ...compiler.codegen import host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.folds import folds
 from ...compiler.language.types import ACCUMULATOR, BYTES, FLOATS
+from ...compiler.own_schedules import chosen, kept_by_schedules
 from ...compiler.schedules.cpu import cpu_schedule
 from ...compiler.schedules.primitives.cpu.lanes import fold_in_lanes
 from ...compiler.schedules.primitives.cpu.prefetch import prefetch_gather
@@ -34,7 +35,7 @@ SHORTEST_BF16X2 = 16
 EDGES_TOGETHER, ROUNDS_OF_TWO = 4, 8
 
 
-@kept
+@kept_by_schedules
 def aggregate_kernel(
     spec: AggregateSpec, parallel: bool, prefetch: int = 0, reduction: str = "sequential", turn: str = ""
 ) -> Kernel:
@@ -55,7 +56,8 @@ def aggregate_kernel(
     )
     if reduction == "scattered":
         ahead = [prefetch_gather("edges", buffer, 0, width, prefetch) for buffer in gathered]
-        return compile_program(scattered(spec), cpu_schedule(ahead=tuple(ahead), parallel=parallel), target)
+        program, schedule = scattered(spec), cpu_schedule(ahead=tuple(ahead), parallel=parallel)
+        return compile_program(program, chosen(spec, program, schedule), target)
     program, edges = aggregate(spec), "edges"
     if turn:
         rules = [csr_rule(program, name=name) for name in PASSES]
@@ -79,7 +81,8 @@ def aggregate_kernel(
     if reduction == "simd":
         lanes = (fold_in_lanes(f"{edges}_tile_0", row_lanes(spec.features, itemsize, target)),)
     schedule = cpu_schedule(*lanes, ahead=tuple(ahead), parallel=parallel)
-    return compile_program(tile_axis(program, "K", tiles), schedule, target)
+    program = tile_axis(program, "K", tiles)
+    return compile_program(program, chosen(spec, program, schedule), target)
 
 
 def as_bf16x2(spec: AggregateSpec) -> AggregateSpec | None:
@@ -124,7 +127,7 @@ def _run(spec: AggregateSpec) -> int:
     return run
 
 
-@kept
+@kept_by_schedules
 def edge_map_kernel(spec: EdgeMapSpec, parallel: bool, prefetch: int = 0) -> Kernel:
     """The kernel of an edge map. prefetch: how many edges the gathers of column operands look ahead, 0 for none."""
     target = host_target()
@@ -143,7 +146,8 @@ def edge_map_kernel(spec: EdgeMapSpec, parallel: bool, prefetch: int = 0) -> Ker
         for number, x in enumerate(spec.operands)
         if prefetch and x.at == "column" and x.dtype in FLOATS
     )
-    return compile_program(program, cpu_schedule(*together, ahead=ahead, parallel=parallel), target)
+    schedule = cpu_schedule(*together, ahead=ahead, parallel=parallel)
+    return compile_program(program, chosen(spec, program, schedule), target)
 
 
 @kept

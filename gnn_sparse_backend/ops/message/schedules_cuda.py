@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.language.program import Program
 from ...compiler.language.types import BYTES
+from ...compiler.own_schedules import chosen, kept_by_schedules
 from ...compiler.schedules.primitives.cuda.cache_row import cache_row
 from ...compiler.schedules.primitives.cuda.segments import scan_segments
 from ...compiler.schedules.primitives.cuda.side_by_side import visit_side_by_side
@@ -29,21 +29,19 @@ from .programs.aggregate import AggregateSpec, aggregate
 from .programs.edge_map import EdgeMapSpec, edge_map
 
 
-@kept
+@kept_by_schedules
 def aggregate_kernel(spec: AggregateSpec, plan: TeamPlan | LanePlan) -> Kernel:
     """The kernel of an aggregation, a team for each row, by a final plan."""
     if isinstance(plan, LanePlan):
         program = tile_axis(compact_parameters(aggregate(spec, stage=False)), "K", ((spec.features,),))
-        return cuda_build.build(
-            program,
-            team_schedule(plan.lanes, fold_across_lanes("edges_tile_0", plan.lanes)),
-            plan.arch,
-        )
-    program, lanes, loops = _features_shared(spec, plan.team)
-    return cuda_build.build(program, team_schedule(lanes, *_cached(plan.cached, lanes, loops)), plan.arch)
+        schedule = team_schedule(plan.lanes, fold_across_lanes("edges_tile_0", plan.lanes))
+    else:
+        program, lanes, loops = _features_shared(spec, plan.team)
+        schedule = team_schedule(lanes, *_cached(plan.cached, lanes, loops))
+    return cuda_build.build(program, chosen(spec, program, schedule, plan.arch), plan.arch)
 
 
-@kept
+@kept_by_schedules
 def bucket_kernel(spec: AggregateSpec, plan: BucketPlan) -> Kernel:
     """The kernel of an aggregation over rows in buckets of 1 to ``plan.widest`` slots, in one launch, the widest
     first.
@@ -63,10 +61,10 @@ def bucket_kernel(spec: AggregateSpec, plan: BucketPlan) -> Kernel:
     turns = tuple((of_width[width].name, plan.widest // width) for width in widths if width < plan.widest)
     steps = *_cached(True, lanes, cached), fuse_grids(("C",))
     schedule = team_schedule(lanes, *steps, turns=turns)
-    return cuda_build.build(program, schedule, plan.arch)
+    return cuda_build.build(program, chosen(spec, program, schedule, plan.arch), plan.arch)
 
 
-@kept
+@kept_by_schedules
 def segment_kernel(spec: AggregateSpec, arch: str) -> Kernel:
     """The kernel of an aggregation over rows in groups of 1 to 32 non-zeros, none of them empty: a lane for each
     non-zero.
@@ -74,7 +72,8 @@ def segment_kernel(spec: AggregateSpec, arch: str) -> Kernel:
     spec: of a sum or a mean. Parameters are those of `programs.aggregate.aggregate`.
     """
     program = tile_axis(compact_parameters(aggregate(spec, stage=False)), "K", ((spec.features,),))
-    return cuda_build.build(program, team_schedule(WARP, scan_segments("edges_tile_0", WARP)), arch)
+    schedule = team_schedule(WARP, scan_segments("edges_tile_0", WARP))
+    return cuda_build.build(program, chosen(spec, program, schedule, arch), arch)
 
 
 def _cached(wanted: bool, lanes: int, loops: Iterable[str]) -> tuple[Step, ...]:
@@ -93,19 +92,19 @@ def _features_shared(spec: AggregateSpec, team: int = 0, grouped: bool = True) -
     return program, of.lanes, tuple(f"edges_tile_{number}" for number in range(len(widths)))
 
 
-@kept
+@kept_by_schedules
 def edge_map_kernel(spec: EdgeMapSpec, plan: CudaPlan) -> Kernel:
     """The kernel of an edge map: the features of an edge, or the terms of its sums, are shared out."""
     program = compact_parameters(edge_map(spec))
     if isinstance(plan, LanePlan):
-        return cuda_build.build(program, team_schedule(plan.lanes, visit_side_by_side("edges", plan.lanes)), plan.arch)
-    if spec.terms == 1:
+        schedule = team_schedule(plan.lanes, visit_side_by_side("edges", plan.lanes))
+    elif spec.terms == 1:
         of = shares(spec.width, BYTES[spec.dtype])
-        program = share_features(program, "H", spec.width, of)
+        program, schedule = share_features(program, "H", spec.width, of), team_schedule(of.lanes)
     else:
         of = shares(spec.terms, BYTES[spec.dtype])
-        program = share_sum(program, "sum", of.lanes, of.part)
-    return cuda_build.build(program, team_schedule(of.lanes), plan.arch)
+        program, schedule = share_sum(program, "sum", of.lanes, of.part), team_schedule(of.lanes)
+    return cuda_build.build(program, chosen(spec, program, schedule, plan.arch), plan.arch)
 
 
 def share_features(program: Program, axis: str, width: int, of: Shares, lanes: int = 0) -> Program:

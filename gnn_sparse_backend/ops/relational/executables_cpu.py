@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ...compiler.cache.bounded import shared
+from ...compiler.own_schedules import in_force
 from ...formats.partitions.relational import Panels
 from ...planner.cpu.relational import (
     cost_per_pair,
@@ -233,7 +234,7 @@ def _entry(
     others: tuple[tuple, ...],
 ):
     """The kernel's entry; with it come ``others``: its like for other (program, F_in, F_out, parallel)."""
-    described = blocks, panel, weighted, dtype, index
+    described = blocks, panel, weighted, dtype, index, in_force.generation
     entry = _entries.get((make, in_features, out_features, *described, parallel))
     if entry is None or (others and (described, others) not in _at_hand):
         _at_hand.keep((described, others), True)

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...compiler.language.types import ACCUMULATOR, BYTES
+from ...compiler.own_schedules import OwnSchedule, in_words
 from ...formats.counts import added_at
 from ...planner.cpu.relational import MARGIN, RelationCounts, is_small, order_costs, sum_by_columns
 from ...planner.cpu.spmm import serial_work
@@ -86,6 +87,8 @@ class RelationalExplanation:
     def order(self) -> str | None:
         return order_of(self.moved) if self.moved else None
 
+    schedules: tuple[OwnSchedule, ...] = ()
+
     def __str__(self) -> str:
         why = (Padding(Text(reason), (0, 0, 0, 2)) for reason in self.reasons())
         c = self.counts
@@ -95,6 +98,7 @@ class RelationalExplanation:
             f"{self.columns:,} with {c.edges:,} edges of {self.num_relations:,} relations, {self.device}",
             f"pairs: {c.row_pairs:,} of a row and a relation, {c.column_pairs:,} of a column and a relation",
             *why,
+            *in_words(self.schedules),
             "",
             self._table(),
             _WORDS,

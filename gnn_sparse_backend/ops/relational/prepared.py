@@ -10,12 +10,14 @@ import itertools
 
 import torch
 
+from ...compiler.own_schedules import describes
 from ...structures.relational.graph import RelGraph
 from ..core.prepared import Kind, Prepared, Width, pair, prepares, structures
 from ..message.flat import few_of_reduction
 from .api import rgms
 from .explain import explain_relational
 from .operators import BASIS_PRODUCT, PRODUCT
+from .programs.rgms import RgmsSpec
 
 structures(
     Kind(
@@ -59,7 +61,13 @@ def _call_of(kind: str, reduce: str, weighted: bool) -> Prepared:
         divided=kind == "_blocks",
         explain=explain_relational if (kind, reduce, weighted) == ("", "sum", False) else None,
         few=few,
+        scheduled=("rgms",),
     )
 
 
 prepares(*itertools.starmap(_call_of, itertools.product(_MATRICES, ("sum", "mean"), (False, True))))
+
+
+@describes(RgmsSpec, "rgms")
+def _relational(spec: RgmsSpec) -> tuple[tuple[str, ...], str, tuple[int, int], str]:
+    return ("rgms",), spec.dtype, (spec.in_features, spec.out_features), "sum"

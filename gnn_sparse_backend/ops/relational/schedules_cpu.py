@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program
 from ...compiler.language.types import ACCUMULATOR, BYTES
+from ...compiler.own_schedules import chosen, kept_by_schedules
 from ...compiler.schedules.cpu import cpu_schedule
 from ...compiler.schedules.primitives.cpu.prefetch import prefetch_gather
 from ...compiler.schedules.sequence import Schedule
@@ -33,13 +33,14 @@ def column_tile_of(out_features: int, dtype: str) -> int:
     return column_tile(out_features, target.lanes(dtype), target)
 
 
-@kept
+@kept_by_schedules
 def rgms_kernel(make: str, spec: RgmsSpec, parallel: bool, prefetch: int = GATHER_AHEAD) -> Kernel:
     """The kernel of a program of ``PROGRAMS``; the tiles are chosen here. prefetch: edges that gathers run ahead, 0 for
     none.
     """
     target = host_target()
-    return compile_program(*scheduled(make, spec, parallel, prefetch, target), target)
+    program, schedule = scheduled(make, spec, parallel, prefetch, target)
+    return compile_program(program, chosen(spec, program, schedule), target)
 
 
 def scheduled(make: str, spec: RgmsSpec, parallel: bool, prefetch: int, target: Target) -> tuple[Program, Schedule]:

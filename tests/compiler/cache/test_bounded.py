@@ -47,6 +47,8 @@ FINITE = {
 FILLED = {
     ("compiler.cache.bounded", "_functions"): "functions of modules",
     ("compiler.codegen.loaded", "_of_gpus"): "grows: code of a GPU is never unloaded, see load",
+    ("compiler.own_schedules", "SCHEDULED"): "names of operators",
+    ("compiler.own_schedules", "_described"): "types of specs",
     ("dynamo", "_waiting"): "modules of PyTorch that this package waits for, each until it is imported",
     ("formats.composed.registry", "FORMATS"): "formats, each registered by name",
     ("integrations.core.counters", "_fallbacks"): "operators of frameworks, and reasons, which are fixed texts",

@@ -76,11 +76,12 @@ def test_kernels_of_a_primitive_follow_its_code():
     def mark(stage2, about):
         return stage2.with_function(stage2.function.with_attr(about, "other"))
 
+    program, keys = csr_spmm(5), set()
     here, there = marked("one")("who"), mark("who")
     assert here.name == there.name == "mark" and repr(here) != repr(there)
-    assert repr(here) == repr(marked("two")("who"))  # what it reads beside its parameters is not seen
+    assert repr(here) == repr(marked("one")("who")) != repr(marked("two")("who"))  # a plain value it was made with
+    assert repr(marked(program)("who")) == repr(marked(object())("who"))  # nothing else that it reads is seen
     assert not unroll_and_jam("rows", 2).version
-    program, keys = csr_spmm(5), set()
     for step in (here, there):
         keys.add(compile_program(program, (*cpu_schedule(), step)).key)
     assert len(keys) == 2

@@ -11,7 +11,7 @@ from ...sequence import iteration_primitive
 from ..shared.loops import bound_loop, rewrite_loop
 
 
-@iteration_primitive(on_gpu=True)
+@iteration_primitive(on_gpu=True, lanes_apart=True)
 def visit_side_by_side(stage2: PositionFunction, iteration: Iteration, lanes: int) -> PositionFunction:
     """Give the elements of `iteration` to `lanes` threads (threadIdx.x) in turns.
 

@@ -1,14 +1,5 @@
-"""Horizontal fusion: the sub-kernels that a format decomposition leaves run in one parallel region or one launch.
-
-    for t in parallel(num_T): init(t)             for t in parallel(num_T):
-    for t in parallel(num_T): bucket_1(t)   ->        init(t)
-    for t in parallel(num_T): bucket_2(t)             bucket_1(t)
-                                                      bucket_2(t)
-
-(SparseTIR, section 3.4.2, fuses grids side by side; here the sub-kernels share one axis of tasks, which write disjoint
-rows, so a task runs its slice of every sub-kernel in turn, and no addition needs to be atomic.)
-
-Where sub-kernels have no axis in common their grids lie side by side, as there:
+"""Horizontal fusion: the grids of the sub-kernels that a format decomposition leaves lie side by side in one launch
+(SparseTIR, section 3.4.2).
 
     for b in blocks(3): bucket_1(b)                   for b in blocks(3 + 5):
     for b in blocks(5): bucket_2(b)            ->         if b < 3: bucket_1(b)
@@ -20,55 +11,9 @@ from __future__ import annotations
 from .....deferred import s_tir, tirx
 from ....codegen.nodes import substitute, with_parts
 from ....language.axes import StageIError
-from ....language.expr import Load, Var
+from ....language.expr import Load
 from ....language.program import Buffer, Iteration, Program, loads_in, stores_in
 from ...sequence import flat_primitive
-
-
-def refuses(program: Program) -> str | None:
-    """Why the top-level iterations of `program` cannot run in one loop over their common outermost axis, or None."""
-    first = program.iterations[0]
-    axis = first.axes[0]
-    for it in program.iterations:
-        if it.axes[0] != axis:
-            return f"iteration {it.name!r} begins with axis {it.axes[0].name!r}, {first.name!r} with {axis.name!r}"
-        if it.kinds[0] != "S":
-            return f"axis {axis.name!r} is a reduction in iteration {it.name!r}"
-        if any(axis in group for group in it.fused):
-            return f"axis {axis.name!r} is fused in iteration {it.name!r}"
-    for at, it in enumerate(program.iterations):
-        written = {store.buffer for store in stores_in((it,))}
-        for other in program.iterations[:at] + program.iterations[at + 1 :]:
-            for buffer in written & _touched(other):
-                for who in (it, other):
-                    if not _owned(who, buffer, who.variable(axis)):
-                        return (
-                            f"iteration {who.name!r} reaches elements of {buffer.name!r} "
-                            f"outside its element of {axis.name!r}"
-                        )
-    return None
-
-
-@flat_primitive
-def fuse_horizontally(function: tirx.PrimFunc, program: Program) -> tirx.PrimFunc:
-    """Merge the outermost loops of all top-level iterations of a scheduled stage III function into one.
-
-    Preconditions, refused with a StageIError: what `refuses` names, and loops that are not all parallel loops, or
-    all loops over the blocks of a GPU.
-    """
-    if len(program.iterations) == 1:
-        return function
-    reason = refuses(program)
-    if reason:
-        raise StageIError(f"fuse_horizontally: {reason}")
-    loops = _loops(function, program, "fuse_horizontally")
-    head = loops[0]
-    for loop in loops:
-        if _binding(loop) != _binding(head) or _binding(loop) == (tirx.ForKind.SERIAL, ""):
-            raise StageIError("fuse_horizontally: the loops are not all parallel, or not all bound to blocks")
-    bodies = [head.body] + [substitute(loop.body, {loop.loop_var: head.loop_var}) for loop in loops[1:]]
-    merged = tirx.For(head.loop_var, head.min, head.extent, head.kind, tirx.SeqStmt(bodies), head.thread_binding)
-    return _with_body(function, merged)
 
 
 @flat_primitive
@@ -131,10 +76,3 @@ def _accesses(it: Iteration) -> list[Load]:
 
 def _touched(it: Iteration) -> set[Buffer]:
     return {access.buffer for access in _accesses(it)}
-
-
-def _owned(it: Iteration, buffer: Buffer, var: Var) -> bool:
-    """Every access to the buffer lies under the element of the outermost axis that is being visited."""
-    axis = it.axes[0]
-    mine = [a for a in _accesses(it) if a.buffer == buffer]
-    return all(axis in buffer.axes and a.indices[buffer.axes.index(axis)] == var for a in mine)
