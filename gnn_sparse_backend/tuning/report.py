@@ -18,7 +18,8 @@ class Row:
     ``known`` from before; ``compiled``, and to run by rules; or ``not reached``, where the budget ended before.
     plan: the fastest, None where none is known. seconds: of a call by it. rules: of a call by the rules' plan, where it
     was measured now. plans: how many were measured. tuned: whether there are plans to choose from; where there is one
-    alone, all is done that is to do when it is compiled.
+    alone, all is done that is to do when it is compiled. tried: of a search, (plan, predicted, measured seconds) of all
+    candidates, None where one was not measured.
     """
 
     graph: str
@@ -31,6 +32,15 @@ class Row:
     rules: float | None = None
     plans: int = 0
     tuned: bool = True
+    before: float | None = None
+    tried: tuple[tuple[Plan, float | None, float | None], ...] = ()
+
+    @property
+    def regret(self) -> float | None:
+        """Time of the plan that ran before a search over that of the fastest, minus one; None where it was not
+        measured.
+        """
+        return None if self.before is None or self.seconds is None else self.before / self.seconds - 1
 
     @property
     def done(self) -> bool:

@@ -34,6 +34,7 @@ def precompile(
     backward: bool = True,
     again: bool = False,
     progress: bool = True,
+    search: bool = False,
 ) -> Report:
     """Compile what operators will run on these graphs, measure the plans worth trying, and remember the fastest.
 
@@ -107,7 +108,7 @@ def precompile(
             or there are no kernels for the device.
         BuildError: CUDA lacks something here, or a kernel does not compile.
     """
-    for name, value in (("backward", backward), ("again", again), ("progress", progress)):
+    for name, value in (("backward", backward), ("again", again), ("progress", progress), ("search", search)):
         if not isinstance(value, bool):
             raise TypeError(f"{name} must be True or False, got {value!r} of type {type(value).__name__}")
     if ops is not None and not isinstance(ops, str):
@@ -128,6 +129,7 @@ def precompile(
         backward=backward,
         again=again,
         progress=progress,
+        search=search,
     )
 
 

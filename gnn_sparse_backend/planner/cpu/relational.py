@@ -9,8 +9,7 @@ the edges (counts decide; SparseTIR, section 4.4 has the first):
 
 Neither stores a sum or a product beyond a panel in the first-level cache. The choice is made for each relation, and in
 each task (a range of rows), by the cost of either. ``transform`` and ``aggregate`` are the same orders as libraries
-have them, for all relations and with the products of all pairs stored; they are there to compare with, and never
-chosen.
+have them, for all relations and with the products of all pairs stored; rules never choose them, a search may.
 
 Tasks of a product are ranges of rows that stay near, and enough for the threads to share; but so few that a relation
 has some panels of pairs in each. What confirms the constants, and how far, is in
@@ -20,12 +19,13 @@ docs/decisions/rgms-order-per-relation.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from ...compiler.codegen import host_target
 from ...compiler.language.types import BYTES
+from ..plan import Plan
 from .spmm import serial_work
 from .tiling import product_rows
 
@@ -56,8 +56,47 @@ MATRIX_BYTES = 8 << 20
 # Sampled batches may differ in work by this factor: kernels for either side of a limit that is so near are made at
 # once.
 NEAR = 8
+# Edges that the gathers of a panel run ahead: sums of a pair are short, so rows of the next pairs are on their way too.
+GATHER_AHEAD = 16
+# What a search tries: thousandths of the rules' tasks, 0 for all of them, and edges that gathers run ahead.
+TASKS_SEARCHED, AHEAD_SEARCHED = (0, 250, 4000), (GATHER_AHEAD, 0, 8, 32)
 # Parts that the pairs of all relations are cut into for a sum of outer products: alike for any number of threads.
 PARTS = 64
+
+
+_CHEAPER = "each relation's cheaper"
+
+
+@dataclass(frozen=True)
+class RelationalPlan(Plan, strategy="relational"):
+    """How a product over relations, a sum of outer products, or dots are made.
+
+    dataflow: of a product one of `ORDERS`, of the others the ends whose pairs they go by, "rows" or "columns"; "" for
+        each relation the cheaper by its counts.
+    tasks: 0 for as many as the rules have; else thousandths of these. prefetch: edges that gathers run ahead.
+    """
+
+    meanings: ClassVar = {
+        _CHEAPER: "by row pairs or column pairs, as the counts of each have it",
+        "tasks": "ranges of rows, or of the pairs of a relation, which threads share",
+        "ahead": "gathered rows are fetched that number of edges before they are needed",
+    }
+
+    dataflow: str = ""
+    tasks: int = 0
+    prefetch: int = GATHER_AHEAD
+
+    def __str__(self) -> str:
+        scaled = f", {self.tasks / 1000:g} times the tasks" if self.tasks else ""
+        ahead = f", {self.prefetch} ahead" if self.prefetch else ""
+        return f"{self.dataflow or _CHEAPER}{scaled}{ahead}"
+
+    def scaled(self, tasks: int) -> int:
+        """The rules' number of tasks as the plan has it."""
+        return max(1, tasks * self.tasks // 1000) if self.tasks else tasks
+
+
+BY_RULES = RelationalPlan()
 
 
 @dataclass(frozen=True)
@@ -137,9 +176,9 @@ def row_task_count(counts: RelationCounts, relations: int, wide_in: int, wide_ou
     return max(FEWEST_TASKS, min(wanted, filled))
 
 
-def part_limit(edges: int, pairs: int, cost_per_pair: float) -> float:
+def part_limit(edges: int, pairs: int, cost_per_pair: float, plan: RelationalPlan = BY_RULES) -> float:
     """The cost, in edges, from which a relation is shared by several tasks."""
-    return max(4096.0, (edges + pairs * cost_per_pair) / PARTS)
+    return max(4096.0, (edges + pairs * cost_per_pair) / PARTS) * 1000 / (plan.tasks or 1000)
 
 
 def cost_per_pair(out_features: int, itemsize: int) -> float:
@@ -150,3 +189,49 @@ def cost_per_pair(out_features: int, itemsize: int) -> float:
 def is_tiled(in_features: int, out_features: int, dtype: str) -> bool:
     """Whether programs want matrices with blocks of this size on the diagonal tile by tile."""
     return in_features * out_features * BYTES[dtype] > WHOLE_BYTES
+
+
+def relational_plans(orders: tuple[str, ...], stored: tuple[str, ...] = ()) -> tuple[RelationalPlan, ...]:
+    """What a search tries: each order by every schedule, the rules' own first. stored: orders without schedules."""
+    made = [
+        RelationalPlan(order, tasks, prefetch)
+        for tasks in TASKS_SEARCHED
+        for prefetch in AHEAD_SEARCHED
+        for order in ("", *orders)
+    ]
+    return *made, *(RelationalPlan(order) for order in stored)
+
+
+def predicted_costs(
+    what: str,
+    row_pairs: np.ndarray,
+    column_pairs: np.ndarray,
+    edges: np.ndarray,
+    blocks: int,
+    in_features: int,
+    out_features: int,
+    itemsize: int,
+) -> dict[str, float]:
+    """Multiply-adds, or what takes as long, by the dataflow of a plan, of a pass ("product", "sum" or "dots") over
+    relations with these numbers of pairs and edges.
+    """
+    wide_in, wide_out = blocks * in_features, blocks * out_features
+    product = in_features * out_features * blocks
+    if what == "product":
+        gather, scatter = order_costs(row_pairs, column_pairs, edges, in_features, out_features, blocks, itemsize)
+        stored = ADD_COST * itemsize
+        return {
+            "": float(np.minimum(gather, scatter).sum()),
+            "gather": float(gather.sum()),
+            "scatter": float(scatter.sum()),
+            "transform": float((scatter + column_pairs * stored * wide_out).sum()),
+            "aggregate": float((gather + row_pairs * stored * (wide_in + wide_out)).sum()),
+        }
+    fetched = (wide_in, wide_out) if what == "sum" else (wide_out, wide_in)
+    by_rows = row_pairs * (product + fetched[1]) + edges * fetched[0]
+    by_columns = column_pairs * (product + fetched[0]) + edges * fetched[1]
+    return {
+        "": float(np.minimum(by_rows, by_columns).sum()),
+        "rows": float(by_rows.sum()),
+        "columns": float(by_columns.sum()),
+    }
