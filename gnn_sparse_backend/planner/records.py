@@ -11,8 +11,7 @@ from ..compiler.language.types import FLOATS
 from . import candidates as _loaded  # noqa: F401  (with it all strategies have their names)
 from . import composed as _composed  # noqa: F401  (likewise)
 from .cost import DEFAULT_UNITS
-from .cpu import convolution as _convolution  # noqa: F401  (likewise)
-from .cpu import relational as _relational  # noqa: F401  (likewise)
+from .cpu import products as _products  # noqa: F401  (likewise)
 from .cuda import cost as cuda_cost
 from .plan import STRATEGIES, Plan
 from .problem import CudaProblem, Problem

@@ -13,9 +13,8 @@ from gnn_sparse_backend.compiler.language.types import FLOATS
 from gnn_sparse_backend.planner import machine
 from gnn_sparse_backend.planner.composed import ComposedPlan
 from gnn_sparse_backend.planner.cost import DEFAULT_UNITS
-from gnn_sparse_backend.planner.cpu.convolution import ConvPlan
 from gnn_sparse_backend.planner.cpu.passes import PartitionPlan, PartPlan
-from gnn_sparse_backend.planner.cpu.relational import RelationalPlan
+from gnn_sparse_backend.planner.cpu.products import ConvPlan, RelationalPlan
 from gnn_sparse_backend.planner.cpu.rows import RowPlan, ScatteredPlan
 from gnn_sparse_backend.planner.cpu.slices import SlicePlan
 from gnn_sparse_backend.planner.cuda.blocks import BlockPlan

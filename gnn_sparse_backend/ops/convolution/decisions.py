@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...planner.cpu.convolution import ORDERS, ConvPlan, conv_plans
+from ...planner.cpu.convolution import ORDERS
+from ...planner.cpu.products import ConvPlan, conv_plans
 from ...planner.database import database
 from ...planner.decisions import Decision, listeners, measured_plan
 from ...planner.plan import Plan

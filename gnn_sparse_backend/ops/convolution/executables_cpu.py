@@ -11,13 +11,13 @@ from torch import Tensor
 from ...compiler.codegen import host_target
 from ...planner.cpu.convolution import (
     ORDERS,
-    ConvPlan,
     chunk_of,
     conv_costs,
     shares_of_sum,
     shares_of_tasks,
     splits_of_sum,
 )
+from ...planner.cpu.products import ConvPlan
 from ...runtime.layout import kernel_ready, matrices
 from ...runtime.memory import empty
 from ...runtime.type_names import accumulator_of, type_name

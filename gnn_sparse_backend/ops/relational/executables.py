@@ -13,7 +13,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...planner.cpu.relational import BY_RULES, ORDERS
+from ...planner.cpu.products import BY_RULES
+from ...planner.cpu.relational import ORDERS
 from ...runtime import devices
 from ...runtime.memory import empty
 from ...runtime.precision import on_tensor_cores

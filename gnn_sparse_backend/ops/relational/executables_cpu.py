@@ -10,9 +10,8 @@ from torch import Tensor
 
 from ...compiler.cache.bounded import shared
 from ...formats.partitions.relational import Panels
+from ...planner.cpu.products import BY_RULES, RelationalPlan, relational_plans
 from ...planner.cpu.relational import (
-    BY_RULES,
-    RelationalPlan,
     cost_per_pair,
     is_near_limit,
     is_small,
@@ -20,7 +19,6 @@ from ...planner.cpu.relational import (
     panel_pairs,
     part_limit,
     predicted_costs,
-    relational_plans,
     sum_by_columns,
 )
 from ...planner.database import database

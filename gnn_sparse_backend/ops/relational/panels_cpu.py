@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from ...formats.partitions.relational import Panels
+from ...planner.cpu.products import BY_RULES, RelationalPlan
 from ...planner.cpu.relational import (
-    BY_RULES,
-    RelationalPlan,
     RelationCounts,
     by_column,
     cost_per_pair,

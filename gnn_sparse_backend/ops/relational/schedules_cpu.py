@@ -16,7 +16,8 @@ from ...compiler.schedules.sequence import Schedule
 from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
 from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...planner.cpu.grouped import block_rows
-from ...planner.cpu.relational import GATHER_AHEAD, is_tiled
+from ...planner.cpu.products import GATHER_AHEAD
+from ...planner.cpu.relational import is_tiled
 from ...planner.cpu.tiling import product_rows, sum_lanes
 from ..grouped.schedules_cpu import bf16_pair_dots, column_tile, vectors
 from .programs.rgms import RgmsSpec, rgms_dot, rgms_gather, rgms_scatter, rgms_sum

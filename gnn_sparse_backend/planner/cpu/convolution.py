@@ -16,10 +16,9 @@ What measured the constants, and how far predictions hold, is in docs/decisions/
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ...compiler.codegen import Target
-from ..plan import Plan
+from .products import ROW_VECTORS
 from .relational import order_costs
 from .spmm import serial_work
 
@@ -28,8 +27,6 @@ ORDERS = ("offsets", "rows", "row", "rgms")
 BLOCK = {False: {2: 6, 1: 8}, True: {2: 8, 1: 8}}
 # Rows of a smaller block, and what one takes of its multiply-adds: its sums are too few for additions not to wait.
 SMALL, SMALL_COST = 4, 1.15
-# Vectors of the only row of a block: enough sums for additions not to wait for each other.
-ROW_VECTORS = (4, 2, 1)
 # Rows of a task whose sums of a tile, one vector of 64 bytes wide, fill the first-level cache (32 KiB).
 MOST_ROWS = 512
 # Multiply-adds of one lane that take as long as: loading and storing a sum again; finding the rows of a pair and
@@ -49,56 +46,6 @@ SHARE_WORK, SHARE_PAIRS = 1 << 21, 256
 MOST_SHARES, SHARE_ELEMENTS, SHARES = 64, 1 << 18, 8
 # Elements of a line of the cache.
 LINE = 16
-
-
-@dataclass(frozen=True)
-class ConvPlan(Plan, strategy="convolution"):
-    """How products of a convolution, or sums of outer products, are made.
-
-    dataflow: one of `ORDERS` or "depthwise"; of sums "sums" or "rgms".
-    tasks: 0 for as many as the rules have; else a multiple of these. vectors: of a tile, 0 for as many as the rules
-        have. alone: whether one thread takes all tasks, however much there is to do.
-    """
-
-    meanings: ClassVar = {
-        "offsets": "offset after offset over a range of rows, whose sums wait in the first-level cache",
-        "rows": "rows that meet the same offsets, whose sums stay in registers",
-        "tasks": "ranges of rows, or shares of pairs, which threads take one after the other",
-        "vectors": "columns that a tile has, in vectors",
-    }
-
-    dataflow: str
-    tasks: int = 0
-    vectors: int = 0
-    alone: bool = False
-
-    def __str__(self) -> str:
-        tasks = f", {self.tasks} times the tasks" if self.tasks else ""
-        vectors = f", tiles of {self.vectors} vectors" if self.vectors else ""
-        return f"{self.dataflow}{tasks}{vectors}{', 1 thread' * self.alone}"
-
-    def scaled(self, tasks: int) -> int:
-        """The rules' number of tasks as the plan has it."""
-        return tasks * (self.tasks or 1)
-
-    def is_parallel(self, work: int, threads: int) -> bool:
-        """Whether several threads share ``work`` multiply-adds."""
-        return not self.alone and (is_parallel(work, threads) or (threads > 1 and self.tasks > 1))
-
-
-def conv_plans(orders: tuple[str, ...]) -> tuple[ConvPlan, ...]:
-    """What a search tries of these dataflows, the rules' own, which is the first of them, first."""
-    found = dict.fromkeys(ConvPlan(order) for order in orders)
-    for order in (order for order in orders if order != "rgms"):
-        found |= dict.fromkeys(ConvPlan(order, tasks) for tasks in (2, 4))
-        found[ConvPlan(order, alone=True)] = None
-        if order in ("offsets", "rows", "row", "sums"):
-            found |= dict.fromkeys(
-                ConvPlan(order, tasks, vectors)
-                for vectors in (ROW_VECTORS if order == "row" else (2, 1))
-                for tasks in (0, 4)
-            )
-    return tuple(found)
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,13 @@ docs/decisions/rgms-order-per-relation.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ...compiler.codegen import host_target
 from ...compiler.language.types import BYTES
-from ..plan import Plan
+from .products import BY_RULES, RelationalPlan
 from .spmm import serial_work
 from .tiling import product_rows
 
@@ -56,47 +56,8 @@ MATRIX_BYTES = 8 << 20
 # Sampled batches may differ in work by this factor: kernels for either side of a limit that is so near are made at
 # once.
 NEAR = 8
-# Edges that the gathers of a panel run ahead: sums of a pair are short, so rows of the next pairs are on their way too.
-GATHER_AHEAD = 16
-# What a search tries: thousandths of the rules' tasks, 0 for all of them, and edges that gathers run ahead.
-TASKS_SEARCHED, AHEAD_SEARCHED = (0, 250, 4000), (GATHER_AHEAD, 0, 8, 32)
 # Parts that the pairs of all relations are cut into for a sum of outer products: alike for any number of threads.
 PARTS = 64
-
-
-_CHEAPER = "each relation's cheaper"
-
-
-@dataclass(frozen=True)
-class RelationalPlan(Plan, strategy="relational"):
-    """How a product over relations, a sum of outer products, or dots are made.
-
-    dataflow: of a product one of `ORDERS`, of the others the ends whose pairs they go by, "rows" or "columns"; "" for
-        each relation the cheaper by its counts.
-    tasks: 0 for as many as the rules have; else thousandths of these. prefetch: edges that gathers run ahead.
-    """
-
-    meanings: ClassVar = {
-        _CHEAPER: "by row pairs or column pairs, as the counts of each have it",
-        "tasks": "ranges of rows, or of the pairs of a relation, which threads share",
-        "ahead": "gathered rows are fetched that number of edges before they are needed",
-    }
-
-    dataflow: str = ""
-    tasks: int = 0
-    prefetch: int = GATHER_AHEAD
-
-    def __str__(self) -> str:
-        scaled = f", {self.tasks / 1000:g} times the tasks" if self.tasks else ""
-        ahead = f", {self.prefetch} ahead" if self.prefetch else ""
-        return f"{self.dataflow or _CHEAPER}{scaled}{ahead}"
-
-    def scaled(self, tasks: int) -> int:
-        """The rules' number of tasks as the plan has it."""
-        return max(1, tasks * self.tasks // 1000) if self.tasks else tasks
-
-
-BY_RULES = RelationalPlan()
 
 
 @dataclass(frozen=True)
@@ -189,17 +150,6 @@ def cost_per_pair(out_features: int, itemsize: int) -> float:
 def is_tiled(in_features: int, out_features: int, dtype: str) -> bool:
     """Whether programs want matrices with blocks of this size on the diagonal tile by tile."""
     return in_features * out_features * BYTES[dtype] > WHOLE_BYTES
-
-
-def relational_plans(orders: tuple[str, ...], stored: tuple[str, ...] = ()) -> tuple[RelationalPlan, ...]:
-    """What a search tries: each order by every schedule, the rules' own first. stored: orders without schedules."""
-    made = [
-        RelationalPlan(order, tasks, prefetch)
-        for tasks in TASKS_SEARCHED
-        for prefetch in AHEAD_SEARCHED
-        for order in ("", *orders)
-    ]
-    return *made, *(RelationalPlan(order) for order in stored)
 
 
 def predicted_costs(

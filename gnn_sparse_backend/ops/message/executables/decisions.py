@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,20 +17,17 @@ from ....runtime import devices
 from ...core.plans import database_of, problem_of, structure_fingerprint
 from .aggregation import final_plan
 
-if TYPE_CHECKING:
-    from ..calls import Call
-
 
 def tell(
-    told: list[Decision], call: Call, plan: Plan, graph, operands: Sequence[Tensor | None], results: Sequence[Tensor]
+    told: list[Decision], call: Any, plan: Plan, graph, operands: Sequence[Tensor | None], results: Sequence[Tensor]
 ) -> None:
-    """Add a call that ran to those that are told of; not one on a GPU, of integers, or one that
+    """Add a call (`calls.Call`) that ran to those that are told of; not one on a GPU, of integers, or one that
     depends on the order of the non-zeros, whose plan is another's.
     """
     dtype = results[0].dtype
     if devices.arch_of(graph.device) or call.in_order or not dtype.is_floating_point:
         return
-    features = call.features * (1 if call.of.reduce else call.spec.terms)  # type: ignore[union-attr]
+    features = call.features * (1 if call.of.reduce else call.spec.terms)
     problem = problem_of(graph, call.of.kind, features, operands[0].dtype if operands[0] is not None else dtype)
 
     def run(plan: Plan) -> list[Tensor]:
@@ -44,7 +41,7 @@ def tell(
     told.append(Decision(call.of.kind, plan, problem, lambda: structure_fingerprint(graph), candidates, run))
 
 
-def _candidates(call: Call, problem: Problem, device: torch.device) -> dict[Plan, float]:
+def _candidates(call: Any, problem: Problem, device: torch.device) -> dict[Plan, float]:
     units = database_of(device).units
     plans = (plan for plan in searched(problem) if final_plan(plan, call.spec) == plan)
     return {plan: predicted_seconds(problem, plan, units) for plan in plans}
