@@ -44,7 +44,9 @@ def halved(
     for arm in arms:
         if least and clock() >= deadline:
             break
-        least[arm] = min(sample(arm, 1), sample(arm, 1))
+        least[arm] = sample(arm, 1)
+        if clock() < deadline:
+            least[arm] = min(least[arm], sample(arm, 1))
         calls[arm] = max(1, min(MOST_CALLS, int(SAMPLE_SECONDS / max(least[arm], 1e-9))))
     first, fastest = arms[0], min(least.values())
     active = [arm for arm in least if arm == first or least[arm] <= HOPELESS * fastest]

@@ -34,15 +34,14 @@ def search_step(
         if decision.key not in seen:
             found.setdefault(decision.key, decision)
     del told
-    with _without_facts_of_losers(step.structure):
-        while found:
-            key, decision = next(iter(found.items()))
-            now = clock()
-            share = now + (deadline - now) / len(found)
-            result = search(decision, database(), share, clock, again=again)
-            seen.add(key)
-            del found[key]  # and with it the operands
-            yield row_of(step, result)
+    while found:
+        key, decision = next(iter(found.items()))
+        now = clock()
+        with _without_facts_of_losers(step.structure):
+            result = search(decision, database(), now + (deadline - now) / len(found), clock, again=again)
+        seen.add(key)
+        del found[key]  # and with it the operands
+        yield row_of(step, result)
 
 
 def row_of(step: Step, found: Found) -> Row:
