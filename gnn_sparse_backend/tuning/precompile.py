@@ -177,12 +177,9 @@ def _search(steps: list[Step], deadline: float, again: bool, progress: bool, rep
                 say(f"{step.name}: {step.words}", 0)
                 report.rows += search_step(step, share, again, seen)
                 say(f"{step.name}: {step.words}", 1)
-        for step in reached:
-            if not without:
-                step.run()
     except KeyboardInterrupt:
         report.interrupted = True
-        reached.pop()
+        del reached[-1:]
     report.rows += [not_reached(step) for step in steps[len(reached) :]]
 
 

@@ -27,21 +27,28 @@ def search_step(
 
     seen: keys of decisions that were searched before, of whose plans these are, too; those of this step are added.
     """
+    while found := _told(step, seen):
+        while found:
+            key, decision = next(iter(found.items()))
+            now = clock()
+            with _without_facts_of_losers(step.structure):
+                result = search(decision, database(), now + (deadline - now) / len(found), clock, again=again)
+            seen.add(key)
+            del found[key]  # and with it the operands
+            yield row_of(step, result)
+
+
+def _told(step: Step, seen: set[Any]) -> dict[Any, Decision]:
+    """The decisions of a call that were not seen, by key. A plan that was found may run kernels that were not met
+    before.
+    """
     with decisions() as told:
         step.run()
-    found = {}
+    found: dict[Any, Decision] = {}
     for decision in told:
         if decision.key not in seen:
             found.setdefault(decision.key, decision)
-    del told
-    while found:
-        key, decision = next(iter(found.items()))
-        now = clock()
-        with _without_facts_of_losers(step.structure):
-            result = search(decision, database(), now + (deadline - now) / len(found), clock, again=again)
-        seen.add(key)
-        del found[key]  # and with it the operands
-        yield row_of(step, result)
+    return found
 
 
 def row_of(step: Step, found: Found) -> Row:
@@ -72,7 +79,7 @@ def not_reached(step: Step) -> Row:
 def _without_facts_of_losers(structure: Any) -> Iterator[None]:
     """Let go in the end of what the structure has derived meanwhile: what plans that lost derive is not wanted again.
 
-    Its plans and calls are forgotten, so that operators ask the database again.
+    Its plans and calls are forgotten, and those of graphs that it has made, so that operators ask the database again.
     """
     before = {id(keeper.it): set(keeper.it.facts) for keeper in structure.keepers()}
     try:
@@ -81,5 +88,6 @@ def _without_facts_of_losers(structure: Any) -> Iterator[None]:
         for keeper in list(structure.keepers()):
             for fact in set(keeper.it.facts) - before.get(id(keeper.it), set()):
                 keeper.it.facts.pop(fact, None)
-            for name in ("plans", "calls"):
-                getattr(keeper.it, name, {}).clear()
+            for it in (keeper.it, *keeper.it.facts.values()):  # which may be graphs
+                for name in ("plans", "calls"):
+                    getattr(it, name, {}).clear()
