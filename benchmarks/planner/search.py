@@ -69,7 +69,13 @@ def measure_all(
     return least
 
 
-def measure_decision(decision: Decision, budgets: Sequence[float], seconds: float, scratch: Path) -> dict:
+def measure_decision(
+    decision: Decision,
+    budgets: Sequence[float],
+    seconds: float,
+    scratch: Path,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict:
     """One kernel as plain values, times in seconds."""
     predicted = decision.candidates()
     plans = []
@@ -79,7 +85,7 @@ def measure_decision(decision: Decision, budgets: Sequence[float], seconds: floa
         except BuildError:
             continue
         plans.append(plan)
-    least = measure_all(decision, plans, seconds)
+    least = measure_all(decision, plans, seconds, clock)
     best = min(least, key=least.__getitem__)
     chosen = {
         "rules": plans[0],
@@ -88,7 +94,7 @@ def measure_decision(decision: Decision, budgets: Sequence[float], seconds: floa
     }
     for budget in budgets:
         known = PlanDatabase(scratch / f"{time.monotonic_ns()}.json")
-        found = search(decision, known, time.perf_counter() + budget)
+        found = search(decision, known, clock() + budget, clock)
         chosen[f"{budget:g} s"] = found.plan
     return {
         "kernel": decision.what,
@@ -147,6 +153,7 @@ def run(
     threads: int,
     seed: int,
     dtype: torch.dtype = torch.float32,
+    clock: Callable[[], float] = time.perf_counter,
     begin: Callable[[str], None] = lambda cell: None,
     done: Callable[[dict], None] = lambda so_far: None,
 ) -> dict:
@@ -181,7 +188,7 @@ def run(
                 for decision in decisions_of(call, structure, width, dtype):
                     left = max(0.1, share - sum(budgets))
                     with torch.no_grad():
-                        found = measure_decision(decision, budgets, left, Path(folder))
+                        found = measure_decision(decision, budgets, left, Path(folder), clock)
                     cells.append({"graph": name, "op": operator, "call": call, "width": width, **found})
                     done(so_far())
             structure.release()
@@ -218,6 +225,7 @@ def show(results: Mapping, console) -> None:
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = cli.parser(__doc__.split("\n")[0], budget=450)
+    cli.add_processor_time(parser)
     parser.add_argument("--operators", nargs="+", choices=tuple(OPERATORS), default=list(OPERATORS), metavar="OP")
     parser.add_argument(
         "--budgets", nargs="+", type=float, default=list(BUDGETS), metavar="S", help="of a search of one kernel"
@@ -242,6 +250,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             budget=options.budget,
             threads=options.threads,
             seed=options.seed,
+            clock=cli.clock(options),
             begin=begin,
             done=lambda so_far: machine.write_json(path, so_far),
         )

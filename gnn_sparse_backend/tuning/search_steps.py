@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..planner.database import database
-from ..planner.decisions import decisions
+from ..planner.decisions import Decision, decisions
 from ..runtime.type_names import type_name
 from .precompile_steps import Step
 from .report import Row

@@ -264,6 +264,9 @@ def test_what_is_found_is_run_and_computes_the_same(name, plans, monkeypatch):
     assert len(report.rows) >= 2, "forward and backward"
     check(found, expected, 2e-5)
     assert len(PlanDatabase(plans.path).records()) == len(report.rows)
+    op, _, width, *_ = CASES[name]
+    explained = str(gsb.explain(structure, op, width))
+    assert "measured, µs" in explained and str(report.rows[0].plan).split(",")[0] in explained
     again = gsb.precompile(structure, {CASES[name][0]: [CASES[name][2]]}, budget="1h", progress=False, search=True)
     assert {row.state for row in again.rows} == {"known"}
     assert {(row.op, row.plan) for row in again.rows} <= {(row.op, row.plan) for row in report.rows}
