@@ -36,7 +36,7 @@ from gnn_sparse_backend.tuning.precompile_operators import operators_named
 from gnn_sparse_backend.tuning.precompile_steps import Step
 from gnn_sparse_backend.tuning.search import search
 
-BUDGETS = (0.1, 0.3, 1.0)
+BUDGETS = (0.5, 2.0)
 # Turns of every candidate, and of those that come close to the fastest, with how close.
 ROUNDS, FINAL_ROUNDS, CLOSE = 8, 60, 1.25
 # Share of a kernel's time for the first turns.
@@ -224,7 +224,7 @@ def show(results: Mapping, console) -> None:
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = cli.parser(__doc__.split("\n")[0], budget=450)
+    parser = cli.parser(__doc__.split("\n")[0], budget=480)
     cli.add_processor_time(parser)
     parser.add_argument("--operators", nargs="+", choices=tuple(OPERATORS), default=list(OPERATORS), metavar="OP")
     parser.add_argument(

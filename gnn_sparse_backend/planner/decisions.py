@@ -59,5 +59,6 @@ def decisions() -> Iterator[list[Decision]]:
 def measured_plan(problem: Problem, fingerprint: Callable[[], str], rule: P) -> P:
     """The fastest plan that was measured for a problem on the structure of this fingerprint, else that of the rules."""
     record = database().find(problem, fingerprint)
-    # strategies differ in who can run them
-    return interned(record.best if record is not None and isinstance(record.best, type(rule)) else rule)  # type: ignore
+    if record is None or type(record.best) is not type(rule):  # strategies differ in who can run them
+        return interned(rule)  # type: ignore[return-value]
+    return interned(record.best)  # type: ignore[return-value]
