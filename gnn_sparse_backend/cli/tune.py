@@ -28,6 +28,12 @@ def add(commands) -> None:
         "gat_attention, gatv2_attention; on relations rgms, rgms_mean, rgms_blocks, rgms_bases and so on",
     )
     command.add_argument("--budget", default="30s", help="time to spend, such as 500ms, 30s or 2m (default: 30s)")
+    command.add_argument(
+        "--search",
+        action="store_true",
+        help="search all kernels of each operator, forward and backward, within the budget, and print the regret of "
+        "the plans before; with a budget of 0 what the cost model expects",
+    )
     command.add_argument("--forward", action="store_true", help="leave the gradients out")
     command.add_argument("--again", action="store_true", help="measure again what is known, this machine included")
     features_argument(command, several=True)
@@ -69,9 +75,12 @@ def run(options: argparse.Namespace) -> int:
             backward=not options.forward,
             again=options.again,
             progress=sys.stderr.isatty(),
+            search=options.search,
         )
     except (FileError, ValueError, BuildError) as error:
         print(f"gsb tune: {error}", file=sys.stderr)
         return 1
     Console().print(report.table())
+    if report.regrets:
+        Console().print(report.regrets)
     return 130 if report.interrupted else 0

@@ -27,6 +27,16 @@ def trials(problem: Problem) -> tuple[Plan, ...]:
     return candidates(problem) if isinstance(problem, CudaProblem) else on_cpu.trials(problem)
 
 
+def searched(problem: Problem) -> tuple[Plan, ...]:
+    """``trials``, and plans that a search tries beside them, the rules' own first."""
+    return on_gpu.candidates(problem) if isinstance(problem, CudaProblem) else on_cpu.searched(problem)
+
+
+def searched_rows(problem: Problem, rule: Plan) -> tuple[Plan, ...]:
+    """``rule``, which goes over rows of a CPU, and what a search tries beside it of an operator that goes so alone."""
+    return tuple(dict.fromkeys((rule, *on_cpu.row_plans(problem))))
+
+
 def reasons(problem: Problem, plan: Plan) -> Iterator[str]:
     """Sentences on ``plan``, which is that of the rules for the problem. Sizes are said to two digits: a problem that
     was rounded for the rules will do.

@@ -21,8 +21,9 @@ MARGIN = 0.95
 class Choice:
     """A plan and where it comes from.
 
-    source: ``"measured"``, ``"model"`` or ``"rules"``. reasons: sentences. predicted: candidates and their predicted
-    cost, the rules' plan first. measured: measured plans and their seconds, fastest first; empty where none was.
+    source: ``"measured"``, ``"model"`` or ``"rules"``. reasons: sentences. predicted: candidates, and what was measured
+    beside them, with their predicted cost, the rules' plan first. measured: measured plans and their seconds, fastest
+    first; empty where none was.
     """
 
     plan: Plan
@@ -56,7 +57,7 @@ def choose(problem: Problem, fingerprint: Callable[[], str], known: PlanDatabase
     record = known.find(problem, fingerprint)
     if not isinstance(problem, CudaProblem):
         problem = problem.rounded()
-    predicted = tuple((plan, predict(problem, plan, known.units)) for plan in candidates(problem))
+    predicted = tuple((plan, predict(problem, plan, known.units)) for plan in _compared(problem, record))
     if record is not None:
         why = _reasons_measured(record, predicted)
         if isinstance(problem, CudaProblem):
@@ -89,6 +90,12 @@ def choose(problem: Problem, fingerprint: Callable[[], str], known: PlanDatabase
     source = "rules" if plan == first[0] else "model"
     constants = "measured on this machine" if known.calibrated else "defaults (`gsb tune` measures this machine's)"
     return Choice(plan, source, (*why, f"The constants of the cost model are {constants}."), predicted)
+
+
+def _compared(problem: Problem, record: Record | None) -> Sequence[Plan]:
+    """The candidates, and on a CPU what was measured beside them."""
+    measured = () if record is None or isinstance(problem, CudaProblem) else (plan for plan, _ in record.seconds)
+    return tuple(dict.fromkeys((*candidates(problem), *measured)))
 
 
 def _constants_on_gpu(known: PlanDatabase) -> str:

@@ -18,7 +18,7 @@ import os
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -120,6 +120,10 @@ class PlanDatabase:
             self._remember(record, records)
             self._write([record], None)
         return record
+
+    def records_of(self, fingerprints: Collection[str]) -> list[Record]:
+        """What was measured on structures of these fingerprints, with this machine and these versions."""
+        return [record for record in self._read_once().values() if record.fingerprint in fingerprints]
 
     @property
     def units(self) -> Mapping[str, float]:

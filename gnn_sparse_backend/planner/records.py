@@ -134,6 +134,7 @@ def _plan(content: object) -> Plan:
 def all_strategies() -> Mapping[str, type[Plan]]:
     """Strategies of all devices and of all products by their names in records: a process imports those that it uses."""
     from . import composed  # noqa: F401  (with them strategies have their names)
+    from .cpu import products  # noqa: F401
     from .cpu import strategies as on_cpu  # noqa: F401
     from .cuda import strategies as on_gpu  # noqa: F401
 

@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ..compiler.language.reduction import REDUCTIONS
 from ..compiler.own_schedules import OwnSchedule, in_force, in_words
 from ..ops.core.plans import database_of, structure_fingerprint
 from ..ops.core.plans_cuda import gpu_of
@@ -23,6 +24,7 @@ from ..planner.cpu.listed import told
 from ..planner.cuda import cost as cuda_cost
 from ..planner.plan import Plan
 from ..planner.problem import CudaProblem, Problem
+from ..planner.records import Record
 from ..planner.words import size
 from ..runtime.text import render
 from ..runtime.type_names import check_dtype, type_name
@@ -32,6 +34,10 @@ from .precompile_operators import operators_named
 from .tune import problem_of_task
 from .tuning_tasks import check_features, tasks_of
 
+LISTED = 8
+"""Measured plans of a kernel in a table, the fastest first."""
+# Kinds of problems that explanations of messages are of.
+_OF_MESSAGES = tuple(f"{name}:" for name in ("map", *REDUCTIONS))
 # What follows a source that is none of measurements.
 _HOW_TO_MEASURE = " (nothing was measured on this structure: gsb.precompile or `gsb tune` would do that)"
 
@@ -166,10 +172,39 @@ class OnePlan:
     def __str__(self) -> str:
         return render(
             f"{self.op}{' and backward' * self.backward} of {self.features} features ({self.dtype}) on {self.on}\n"
-            "plan: by rules, of which there is one; nothing is measured",
+            "plan: by rules, unless gsb.precompile(..., search=True) has measured a faster one",
             *in_words(self.schedules),
             "after a call gsb.last_run() says what it ran, and shows the kernels",
         )
+
+
+@dataclass(frozen=True)
+class WithMeasurements:
+    """An explanation of what rules say, and below what a search has measured on the structure, by which it runs.
+
+    Attributes are those of ``explanation``. records: of all kernels of the structure, whatever their widths.
+    """
+
+    explanation: Any
+    records: tuple[Record, ...]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # which copies ask for before there is an explanation
+            raise AttributeError(name)
+        return getattr(self.explanation, name)
+
+    def __str__(self) -> str:
+        table = Table(title="measured on this structure; the fastest plan of a kernel is taken", title_justify="left")
+        for heading in ("kernel", "features", "type", "threads", "plan", "measured, µs"):
+            table.add_column(heading, justify="left" if heading in ("kernel", "type", "plan") else "right")
+        for record in sorted(self.records, key=lambda record: (record.problem.kind, record.problem.features)):
+            p = record.problem
+            above = p.kind, str(p.features), p.dtype, str(p.threads)
+            for number, (plan, seconds) in enumerate(record.seconds[:LISTED]):
+                table.add_row(*(above if number == 0 else ("",) * 4), str(plan), _micro(seconds))
+            if len(record.seconds) > LISTED:
+                table.add_row("", "", "", "", f"{len(record.seconds) - LISTED} more", "")
+        return str(self.explanation) + render("", table)
 
 
 def explain_structure(
@@ -184,15 +219,22 @@ def explain_structure(
             + ", ".join(call.name for call in PREPARED.values() if call.on is kind.on)
         )
     own = in_force.of(*operator.scheduled)
-    if operator.explain is not None:
-        return replace(operator.explain(structure, features, dtype=dtype, backward=backward), schedules=own)
-    if operator.form is not None:
+    if operator.form is not None and operator.explain is None:
         found = explain_graph(structure, operator.name, features, dtype=dtype, backward=backward)
         return replace(found, schedules=own)
-    widths = operator.widths(features)
-    if len(widths) > 1:
-        raise ValueError(f"explain takes one width, got {features!r}")
-    return OnePlan(operator.name, widths[0], type_name(check_dtype(dtype)), backward, kind.name(structure), own)
+    if operator.explain is not None:
+        explanation = replace(operator.explain(structure, features, dtype=dtype, backward=backward), schedules=own)
+    else:
+        widths = operator.widths(features)
+        if len(widths) > 1:
+            raise ValueError(f"explain takes one width, got {features!r}")
+        name = kind.name(structure)
+        explanation = OnePlan(operator.name, widths[0], type_name(check_dtype(dtype)), backward, name, own)
+    if gpu_of(structure.device) is not None:
+        return explanation
+    records = database_of(structure.device).records_of(kind.fingerprints(structure))
+    records = [record for record in records if not record.problem.kind.startswith(_OF_MESSAGES)]
+    return WithMeasurements(explanation, tuple(records)) if records else explanation
 
 
 def named(op: str) -> Prepared:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,6 +26,7 @@ from .calibrate_cuda import calibrate_gpu
 from .precompile_operators import default_for, requested, settled
 from .precompile_steps import Step
 from .report import Report, Row
+from .search_steps import not_reached, search_step
 from .tune import compile_plans, problem_of_task, time_plans
 from .tuning_tasks import Task
 
@@ -43,6 +44,7 @@ def precompile_graphs(
     backward: bool = True,
     again: bool = False,
     progress: bool = True,
+    search: bool = False,
 ) -> Report:
     """``gsb.precompile`` on pairs of a name and a graph, a ``RelGraph`` or ``Segments``. Each takes the operators that
     run on it.
@@ -65,6 +67,9 @@ def precompile_graphs(
         operator = next(o for o in wanted if o in unmet)
         raise ValueError(f"{operator.name} runs on {KINDS[operator.on].words}, and none was given: leave it out of ops")
     report = Report([], list(dict.fromkeys(name for name, _ in work)))
+    if search:
+        _search(steps, deadline, again, progress, report)
+        return report
     on_gpu = [step for step in steps if gpu_of(step.device)]
     try:
         with _without_formats_that_lost(on_gpu):
@@ -119,10 +124,7 @@ def _measure(work: list[tuple[str, Task | Step]], deadline: float, again: bool, 
     others = [step for _, step in work if isinstance(step, Step) and not step.ready]
     with _bar(progress, len(work)) as say:
         for device in dict.fromkeys(task.graph.device for task in wanted):
-            known = database_of(device)
-            if not known.calibrated and deadline - time.perf_counter() > _CALIBRATION_SECONDS:
-                say(f"measuring {known.machine}" if gpu_of(device) else "measuring this machine", 0)
-                calibrate_gpu(device) if gpu_of(device) else calibrate()
+            _know(device, deadline, say)
         now = time.perf_counter()
         if (wanted or others) and now < deadline:
             # all at once, the first ones first: what is not reached is compiled where it is measured
@@ -143,6 +145,45 @@ def _measure(work: list[tuple[str, Task | Step]], deadline: float, again: bool, 
                 report.rows.append(_tune(name, task, deadline, left, again))
                 left -= task in wanted
             say(_in_words(name, task), task not in done)
+
+
+def _know(device: torch.device, deadline: float, say: Callable[[str, int], None]) -> None:
+    """Measure a machine of which nothing is known, if there is time."""
+    known = database_of(device)
+    if not known.calibrated and deadline - time.perf_counter() > _CALIBRATION_SECONDS:
+        say(f"measuring {known.machine}" if gpu_of(device) else "measuring this machine", 0)
+        calibrate_gpu(device) if gpu_of(device) else calibrate()
+
+
+def _search(steps: list[Step], deadline: float, again: bool, progress: bool, report: Report) -> None:
+    """Search the kernels of each step in its share of what is left of the budget, and make the users' own calls by what
+    was found. Without any budget no search, and each call runs once by what is predicted.
+    """
+    on_gpu = next((step for step in steps if gpu_of(step.device)), None)
+    if on_gpu is not None:
+        raise ValueError(
+            f"search is of plans on a CPU, and {on_gpu.name} is on {on_gpu.device}: leave search out, which measures "
+            "all plans of a GPU"
+        )
+    without, seen = time.perf_counter() >= deadline, set[Any]()
+    reached: list[Step] = []
+    try:
+        with _bar(progress, len(steps)) as say:
+            if steps:
+                _know(steps[0].device, deadline, say)
+            for number, step in enumerate(steps):
+                now = time.perf_counter()
+                if now >= deadline and not without:
+                    break
+                reached.append(step)
+                share = now + (deadline - now) / (len(steps) - number)
+                say(f"{step.name}: {step.words}", 0)
+                report.rows += search_step(step, share, again, seen)
+                say(f"{step.name}: {step.words}", 1)
+    except KeyboardInterrupt:
+        report.interrupted = True
+        del reached[-1:]
+    report.rows += [not_reached(step) for step in steps[len(reached) :]]
 
 
 def _tune(name: str, task: Task, deadline: float, left: int, again: bool) -> Row:

@@ -155,6 +155,18 @@ def test_buckets_hold_every_row_once():
     assert buckets(np.zeros(3, int))[1].sum() == 0
 
 
+def test_a_search(cache, tmp_path, distinct, capsys, monkeypatch):
+    path = written(tmp_path, distinct, "csr")
+    monkeypatch.setattr("gnn_sparse_backend.tuning.precompile.calibrate", lambda: None)
+    monkeypatch.setattr("gnn_sparse_backend.tuning.search.promising", lambda predicted: list(predicted)[:2])
+    assert cli.main(["tune", str(path), "--features", "8", "--search", "--budget", "1h", "--forward"]) == 0
+    out = capsys.readouterr().out
+    assert "sum:column" in out and "regret before" in out and "on average" in out
+    assert len(PlanDatabase().records()) == 1
+    assert cli.main(["tune", str(path), "--features", "8", "--search", "--budget", "-1"]) == 1
+    assert "-1" in capsys.readouterr().err
+
+
 def test_the_commands_in_turn(cache, tmp_path, distinct, capsys, monkeypatch):
     path = written(tmp_path, distinct, "csr")
     monkeypatch.setattr("gnn_sparse_backend.tuning.precompile.calibrate", lambda: None)

@@ -14,6 +14,7 @@ from gnn_sparse_backend.planner import machine
 from gnn_sparse_backend.planner.composed import ComposedPlan
 from gnn_sparse_backend.planner.cost import DEFAULT_UNITS
 from gnn_sparse_backend.planner.cpu.passes import PartitionPlan, PartPlan
+from gnn_sparse_backend.planner.cpu.products import ConvPlan, RelationalPlan
 from gnn_sparse_backend.planner.cpu.rows import RowPlan, ScatteredPlan
 from gnn_sparse_backend.planner.cpu.slices import SlicePlan
 from gnn_sparse_backend.planner.cuda.blocks import BlockPlan
@@ -158,6 +159,7 @@ def test_plans_of_every_strategy(path):
     plans = [RowPlan(2, 8, "rows", True), ScatteredPlan(2), PartitionPlan(2, partitions=3), PartPlan(2, part=9)]
     plans += [SlicePlan(2, width=8), ComposedPlan("csr", 4), team, lane, TeamPartPlan(lane, 9), BucketPlan("sm_90", 4)]
     plans += [ChunkPlan(TeamPartPlan(lane, 9)), BlockPlan(TeamPartPlan(team, 9))]
+    plans += [RelationalPlan("gather", 250, 8), ConvPlan("rows", 4, 2, True)]
     assert {plan.strategy for plan in plans} == set(STRATEGIES)
     seconds = dict.fromkeys(plans, 1e-6)
     open_(path).add(PROBLEM, "f", seconds)

@@ -34,6 +34,7 @@ def precompile(
     backward: bool = True,
     again: bool = False,
     progress: bool = True,
+    search: bool = False,
 ) -> Report:
     """Compile what operators will run on these graphs, measure the plans worth trying, and remember the fastest.
 
@@ -66,8 +67,8 @@ def precompile(
 
     Attention takes F alone for operands without heads.
     ``weighted_``: with a number for each edge, of attention for each head too (``edge_weight``: dropout of attention).
-    Plans of the first two lines are measured. The others have one plan each, by rules: their kernels are compiled, and
-    the call and its gradients run once.
+    Plans of the first two lines are measured. The others have one plan each, by rules, unless ``search`` found a faster
+    one: their kernels are compiled, and the call and its gradients run once.
 
     On the same structure, the same call and its gradients then compile nothing. On a GPU the kernels of a step are
     compiled first, the formats that its plans want made (the transpose, rows in parts, buckets or chunks, blocks), and
@@ -97,17 +98,23 @@ def precompile(
             transpose.
         again: measure again what is known.
         progress: show a progress bar on the error stream.
+        search: find for each kernel that these operators run on a CPU, forward and backward, the fastest of all
+            decompositions and schedules: rows, scattered, column partitions, parts of long rows, slices; of relations
+            and of convolutions each dataflow; each by numbers of groups or tasks and how far gathers run ahead. The
+            cost model orders the candidates; the promising ones are compiled and measured by successive halving
+            (Jamieson and Talwalkar, 2016), in turns. What a search that was cut short did not reach, the next one
+            tries. With a budget of 0 nothing is measured, and each call runs once, by what is predicted.
 
     Returns:
-        a report that prints as a table.
+        a report that prints as a table; ``rows`` have what was tried.
 
     Raises:
         TypeError: there is no graph in ``data``.
         ValueError: an operator, a width, a type or a budget is none, an operator does not run on what is in ``data``,
-            or there are no kernels for the device.
+            there are no kernels for the device, or plans are searched on a GPU, where all of them are measured.
         BuildError: CUDA lacks something here, or a kernel does not compile.
     """
-    for name, value in (("backward", backward), ("again", again), ("progress", progress)):
+    for name, value in (("backward", backward), ("again", again), ("progress", progress), ("search", search)):
         if not isinstance(value, bool):
             raise TypeError(f"{name} must be True or False, got {value!r} of type {type(value).__name__}")
     if ops is not None and not isinstance(ops, str):
@@ -128,6 +135,7 @@ def precompile(
         backward=backward,
         again=again,
         progress=progress,
+        search=search,
     )
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ...compiler.cache.bounded import KernelCache, kept, shared
+from ...planner.decisions import listeners
 from ...planner.plan import Plan
 from ...runtime.memory import empty
 from ...runtime.type_names import accumulator_of, type_name
@@ -22,6 +23,7 @@ from ..message.message_op import MessageOp, message_op
 from ..message.programs.message import arg, renumber
 from ..message.programs.operands import Operand, collapse
 from . import executables as _built  # noqa: F401  (with it plans have builders)
+from .decisions import problem_of_pass, tell
 from .programs.attention import AttentionSpec, Attribute
 from .programs.attention_gradient import GradientSpec
 from .programs.sums import Output
@@ -120,7 +122,10 @@ def run_attention(of: AttentionForm, graph, operands, call: Call | None = None) 
         executable = call.kernels.get(plan)
         if executable is None:
             executable = call.kernels.keep(plan, build(call.spec, plan))
-        executable(graph, operands, [flat(out, rows, call.spec.features), maximum, inverse])
+        filled = [flat(out, rows, call.spec.features), maximum, inverse]
+        executable(graph, operands, filled)
+        if listeners.told is not None:
+            tell(call.spec, plan, _rule(graph, call), graph, operands, filled)
     return out, maximum, inverse
 
 
@@ -150,14 +155,16 @@ def run_attention_gradient(
     else:
         structure = graph.transpose() if by_columns else graph
         numbered = structure.edge_ids is not None
-        plan = attention_plan(structure, call)
-        key = outputs, by_columns, numbered, plan
-        executable = call.kernels.get(key)
+        gradient = outputs, by_columns, numbered
+        plan = attention_plan(structure, call, gradient)
+        executable = call.kernels.get((*gradient, plan))
         if executable is None:
-            spec = _of_transpose(call.spec, numbered) if by_columns else call.spec
-            executable = call.kernels.keep(key, build(GradientSpec(spec, outputs, by_columns), plan))
+            executable = call.kernels.keep((*gradient, plan), build(_gradient_spec(call, *gradient), plan))
         of_softmax = (*results[1:], _delta(graph, call, results[0], grad)) if by_columns else results
-        executable(structure, (*operands, *of_softmax, grad), filled)
+        given = (*operands, *of_softmax, grad)
+        executable(structure, given, filled)
+        if listeners.told is not None:
+            tell(_gradient_spec(call, *gradient), plan, _rule(structure, call), structure, given, filled)
     return {name: x.view(edges, *call.heads) for name, x in at_edges.items()}, sums
 
 
@@ -189,19 +196,27 @@ def loops_of_rows(graph) -> Graph:
     return Graph._of_loops(graph.shape[0], graph.device)
 
 
-def attention_plan(graph, call: Call) -> Plan:
-    """The plan, kept with the graph."""
-    key = call, torch.get_num_threads()
+def attention_plan(graph, call: Call, gradient: tuple[tuple[Output, ...], bool, bool] | None = None) -> Plan:
+    """The plan, kept with the graph. gradient: outputs, whether by columns, and whether these are numbered, of a pass
+    of the gradient.
+    """
+    key = call, gradient, torch.get_num_threads()
     plan = graph.plans.get(key)
     if plan is None:
-        plan = new_plan(
-            graph,
-            key,
-            lambda: plan_attention(*graph.shape, graph.num_edges, call.spec, key[1]),
-            call.spec.features,
-            "attention",
-        )
+        spec = call.spec if gradient is None else _gradient_spec(call, *gradient)
+        problem = problem_of_pass(spec, graph, key[2])
+        plan = new_plan(graph, key, problem, lambda: _rule(graph, call), "attention")
     return plan
+
+
+def _rule(graph, call: Call) -> Plan:
+    """The plan of the rules on a CPU, forward and backward."""
+    return plan_attention(*graph.shape, graph.num_edges, call.spec, torch.get_num_threads())
+
+
+def _gradient_spec(call: Call, outputs: tuple[Output, ...], by_columns: bool, numbered: bool) -> GradientSpec:
+    """What is static in a pass of the gradient. numbered: of the structure that it goes over."""
+    return GradientSpec(_of_transpose(call.spec, numbered) if by_columns else call.spec, outputs, by_columns)
 
 
 def call_of(of: AttentionForm, graph, operands, numbered: bool) -> Call:

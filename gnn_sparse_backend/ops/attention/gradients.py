@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ...compiler.cache.bounded import KernelCache
 from ...planner.cpu.rows import RowPlan
+from ...planner.decisions import listeners
 from ...runtime.memory import empty
 from ...runtime.type_names import accumulator_of, type_name
 from ..core.executable import build, kept_by_plan
@@ -30,6 +31,7 @@ from ..message.gradients import NO_GRADIENT, GradientPlan, fit_gradient, gradien
 from ..message.programs.message import renumber
 from ..message.programs.operands import Operand, collapse
 from .calls import AttentionForm, attention_plan, call_of, run_attention_gradient
+from .decisions import problem_of_pass, tell
 from .programs.attention_gradient import COTANGENT, GRADIENT, WEIGHTS
 from .programs.sums import Output, SumsSpec
 from .schedules_cpu import plan_sums
@@ -135,19 +137,19 @@ def _run_sums(plan: _Plan, graph, operands: list[Tensor]) -> list[Tensor]:
             x.zero_()
         return out
     threads = torch.get_num_threads()
+
+    def rule() -> RowPlan:
+        return plan_sums(*graph.shape, graph.num_edges, spec, threads)
+
     how = graph.plans.get((spec, threads))
     if how is None:
-        how = new_plan(
-            graph,
-            (spec, threads),
-            lambda: plan_sums(*graph.shape, graph.num_edges, spec, threads),
-            0,
-            "gradients of attention",
-        )
+        how = new_plan(graph, (spec, threads), problem_of_pass(spec, graph, threads), rule, "gradients of attention")
     executable = plan.kernels.get(how)
     if executable is None:
         executable = plan.kernels.keep(how, build(spec, how))
     executable(graph, operands, out)
+    if listeners.told is not None:
+        tell(spec, how, rule(), graph, operands, out)
     return out
 
 

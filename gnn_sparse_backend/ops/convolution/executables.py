@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from ...compiler.own_schedules import in_force
+from ...planner.decisions import listeners
 from ...runtime import devices
 from ...runtime.precision import on_tensor_cores
-from ...structures.kernel_map import KernelMap, RelGraphOf
-from ..relational.executables import run_product, run_sum
-from . import executables_cpu, executables_cuda
+from ...structures.kernel_map import KernelMap
+from . import decisions, executables_cpu, executables_cuda
 
 Call = Callable[[Tensor, Tensor], Tensor]
 
@@ -29,7 +29,11 @@ def conv(kernel_map: KernelMap, x: Tensor, w: Tensor, order: str | None = None) 
     rows, (_, groups, *widths) = kernel_map.shape[0], w.shape
     if kernel_map.num_pairs == 0 or w.numel() == 0:
         return x.new_zeros(rows, groups * widths[1])
-    return _found(kernel_map, _product, (groups, *widths, x.dtype), order)(x, w)
+    described = groups, *widths, x.dtype
+    found = _found(kernel_map, _product, described, order)(x, w)
+    if listeners.told is not None and order is None and devices.on_cpu(x.device):
+        decisions.tell(kernel_map, False, described, x, w)
+    return found
 
 
 def conv_sum(kernel_map: KernelMap, x: Tensor, g: Tensor, groups: int) -> Tensor:
@@ -40,7 +44,10 @@ def conv_sum(kernel_map: KernelMap, x: Tensor, g: Tensor, groups: int) -> Tensor
     shape = kernel_map.num_offsets, *described
     if kernel_map.num_pairs == 0 or 0 in shape:
         return x.new_zeros(shape)
-    return _found(kernel_map, _sum, (*described, x.dtype))(x, g)
+    found = _found(kernel_map, _sum, (*described, x.dtype))(x, g)
+    if listeners.told is not None and devices.on_cpu(x.device):
+        decisions.tell(kernel_map, True, (*described, x.dtype), x, g)
+    return found
 
 
 def order_of(kernel_map: KernelMap, groups: int, in_features: int, out_features: int, dtype: torch.dtype) -> str:
@@ -57,21 +64,19 @@ def order_of(kernel_map: KernelMap, groups: int, in_features: int, out_features:
 def _found(kernel_map: KernelMap, make: Callable[..., Call], described: tuple, *more) -> Call:
     """What runs calls of one shape and type on the map, made once; it does not hold the map."""
     arch = devices.arch_of(kernel_map.device)
-    by, where = (executables_cuda, arch) if arch else (executables_cpu, torch.get_num_threads())
+    by, where = (executables_cuda, arch) if arch else (decisions, torch.get_num_threads())
     key = make, where, bool(arch) and on_tensor_cores(described[-1]), described, more, in_force.generation
     return kernel_map.calls.found(key, lambda: make(by, kernel_map, (*described, where), *more))
 
 
 def _product(by, kernel_map: KernelMap, described: tuple, order: str | None) -> Call:
+    if by is decisions:
+        return decisions.product(kernel_map, order, *described)
     order = order or order_of(kernel_map, *described[:-1])
     if order != "rgms":
         return by.product(kernel_map, order, *described)
-    rel = kernel_map.derived(RelGraphOf())
-    return lambda x, w: run_product(rel, x, w, None, False, False)
+    return decisions.product_by_panels(kernel_map)
 
 
 def _sum(by, kernel_map: KernelMap, described: tuple) -> Call:
-    if found := by.sums(kernel_map, *described):
-        return found
-    rel, groups = kernel_map.derived(RelGraphOf()), described[0]
-    return lambda x, g: run_sum(rel, x, g, groups, None, False, False).contiguous()
+    return by.sums(kernel_map, *described) or decisions.sum_by_panels(kernel_map, described[0])

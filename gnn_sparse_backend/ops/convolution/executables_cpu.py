@@ -13,11 +13,11 @@ from ...planner.cpu.convolution import (
     ORDERS,
     chunk_of,
     conv_costs,
-    is_parallel,
     shares_of_sum,
     shares_of_tasks,
     splits_of_sum,
 )
+from ...planner.cpu.products import ConvPlan
 from ...runtime.layout import kernel_ready, matrices
 from ...runtime.memory import empty
 from ...runtime.type_names import accumulator_of, type_name
@@ -43,7 +43,7 @@ def predicted(
 
 def product(
     kernel_map: KernelMap,
-    order: str,
+    plan: ConvPlan,
     groups: int,
     in_features: int,
     out_features: int,
@@ -51,15 +51,17 @@ def product(
     threads: int,
 ) -> Call:
     """What runs products of one shape and type on the map; it does not hold the map."""
+    order = plan.dataflow
     if order == "depthwise":
-        return _depthwise(kernel_map, groups, dtype, threads)
+        return _depthwise(kernel_map, plan, groups, dtype, threads)
     if order not in ORDERS:
         raise ValueError(f"order must be one of {ORDERS}, got {order!r}")
     (rows, columns), index = kernel_map.shape, kernel_map.indptr.dtype
-    spec = spec_of(order, in_features, out_features, type_name(dtype), type_name(index))
+    spec = spec_of(order, in_features, out_features, type_name(dtype), type_name(index), vectors=plan.vectors)
     tiles = -(-out_features // spec.tile)
     work = kernel_map.num_pairs * groups * in_features * tiles * spec.tile
     ranges, splits = shares_of_tasks(rows, groups * tiles, work, threads)
+    ranges = min(plan.scaled(ranges), rows)
     described = ranges, splits, groups * tiles, spec.block
     if order == "offsets":
         sizes, arrays, _ = kernel_map.derived(OffsetTasks(*described))
@@ -70,7 +72,7 @@ def product(
     wide_in, wide_out = groups * in_features, groups * tiles * spec.tile
     steps = in_features // 2 if spec.bf16_pairs else in_features
     sizes = (*sizes, kernel_map.num_offsets, groups * tiles, tiles, in_features, wide_in, wide_out, steps)
-    parallel = sizes[0] > 1 and is_parallel(work, threads)
+    parallel = sizes[0] > 1 and plan.is_parallel(work, threads)
     entry = Launch(conv_kernel(order, spec, parallel), f"by {order}, {in_threads(parallel)}")
     wide = accumulator_of(dtype)
 
@@ -83,16 +85,22 @@ def product(
 
 
 def sums(
-    kernel_map: KernelMap, groups: int, in_features: int, out_features: int, dtype: torch.dtype, threads: int
+    kernel_map: KernelMap,
+    plan: ConvPlan,
+    groups: int,
+    in_features: int,
+    out_features: int,
+    dtype: torch.dtype,
+    threads: int,
 ) -> Call | None:
     """What runs sums of outer products of one shape and type on the map; None where rows are too wide for chunks."""
     alone = groups > 1 and in_features == out_features == 1
     (rows, columns), offsets, index = kernel_map.shape, kernel_map.num_offsets, type_name(kernel_map.indptr.dtype)
     matrix = groups * in_features * out_features
     work = kernel_map.num_pairs * matrix
-    shares = shares_of_sum(kernel_map.num_pairs, matrix)
+    shares = min(plan.scaled(shares_of_sum(kernel_map.num_pairs, matrix)), kernel_map.num_pairs)
     wide, make = accumulator_of(dtype), "depthwise_sums" if alone else "sums"
-    spec = spec_of(make, in_features, groups if alone else out_features, type_name(dtype), index)
+    spec = spec_of(make, in_features, groups if alone else out_features, type_name(dtype), index, vectors=plan.vectors)
     tiles = -(-(groups if alone else out_features) // spec.tile)
     width = tiles * spec.tile
     (*sizes, parts), arrays, full, more = kernel_map.derived(Shares(shares))
@@ -110,7 +118,7 @@ def sums(
         sizes += [in_features, groups * in_features, groups * width, width, stride, *divmod(in_features, spec.lanes)]
         shape = (slots, groups, in_features, width)
     arrays = (*arrays, kernel_map.inputs, kernel_map.outputs)
-    parallel = sizes[0] > 1 and is_parallel(work, threads)
+    parallel = sizes[0] > 1 and plan.is_parallel(work, threads)
     entry = Launch(conv_kernel(make, spec, parallel), in_threads(parallel))
 
     def run(x: Tensor, g: Tensor) -> Tensor:
@@ -129,17 +137,18 @@ def sums(
     return run
 
 
-def _depthwise(kernel_map: KernelMap, width: int, dtype: torch.dtype, threads: int) -> Call:
+def _depthwise(kernel_map: KernelMap, plan: ConvPlan, width: int, dtype: torch.dtype, threads: int) -> Call:
     """Products of channels by themselves."""
     (rows, columns), index = kernel_map.shape, kernel_map.indptr.dtype
     spec = spec_of("depthwise", 1, width, type_name(dtype), type_name(index))
     tiles = -(-width // spec.tile)
     wide_out = tiles * spec.tile
     ranges, _ = shares_of_tasks(rows, 1, kernel_map.num_pairs * wide_out, threads)
+    ranges = min(plan.scaled(ranges), rows)
     indptr, offset, inputs = kernel_map.derived(PairsOfRows())
     task_ptr = kernel_map.derived(RowRanges(ranges)).to(index)
     sizes = ranges, rows, columns, kernel_map.num_pairs, kernel_map.num_offsets, tiles, wide_out
-    parallel = ranges > 1 and is_parallel(kernel_map.num_pairs * wide_out, threads)
+    parallel = ranges > 1 and plan.is_parallel(kernel_map.num_pairs * wide_out, threads)
     entry = Launch(conv_kernel("depthwise", spec, parallel), f"depthwise, {in_threads(parallel)}")
     wide = accumulator_of(dtype)
 

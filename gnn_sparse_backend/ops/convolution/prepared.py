@@ -6,6 +6,7 @@ from ...compiler.own_schedules import describes
 from ...structures.kernel_map import KernelMap
 from ..core.prepared import Kind, Prepared, Width, pair, prepares, structures
 from .api import sparse_conv
+from .decisions import content_of
 from .explain import explain_convolution
 from .operators import CONV
 from .programs.spec import ConvSpec
@@ -27,7 +28,14 @@ def _call(kernel_map: KernelMap, x, w):
 
 
 structures(
-    Kind(KernelMap, "a gsb.KernelMap", lambda kernel_map: kernel_map.num_pairs, _name, "sparse_conv"),
+    Kind(
+        KernelMap,
+        "a gsb.KernelMap",
+        lambda kernel_map: kernel_map.num_pairs,
+        _name,
+        "sparse_conv",
+        lambda kernel_map: (content_of(kernel_map), content_of(kernel_map.transpose())),
+    ),
 )
 prepares(
     Prepared(

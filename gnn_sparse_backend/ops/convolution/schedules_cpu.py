@@ -38,17 +38,24 @@ COPYING = ("sums",)
 
 
 def spec_of(
-    make: str, in_features: int, out_features: int, dtype: str, index_dtype: str, target: Target | None = None
+    make: str,
+    in_features: int,
+    out_features: int,
+    dtype: str,
+    index_dtype: str,
+    target: Target | None = None,
+    vectors: int = 0,
 ) -> ConvSpec:
     """The spec of a program of `PROGRAMS` for a group of ``in_features`` channels, on this CPU by default.
 
     Types narrower than the accumulation type are converted before they are multiplied, once for all pairs of a row: the
-    spec has the accumulation type, but where the CPU multiplies them two at a time.
+    spec has the accumulation type, but where the CPU multiplies them two at a time. vectors: of a tile, 0 for those of
+    the rules.
     """
     target = target or host_target()
     bf16_pairs = make in ("offsets", "rows", "row") and takes_bf16_pairs(in_features, dtype, target)
     lanes = target.lanes(dtype)
-    vectors = vectors_of(out_features, lanes, ROW_VECTORS if make in SINGLE else (2, 1))
+    vectors = vectors or vectors_of(out_features, lanes, ROW_VECTORS if make in SINGLE else (2, 1))
     block = 1 if make in SINGLE else block_of(vectors, target)
     if make == "sums":
         block = sum_block_of(in_features, block)

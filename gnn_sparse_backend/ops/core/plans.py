@@ -18,6 +18,7 @@ from ...planner.cpu.passes import LONG_ROW, PARTS, PartitionPlan
 from ...planner.cpu.rows import NARROW
 from ...planner.cpu.slices import may_slice
 from ...planner.database import PlanDatabase, database
+from ...planner.decisions import measured_plan
 from ...planner.plan import Plan, interned
 from ...planner.problem import Problem, longest_row, reach_of, typical_row
 from ...runtime import devices
@@ -103,14 +104,17 @@ def database_of(device: torch.device) -> PlanDatabase:
     return known
 
 
-def new_plan(graph, key: tuple, on_cpu: Callable[[], Plan], features: int, name: str):
-    """The plan that a graph keeps under ``key`` from now on, by rules alone: by ``on_cpu``, or for its GPU, from
-    ``features``. name: what it is the plan of, in words.
+def new_plan(graph, key: tuple, problem: Problem, on_cpu: Callable[[], Plan], name: str):
+    """The plan that a graph keeps under ``key`` from now on: what was measured of the problem, else by rules alone,
+    ``on_cpu``; for a GPU by its rules, from the features of the problem. name: what it is the plan of, in words.
     """
-    on_gpu = _on_gpu(graph.device)
+    on_gpu, features = _on_gpu(graph.device), problem.features
     make_room(graph.plans)
-    found = on_gpu.cuda_plan_of(graph, devices.arch_of(graph.device), features) if on_gpu else on_cpu()
-    plan = graph.plans[key] = interned(found)
+    if on_gpu:
+        plan = interned(on_gpu.cuda_plan_of(graph, devices.arch_of(graph.device), features))
+    else:
+        plan = measured_plan(problem, lambda: structure_fingerprint(graph), on_cpu())
+    graph.plans[key] = plan
     if _log.isEnabledFor(logging.INFO):
         first_at_info(_log, (name, features, plan), "plan of %s, by rules, on %r: %s", name, graph, plan)
     return plan

@@ -23,7 +23,8 @@ class Kind:
     """A kind of structure.
 
     on: its class. words: what users give, as errors say it. count: what operators go over, of which nothing runs where
-    there is none. name: of one, in words. default: what is prepared where nobody says.
+    there is none. name: of one, in words. default: what is prepared where nobody says. fingerprints: of one, by which
+    what was measured on it is found.
     """
 
     on: type
@@ -31,6 +32,7 @@ class Kind:
     count: Callable[[Any], int]
     name: Callable[[Any], str]
     default: str
+    fingerprints: Callable[[Any], tuple[str, ...]] = lambda structure: ()
 
 
 KINDS: dict[type, Kind] = {}

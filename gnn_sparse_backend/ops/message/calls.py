@@ -19,12 +19,14 @@ from ...compiler.cache.bounded import KernelCache, shared
 from ...compiler.language.reduction import REDUCTIONS
 from ...compiler.language.types import FLOATS
 from ...compiler.own_schedules import in_force
+from ...planner.decisions import listeners
 from ...planner.plan import Plan
 from ...runtime.memory import check_memory, empty
 from ...runtime.type_names import type_name
 from ..core.executable import Executable, build, executable_of, kept_by_plan, settle_list
 from ..core.plans import plan_of
 from .executables import final_plan
+from .executables.decisions import tell
 from .executables.listed import MessagesOnList
 from .message_op import MessageOp
 from .programs.aggregate import AggregateSpec
@@ -111,12 +113,11 @@ def run_call(call: Call, graph, operands: Sequence[Tensor | None]):
             check_memory("a result", (rows, *call.dims), first.itemsize)
             executable = call.executable(plan)
     out = empty(first, rows, *call.dims)
-    if not keep:
-        executable(graph, operands, [flat(out, rows, features)])
-        return out
     results = [out, *(empty(graph.some_index, rows, *call.dims) for _ in keep)]
     executable(graph, operands, [flat(x, rows, features) for x in results])
-    return results
+    if listeners.told is not None and graph.listed is None:
+        tell(listeners.told, call, plan, graph, operands, results)
+    return results if keep else out
 
 
 def variants_of(
@@ -163,6 +164,8 @@ def run_edge_map(of: MessageOp, graph, operands: list[Tensor | None], reduced: t
             executable = call.executable(plan)
     out = empty(first, edges, *call.dims)
     executable(graph, operands, [flat(out, edges, call.features)])
+    if listeners.told is not None and graph.listed is None:
+        tell(listeners.told, call, plan, graph, operands, [out])
     return out
 
 

@@ -9,6 +9,7 @@ import functools
 from ...compiler.language.reduction import REDUCTIONS
 from ...compiler.own_schedules import describes
 from ...structures.graph import Graph
+from ..core.plans import structure_fingerprint
 from ..core.prepared import Kind, Prepared, pair, prepares, structures
 from .api.sddmm import sddmm
 from .api.spmm import spmm
@@ -28,6 +29,7 @@ structures(
         lambda graph: graph.num_edges,
         lambda graph: f"{graph.shape[0]:,} x {graph.shape[1]:,}, {graph.num_edges:,} edges",
         "sum",
+        lambda graph: (structure_fingerprint(graph), structure_fingerprint(graph.transpose())),
     )
 )
 _COPY = "", "x0", ("column",), lambda graph, f: [(graph.shape[1], f)]

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ...deferred import later
+from ...planner.cpu.products import BY_RULES
 from ...planner.cpu.relational import ORDERS
 from ...runtime import devices
 from ...runtime.memory import empty
@@ -27,7 +28,7 @@ from ...structures.relational.sides import Side
 from ..grouped.executables import run_grouped_mm, run_grouped_sum
 from ..message.calls import run_aggregate, run_edge_map
 from ..message.message_op import SUM_OF_COLUMNS, WEIGHTED_SUM_OF_COLUMNS, message_op
-from .executables_cpu import dots, outer_sums, product
+from .executables_cpu import Passes, by_plan, dots, outer_sums, product
 
 if TYPE_CHECKING:
     from ..grouped import outer_sums_cuda
@@ -61,8 +62,20 @@ def run_product(
     if arch := devices.arch_of(x.device):
         found = _product_on_gpu(rel, transposed, order, x, w, _edge_weight(rel, a, mean, accumulator_of(x.dtype)), arch)
         return found if total is None else total.add_(found)
+    if order is not None or total is not None:
+        return _product_by(rel, transposed, order, x, w, a, mean, total)
+    return by_plan(
+        Passes(rel, transposed, "product", tuple(w.shape[1:]), x.dtype, a is not None, mean),
+        lambda plan: _product_by(rel, transposed, plan.dataflow or None, x, w, a, mean, None, plan),
+    )
+
+
+def _product_by(
+    rel: RelGraph, transposed: bool, order: str | None, x: Tensor, w: Tensor, a, mean: bool, total, plan=BY_RULES
+) -> Tensor:
+    """``run_product`` on a CPU."""
     if order in (None, "gather", "scatter"):
-        return product(rel, transposed, order, x, w, a, mean, total)
+        return product(rel, transposed, order, x, w, a, mean, total, plan)
     return _stored_product(rel, transposed, order, x, w, _edge_weight(rel, a, mean, accumulator_of(x.dtype)))
 
 
@@ -115,7 +128,12 @@ def run_sum(
         return x.new_zeros((rel.num_relations, blocks, in_features, out_features), dtype=dtype)
     if arch := devices.arch_of(x.device):
         return _outer_of_sums(rel, transposed, x, g, blocks, a, mean, arch).to(dtype)
-    return outer_sums(rel, transposed, x, g, blocks, a, mean, by, dtype)
+    if by is not None:
+        return outer_sums(rel, transposed, x, g, blocks, a, mean, by, dtype)
+    return by_plan(
+        Passes(rel, transposed, "sum", (blocks, in_features, out_features), x.dtype, a is not None, mean),
+        lambda plan: outer_sums(rel, transposed, x, g, blocks, a, mean, plan.dataflow or None, dtype, plan),
+    )
 
 
 def run_dot(rel: RelGraph, x: Tensor, w: Tensor, g: Tensor, mean: bool, transposed: bool) -> Tensor:
@@ -126,7 +144,10 @@ def run_dot(rel: RelGraph, x: Tensor, w: Tensor, g: Tensor, mean: bool, transpos
     if arch := devices.arch_of(x.device):
         found = _dots_on_gpu(rel, transposed, x, w, g, arch)
         return found * rel.mean_scale(wide) if mean else found
-    return dots(rel, x, w, g, mean, transposed)
+    return by_plan(
+        Passes(rel, transposed, "dots", tuple(w.shape[1:]), x.dtype, False, mean),
+        lambda plan: dots(rel, x, w, g, mean, transposed, plan),
+    )
 
 
 def _dots_on_gpu(rel: RelGraph, transposed: bool, x: Tensor, w: Tensor, g: Tensor, arch: str) -> Tensor:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from ...compiler.cache.bounded import shared
 from ...compiler.own_schedules import in_force
 from ...formats.partitions.relational import Panels
+from ...planner.cpu.products import BY_RULES, RelationalPlan, relational_plans
 from ...planner.cpu.relational import (
     cost_per_pair,
     is_near_limit,
@@ -15,11 +19,18 @@ from ...planner.cpu.relational import (
     is_tiled,
     panel_pairs,
     part_limit,
+    predicted_costs,
     sum_by_columns,
 )
+from ...planner.database import database
+from ...planner.decisions import Decision, listeners, measured_plan
+from ...planner.plan import Plan
+from ...planner.problem import Problem
 from ...runtime.layout import kernel_ready
 from ...runtime.memory import empty
 from ...runtime.type_names import accumulator_of, type_name
+from ...structures.derived import fact
+from ...structures.facts import content_hash
 from ...structures.relational.graph import RelGraph
 from ...structures.relational.sides import RelationSplit, RelationTasks
 from ..core.executable import Launch, in_threads
@@ -29,19 +40,92 @@ from .panels_cpu import always, counts_of, never, position_weight, slots, tasks_
 from .programs.rgms import RgmsSpec
 from .schedules_cpu import column_tile_of, rgms_kernel
 
+_SEARCHED = {
+    "product": relational_plans(("gather", "scatter"), ("transform", "aggregate")),
+    "sum": relational_plans(("rows", "columns")),
+    "dots": relational_plans(("rows", "columns")),
+}
+_LANES = 8
+
 _entries = shared("kernels of relational products")
 _at_hand = shared("relational kernels made together")
 
 
+class Passes(NamedTuple):
+    """A product of relations, a sum of outer products, or dots, as far as its plan depends on it.
+
+    widths: (blocks, features of x, features of the result) of the matrices.
+    """
+
+    rel: RelGraph
+    transposed: bool
+    what: str
+    widths: tuple[int, int, int]
+    dtype: torch.dtype
+    weighted: bool
+    mean: bool
+
+    @property
+    def problem(self) -> Problem:
+        """What the planner is told."""
+        rel, (blocks, wide_in, wide_out) = self.rel, self.widths
+        more = "".join(f", {name}" for name in ("transposed", "weighted", "mean") if getattr(self, name))
+        kind = f"rgms_{self.what} of {rel.num_relations} relations, {blocks} x {wide_in} x {wide_out}{more}"
+        size = *rel.shape, rel.num_edges
+        return Problem(kind, *size, blocks * wide_out, type_name(self.dtype), torch.get_num_threads())
+
+    def predicted(self) -> Mapping[Plan, float]:
+        """Seconds that each plan takes, by counts of pairs alone; the rules' own first."""
+        sides = self.rel.side(self.transposed), self.rel.side(not self.transposed)
+        row_pairs, column_pairs = (side.pairs.relation_ptr.diff().double().numpy() for side in sides)
+        edges = sides[0].pairs.indptr[sides[0].pairs.relation_ptr].diff().double().numpy()
+        costs = predicted_costs(self.what, row_pairs, column_pairs, edges, *self.widths, self.dtype.itemsize)
+        each = database().units["vector"] / _LANES / torch.get_num_threads()
+        return {plan: costs[plan.dataflow] * each for plan in _SEARCHED[self.what]}
+
+
+def by_plan(passes: Passes, run: Callable[[RelationalPlan], Tensor]) -> Tensor:
+    """What ``run`` gives for the plan, which the graph keeps."""
+    rel = passes.rel
+    key = passes[1:], torch.get_num_threads()
+    plan = rel.calls.get(key)
+    if plan is None:
+        plan = rel.calls.keep(key, measured_plan(passes.problem, lambda: content_of(rel), BY_RULES))
+    found = run(plan)
+    if listeners.told is not None:
+        what = f"{passes.what} of relations{' of the transpose' * passes.transposed}"
+        decision = Decision(what, plan, passes.problem, lambda: content_of(rel), passes.predicted, run)
+        listeners.told.append(decision)
+    return found
+
+
+@fact
+def content_of(rel: RelGraph) -> str:
+    """32 hex digits of the edges with their relations, in the user's order."""
+    return content_hash(rel.relation, rel.source, rel.destination, rel.shape)
+
+
 def product(
-    rel: RelGraph, transposed: bool, order: str | None, x: Tensor, w: Tensor, a: Tensor | None, mean: bool, total
+    rel: RelGraph,
+    transposed: bool,
+    order: str | None,
+    x: Tensor,
+    w: Tensor,
+    a: Tensor | None,
+    mean: bool,
+    total,
+    plan: RelationalPlan = BY_RULES,
 ) -> Tensor:
-    """``executables.run_product``, in the orders "gather" and "scatter"."""
+    """``executables.run_product``, in the orders "gather" and "scatter". plan: its tasks and how far gathers run ahead;
+    its order is given apart.
+    """
     relations, blocks, in_features, out_features = w.shape
     wide = accumulator_of(x.dtype)
     counts = counts_of(rel, transposed)
     widths = in_features, out_features
-    most, planned, (row_ptr, gathers, scatters) = tasks_of_product(rel, transposed, blocks, *widths, x.dtype, order)
+    most, planned, (row_ptr, gathers, scatters) = tasks_of_product(
+        rel, transposed, blocks, *widths, x.dtype, order, plan
+    )
     tasks, others = gathers.tasks, ()
     if order is None:
         near = is_near_limit(counts, blocks * in_features, blocks * out_features)
@@ -62,13 +146,13 @@ def product(
     weight = position_weight(rel.ends, planned, 1, gathers, a, mean, wide)
     sizes, arrays = (*_sizes(gathers, x.shape[0]), relations, counts.rows), (*_arrays(gathers), row_ptr)
     pairs = gathers.size, gathers.row, *_given(weight)
-    entry = _entry("gather", *described, parallel, others)
+    entry = _entry("gather", *described, parallel, others, plan.prefetch)
     entry(*sizes, *arrays, *pairs, x, first, gathers.relation, matrices[False], out)
     if scatters.row.numel():
         weight = position_weight(rel.ends, planned, 2, scatters, a, mean, wide)
         sizes = *_sizes(scatters, counts.rows), relations, x.shape[0]
         pairs = scatters.size, scatters.row, *_given(weight)
-        entry = _entry("scatter", *described, parallel, others)
+        entry = _entry("scatter", *described, parallel, others, plan.prefetch)
         entry(*sizes, *_arrays(scatters), *pairs, x, scatters.relation, matrices[bf16_pairs], out)
     return out if total is not None else out.to(x.dtype)
 
@@ -83,8 +167,9 @@ def outer_sums(
     mean: bool,
     by: str | None,
     dtype: torch.dtype,
+    plan: RelationalPlan = BY_RULES,
 ) -> Tensor:
-    """``executables.run_sum``."""
+    """``executables.run_sum``. plan: as of `product`."""
     in_features, out_features = x.shape[1] // blocks, g.shape[1] // blocks
     counts = counts_of(rel, transposed)
     small = is_small(counts, x.shape[1], g.shape[1])
@@ -92,14 +177,22 @@ def outer_sums(
     by_rows, by_columns = rel.split(transposed, choose, x.shape[1], g.shape[1])
     near = is_near_limit(counts, x.shape[1], g.shape[1])
     others = _either_way(near, not small, ("sum", in_features, out_features), ("sum", out_features, in_features))
-    found = [] if by_rows is None else [_outer(rel, by_rows, x, g, blocks, a, mean, others).to(dtype)]
+    found = [] if by_rows is None else [_outer(rel, by_rows, x, g, blocks, a, mean, others, plan).to(dtype)]
     if by_columns is not None:
-        found.append(_outer(rel, by_columns, g, x, blocks, a, mean, others).to(dtype).transpose(2, 3))
+        found.append(_outer(rel, by_columns, g, x, blocks, a, mean, others, plan).to(dtype).transpose(2, 3))
     # each has zeros where the other has sums
     return found[0] if len(found) == 1 else found[0].add_(found[1])
 
 
-def dots(rel: RelGraph, x: Tensor, w: Tensor, g: Tensor, mean: bool, transposed: bool) -> Tensor:
+def dots(
+    rel: RelGraph,
+    x: Tensor,
+    w: Tensor,
+    g: Tensor,
+    mean: bool,
+    transposed: bool,
+    plan: RelationalPlan = BY_RULES,
+) -> Tensor:
     """``executables.run_dot``."""
     wide = accumulator_of(x.dtype)
     out = x.new_empty((rel.num_edges, 1), dtype=wide)
@@ -108,17 +201,26 @@ def dots(rel: RelGraph, x: Tensor, w: Tensor, g: Tensor, mean: bool, transposed:
     small = is_small(counts, x.shape[1], g.shape[1])
     near = is_near_limit(counts, x.shape[1], g.shape[1])
     others = _either_way(near, not small, ("dot", w.shape[3], w.shape[2]), ("dot", w.shape[2], w.shape[3]))
-    by_rows, by_columns = rel.split(transposed, never if small else _fewer_columns)
+    choose = {"rows": never, "columns": always, "": never if small else _fewer_columns}[plan.dataflow]
+    by_rows, by_columns = rel.split(transposed, choose)
     if by_rows is not None:
-        _dots(rel, by_rows, g, w.transpose(2, 3), x, out, others)
+        _dots(rel, by_rows, g, w.transpose(2, 3), x, out, others, plan)
     if by_columns is not None:
-        _dots(rel, by_columns, x, w, g, out, others)
+        _dots(rel, by_columns, x, w, g, out, others, plan)
     out = out.flatten()
     return out.mul_(rel.mean_scale(wide)) if mean else out
 
 
 def _outer(
-    rel: RelGraph, part: RelationSplit, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, mean: bool, others: tuple
+    rel: RelGraph,
+    part: RelationSplit,
+    x: Tensor,
+    g: Tensor,
+    blocks: int,
+    a: Tensor | None,
+    mean: bool,
+    others: tuple,
+    plan: RelationalPlan,
 ) -> Tensor:
     """The sums of the relations of a part in the accumulation type, zeros for the others; x is added up over the pairs
     of the part, the rows of g."""
@@ -127,7 +229,7 @@ def _outer(
     # two rows of each pair are kept
     most = panel_pairs((x.shape[1] + g.shape[1]) // 2, wide.itemsize)
     cost = cost_per_pair(out_features, x.itemsize)
-    limit = part_limit(rel.num_edges, part.pairs.count, cost)
+    limit = part_limit(rel.num_edges, part.pairs.count, cost, plan)
     planned = RelationTasks(limit, most, cost)
     _, panels = part.derived(planned)
     slot, more = slots(part, planned, relations)
@@ -138,25 +240,35 @@ def _outer(
     if panels.tasks - more.numel() < relations:
         out[:relations].zero_()
     parallel = panels.tasks > 1 and torch.get_num_threads() > 1
-    described = blocks, most, weight is not None, x.dtype, panels.row.dtype, parallel
+    described = blocks, most, weight is not None, x.dtype, panels.row.dtype, parallel, others, plan.prefetch
     sizes = *_sizes(panels, x.shape[0]), out.shape[0], g.shape[0]
     pairs = panels.size, panels.row, *_given(weight)
-    _entry("sum", in_features, out_features, *described, others)(*sizes, *_arrays(panels), *pairs, x, slot, g, out)
+    _entry("sum", in_features, out_features, *described)(*sizes, *_arrays(panels), *pairs, x, slot, g, out)
     if more.numel():
         out[:relations].index_add_(0, more, out[relations:])
         out = out[:relations].clone()
     return out
 
 
-def _dots(rel: RelGraph, part: RelationSplit, g: Tensor, w: Tensor, x: Tensor, out: Tensor, others: tuple) -> None:
+def _dots(
+    rel: RelGraph,
+    part: RelationSplit,
+    g: Tensor,
+    w: Tensor,
+    x: Tensor,
+    out: Tensor,
+    others: tuple,
+    plan: RelationalPlan,
+) -> None:
     """Fill out[e] for the edges of a part, with a product of g's row for each of its pairs."""
     relations, blocks, in_features, out_features = w.shape
     most = panel_pairs(x.shape[1], out.itemsize)
     cost = cost_per_pair(out_features, x.itemsize)
-    _, panels = part.derived(RelationTasks(part_limit(rel.num_edges, part.pairs.count, cost), most, cost))
+    _, panels = part.derived(RelationTasks(part_limit(rel.num_edges, part.pairs.count, cost, plan), most, cost))
     x, g = kernel_ready(x), kernel_ready(g)
     parallel = panels.tasks > 1 and torch.get_num_threads() > 1
-    entry = _entry("dot", in_features, out_features, blocks, most, False, x.dtype, panels.row.dtype, parallel, others)
+    described = blocks, most, False, x.dtype, panels.row.dtype, parallel, others, plan.prefetch
+    entry = _entry("dot", in_features, out_features, *described)
     sizes = *_sizes(panels, x.shape[0]), relations, g.shape[0], out.shape[0]
     matrices = _matrices(w, _in_bf16_pairs("dot", in_features, x.dtype))
     entry(*sizes, *_arrays(panels), panels.size, panels.row, panels.edge_ids, x, g, panels.relation, matrices, out)
@@ -232,15 +344,16 @@ def _entry(
     index,
     parallel,
     others: tuple[tuple, ...],
+    prefetch: int,
 ):
     """The kernel's entry; with it come ``others``: its like for other (program, F_in, F_out, parallel)."""
-    described = blocks, panel, weighted, dtype, index, in_force.generation
+    described = blocks, panel, weighted, dtype, index, prefetch, in_force.generation
     entry = _entries.get((make, in_features, out_features, *described, parallel))
     if entry is None or (others and (described, others) not in _at_hand):
         _at_hand.keep((described, others), True)
         for program, f_in, f_out, several in (*others, (make, in_features, out_features, parallel)):
             types, bf16_pairs = (type_name(dtype), type_name(index)), _in_bf16_pairs(program, f_in, dtype)
             spec = RgmsSpec(f_in, f_out, blocks, panel, 0, 0, 0, weighted, *types, bf16_pairs=bf16_pairs)
-            entry = Launch(rgms_kernel(program, spec, several), f"{program}, {in_threads(several)}")
+            entry = Launch(rgms_kernel(program, spec, several, prefetch), f"{program}, {in_threads(several)}")
             _entries.keep((program, f_in, f_out, *described, several), entry)
     return entry

@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 
 from ...formats.partitions.relational import Panels
-from ...planner.cpu.relational import RelationCounts, by_column, cost_per_pair, panel_pairs, row_task_count
+from ...planner.cpu.products import BY_RULES, RelationalPlan
+from ...planner.cpu.relational import (
+    RelationCounts,
+    by_column,
+    cost_per_pair,
+    panel_pairs,
+    row_task_count,
+)
 from ...runtime.type_names import accumulator_of
 from ...structures.derived import fact
 from ...structures.relational.graph import RelGraph
@@ -24,11 +31,14 @@ def tasks_of_product(
     out_features: int,
     dtype: torch.dtype,
     order: str | None = None,
+    plan: RelationalPlan = BY_RULES,
 ) -> tuple[int, RowTasks, tuple[Tensor, Panels, Panels]]:
-    """(pairs of a panel at most, the fact that the panels are, the panels) of a product on the CPU."""
+    """(pairs of a panel at most, the fact that the panels are, the panels) of a product on the CPU. plan: says how many
+    tasks; its order is given apart.
+    """
     most = panel_pairs(blocks * max(in_features, out_features), accumulator_of(dtype).itemsize)
     counts = counts_of(rel, transposed)
-    tasks = row_task_count(counts, rel.num_relations, blocks * in_features, blocks * out_features)
+    tasks = plan.scaled(row_task_count(counts, rel.num_relations, blocks * in_features, blocks * out_features))
     widths = in_features, out_features, blocks, dtype.itemsize
     if order is None and tasks == 1:
         order = "gather"

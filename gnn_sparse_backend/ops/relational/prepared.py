@@ -15,6 +15,7 @@ from ...structures.relational.graph import RelGraph
 from ..core.prepared import Kind, Prepared, Width, pair, prepares, structures
 from ..message.flat import few_of_reduction
 from .api import rgms
+from .executables_cpu import content_of
 from .explain import explain_relational
 from .operators import BASIS_PRODUCT, PRODUCT
 from .programs.rgms import RgmsSpec
@@ -26,6 +27,7 @@ structures(
         lambda rel: rel.num_edges,
         lambda rel: f"{rel.shape[0]:,} x {rel.shape[1]:,}, {rel.num_edges:,} edges, {rel.num_relations:,} relations",
         "rgms",
+        lambda rel: (content_of(rel),),
     )
 )
 _MATRICES = {

@@ -16,13 +16,12 @@ from ...compiler.schedules.sequence import Schedule
 from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
 from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...planner.cpu.grouped import block_rows
+from ...planner.cpu.products import GATHER_AHEAD
 from ...planner.cpu.relational import is_tiled
 from ...planner.cpu.tiling import product_rows, sum_lanes
 from ..grouped.schedules_cpu import bf16_pair_dots, column_tile, vectors
 from .programs.rgms import RgmsSpec, rgms_dot, rgms_gather, rgms_scatter, rgms_sum
 
-# Edges that the gathers of a panel run ahead: sums of a pair are short, so rows of the next pairs are on their way too.
-GATHER_AHEAD = 16
 # Vectors that a sum over the edges of a pair holds at a time.
 PIECE_VECTORS = 8
 

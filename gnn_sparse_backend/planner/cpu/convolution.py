@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...compiler.codegen import Target
+from .products import ROW_VECTORS
 from .relational import order_costs
 from .spmm import serial_work
 
@@ -26,8 +27,6 @@ ORDERS = ("offsets", "rows", "row", "rgms")
 BLOCK = {False: {2: 6, 1: 8}, True: {2: 8, 1: 8}}
 # Rows of a smaller block, and what one takes of its multiply-adds: its sums are too few for additions not to wait.
 SMALL, SMALL_COST = 4, 1.15
-# Vectors of the only row of a block: enough sums for additions not to wait for each other.
-ROW_VECTORS = (4, 2, 1)
 # Rows of a task whose sums of a tile, one vector of 64 bytes wide, fill the first-level cache (32 KiB).
 MOST_ROWS = 512
 # Multiply-adds of one lane that take as long as: loading and storing a sum again; finding the rows of a pair and

@@ -9,8 +9,7 @@ the edges (counts decide; SparseTIR, section 4.4 has the first):
 
 Neither stores a sum or a product beyond a panel in the first-level cache. The choice is made for each relation, and in
 each task (a range of rows), by the cost of either. ``transform`` and ``aggregate`` are the same orders as libraries
-have them, for all relations and with the products of all pairs stored; they are there to compare with, and never
-chosen.
+have them, for all relations and with the products of all pairs stored; rules never choose them, a search may.
 
 Tasks of a product are ranges of rows that stay near, and enough for the threads to share; but so few that a relation
 has some panels of pairs in each. What confirms the constants, and how far, is in
@@ -26,6 +25,7 @@ import numpy as np
 
 from ...compiler.codegen import host_target
 from ...compiler.language.types import BYTES
+from .products import BY_RULES, RelationalPlan
 from .spmm import serial_work
 from .tiling import product_rows
 
@@ -137,9 +137,9 @@ def row_task_count(counts: RelationCounts, relations: int, wide_in: int, wide_ou
     return max(FEWEST_TASKS, min(wanted, filled))
 
 
-def part_limit(edges: int, pairs: int, cost_per_pair: float) -> float:
+def part_limit(edges: int, pairs: int, cost_per_pair: float, plan: RelationalPlan = BY_RULES) -> float:
     """The cost, in edges, from which a relation is shared by several tasks."""
-    return max(4096.0, (edges + pairs * cost_per_pair) / PARTS)
+    return max(4096.0, (edges + pairs * cost_per_pair) / PARTS) * 1000 / (plan.tasks or 1000)
 
 
 def cost_per_pair(out_features: int, itemsize: int) -> float:
@@ -150,3 +150,38 @@ def cost_per_pair(out_features: int, itemsize: int) -> float:
 def is_tiled(in_features: int, out_features: int, dtype: str) -> bool:
     """Whether programs want matrices with blocks of this size on the diagonal tile by tile."""
     return in_features * out_features * BYTES[dtype] > WHOLE_BYTES
+
+
+def predicted_costs(
+    what: str,
+    row_pairs: np.ndarray,
+    column_pairs: np.ndarray,
+    edges: np.ndarray,
+    blocks: int,
+    in_features: int,
+    out_features: int,
+    itemsize: int,
+) -> dict[str, float]:
+    """Multiply-adds, or what takes as long, by the dataflow of a plan, of a pass ("product", "sum" or "dots") over
+    relations with these numbers of pairs and edges.
+    """
+    wide_in, wide_out = blocks * in_features, blocks * out_features
+    product = in_features * out_features * blocks
+    if what == "product":
+        gather, scatter = order_costs(row_pairs, column_pairs, edges, in_features, out_features, blocks, itemsize)
+        stored = ADD_COST * itemsize
+        return {
+            "": float(np.minimum(gather, scatter).sum()),
+            "gather": float(gather.sum()),
+            "scatter": float(scatter.sum()),
+            "transform": float((scatter + column_pairs * stored * wide_out).sum()),
+            "aggregate": float((gather + row_pairs * stored * (wide_in + wide_out)).sum()),
+        }
+    fetched = (wide_in, wide_out) if what == "sum" else (wide_out, wide_in)
+    by_rows = row_pairs * (product + fetched[1]) + edges * fetched[0]
+    by_columns = column_pairs * (product + fetched[0]) + edges * fetched[1]
+    return {
+        "": float(np.minimum(by_rows, by_columns).sum()),
+        "rows": float(by_rows.sum()),
+        "columns": float(by_columns.sum()),
+    }

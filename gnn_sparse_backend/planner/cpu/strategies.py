@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
+from ...compiler.language.reduction import adds
 from .. import machine
 from ..problem import Problem
 from .passes import PartitionPlan, PartPlan
 from .prefetch_distance import distance
-from .rows import CpuPlan, RowPlan, ScatteredPlan, may_go_in_lanes
-from .slices import SlicePlan, slice_width
+from .rows import NARROW, CpuPlan, RowPlan, ScatteredPlan, may_go_in_lanes
+from .slices import FEWEST_SLICES, SLICE_ROW, SlicePlan, slice_width
 from .spmm import BYTES_AHEAD, GROUPS_PER_THREAD, serial_work, work_of
 
 STRATEGIES = PartPlan, SlicePlan, PartitionPlan, ScatteredPlan, RowPlan
+# What a search tries: groups for each thread, and non-zeros that gathers run ahead.
+_GROUPS_SEARCHED, _AHEAD_SEARCHED = (4, 1, 4 * GROUPS_PER_THREAD), (0, 4, 8, 16, 32)
+# Column partitions, and gathers of each row in one, from which it tries them; non-zeros of the longest row's parts.
+_PARTITIONS_SEARCHED, _GATHERS_SEARCHED, _PARTS_SEARCHED = (2, 4, 8, 16, 32), 2, (256, 1024, 4096)
+# Bytes of the smallest slice of the dense operand that it tries: a first-level cache. How far from the rules' limit of
+# one thread it tries one thread and several.
+_SMALLEST_SLICE, _FAR_ABOVE = 1 << 15, 16
 # A parallel loop may pay from a quarter of the rules' limit on, and one thread up to four times it.
 _EITHER_WAY = 4
 
@@ -72,3 +82,50 @@ def trials(problem: Problem) -> tuple[CpuPlan, ...]:
         most = min(GROUPS_PER_THREAD * problem.threads, max(problem.rows, 1))
         found[replace(first, groups=most)] = None
     return tuple(found)
+
+
+def searched(problem: Problem) -> tuple[CpuPlan, ...]:
+    """``trials``, and the strategies that may run a problem at all, each by every schedule: numbers of groups, of equal
+    cost or of equally many rows, and how far gathers run ahead.
+    """
+    found = dict.fromkeys(trials(problem))
+    summed, edge_map = adds(problem.reduce), problem.reduce == "map"
+    lanes = (False, True) if may_go_in_lanes(problem) else (False,)
+    strategies: list[tuple[type[CpuPlan], dict[str, Any]]] = [(RowPlan, {"in_lanes": by}) for by in lanes]
+    if summed and problem.features <= NARROW and problem.itemsize >= 4:
+        strategies.append((ScatteredPlan, {}))
+    if not edge_map and problem.gathered:
+        reused = problem.nnz // (_GATHERS_SEARCHED * max(problem.cols, problem.rows, 1))
+        counts = [n for n in _PARTITIONS_SEARCHED if n <= reused and problem.table_bytes > n * _SMALLEST_SLICE]
+        strategies += [(PartitionPlan, {"in_lanes": by, "partitions": n}) for n in counts for by in lanes]
+        if problem.row_bytes >= FEWEST_SLICES * SLICE_ROW and problem.nnz >= problem.cols:
+            strategies.append((SlicePlan, {"width": SLICE_ROW // problem.itemsize}))
+    if not edge_map and problem.longest:
+        parts = [n for n in _PARTS_SEARCHED if n < problem.longest]
+        strategies += [(PartPlan, {"in_lanes": by, "part": n}) for n in parts for by in lanes]
+    for strategy, parameters in strategies:
+        found |= dict.fromkeys(_schedules(problem, strategy, **parameters))
+    return tuple(found)
+
+
+def row_plans(problem: Problem) -> tuple[CpuPlan, ...]:
+    """Rows one after the other, by every schedule."""
+    return tuple(_schedules(problem, RowPlan))
+
+
+def _schedules(problem: Problem, strategy: type[CpuPlan], **parameters: Any) -> Iterator[CpuPlan]:
+    """The plans of a strategy that a search tries."""
+    for groups, balance in _shares_searched(problem):
+        for ahead in _AHEAD_SEARCHED if problem.gathered else (0,):
+            yield strategy(groups, ahead, balance, **parameters)
+
+
+def _shares_searched(problem: Problem) -> Iterator[tuple[int, str]]:
+    """(groups, what they hold equally much of): one thread where the work is not far above the rules' limit."""
+    work, most = work_of(problem.nnz, problem.rows, problem.features), max(problem.rows, 1)
+    if problem.threads > 1 and _FAR_ABOVE * work > serial_work():
+        yield min(GROUPS_PER_THREAD * problem.threads, most), "nonzeros"
+        yield min(GROUPS_PER_THREAD * problem.threads, most), "rows"
+        yield from ((min(n * problem.threads, most), "nonzeros") for n in _GROUPS_SEARCHED)
+    if problem.threads < 2 or work < _FAR_ABOVE * serial_work():
+        yield 1, "nonzeros"
