@@ -11,7 +11,7 @@ import functools
 import torch
 from torch import Tensor
 
-from ...ops.message.calls import broadcast_features
+from ...ops.message.programs.operands import broadcast_features
 from ...ops.message.thin import MANY
 from . import learnt
 from .recipes import ALL, EDGE, PLAIN, SCALAR, Pointwise, Recipe, number

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ...ops.attention.attention import attend
 from ...ops.attention.operators import softmax_edges
-from ...ops.message.calls import broadcast_features
+from ...ops.message.programs.operands import broadcast_features
 from ...structures.graph import Graph
 from ..core.refusal import Refusal
 from ..scopes import scope as scopes

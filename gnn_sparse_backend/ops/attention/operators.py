@@ -28,10 +28,11 @@ from ..core.operands import check_dense, check_rows
 from ..core.operator import Operator
 from ..core.traced import GRAPH, Traced
 from ..core.transforms import differentiated_again, pulled_back
-from ..message.calls import broadcast_features, feature_shapes
+from ..message.calls import feature_shapes
 from ..message.checks import check_message_rows, checked_message
 from ..message.message_op import MessageOp, MessageText, message_op
 from ..message.operators import aggregate, edge_map
+from ..message.programs.operands import broadcast_features
 from .calls import AttentionForm, attention_form, result_shapes, run_attention
 from .gradients import attention_gradients
 from .softmax import run_softmax

@@ -8,10 +8,10 @@ from ...compiler.cache.bounded import kept
 from ...runtime.devices import check_kernels
 from ...structures.graph import Graph
 from ..core.operands import check_dense, check_device, check_rows, check_written_out, common_type
-from .calls import broadcast_features
 from .message_op import MessageOp, message_op
-from .programs.message import operands_of, parse
-from .programs.operands import PLACES
+from .programs.inner import extents
+from .programs.message import Message, has_sums, operands_of, parse
+from .programs.operands import PLACES, broadcast_features
 
 
 def check_choice(operator: str, name: str, value, choices: tuple[str, ...]) -> None:
@@ -49,11 +49,12 @@ def check_message(operator: str, message: str, count: int) -> None:
 
 
 def check_message_operands(
-    operator: str, names: tuple[str, ...], places: tuple[str, ...], operands
+    operator: str, names: tuple[str, ...], places: tuple[str, ...], operands, message: str = ""
 ) -> tuple[tuple[Tensor, ...], int]:
-    """The operands of a message in one type, and the number of their feature dimensions together.
+    """The operands of a message in one type, and the number of its feature dimensions.
 
-    Each is a dense floating tensor, with a row for whatever stands at its place; features broadcast.
+    Each is a dense floating tensor, with a row for whatever stands at its place; features broadcast, where ``message``
+    adds or multiplies them if it is given.
     """
     shapes = []
     for name, place, x in zip(names, places, operands):
@@ -67,11 +68,24 @@ def check_message_operands(
                 "without dimensions"
             )
         shapes.append(tuple(x.shape[1:]))
+    sums = _with_sums(message)
+    if sums is not None:
+        check_message(operator, message, len(shapes))
     try:
-        dims = broadcast_features(shapes)
+        dims = broadcast_features(shapes) if sums is None else extents(sums, shapes)
     except ValueError as error:
         raise ValueError(f"{operator}: of {', '.join(names)} the {error}") from None
     return common_type(operator, names, *operands), len(dims)
+
+
+@kept
+def _with_sums(text: str) -> Message | None:
+    """The message of this text if it sums over features; None of others, and of what is not one."""
+    try:
+        message = parse(text)
+    except ValueError:
+        return None
+    return message if has_sums(message) else None
 
 
 def check_message_rows(operator: str, graph: Graph, names: tuple[str, ...], places: tuple[str, ...], operands) -> None:

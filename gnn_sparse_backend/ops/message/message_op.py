@@ -17,6 +17,7 @@ from .programs.message import (
     arg,
     chosen,
     commuted,
+    has_sums,
     is_exact,
     operands_of,
     parse,
@@ -55,6 +56,11 @@ class MessageOp:
     places: tuple[str, ...]
     reduce: str | None
     ties: str | None
+
+    @functools.cached_property
+    def sums(self) -> bool:
+        """Whether the message sums over features."""
+        return has_sums(self.message)
 
     @functools.cached_property
     def reads_edges(self) -> bool:

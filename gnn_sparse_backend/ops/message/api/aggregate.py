@@ -101,7 +101,7 @@ def reduce_messages(operator: str, graph, message: str, places, names, tensors, 
         return AGGREGATE(graph, tensors, (prepared.of, prepared))
     check_choice(operator, "reduce", reduce, tuple(REDUCTIONS))
     check_choice(operator, "ties", ties, _TIES)
-    tensors, _ = check_message_operands(operator, names, places, tensors)
+    tensors, _ = check_message_operands(operator, names, places, tensors, message)
     if not REDUCTIONS[reduce].chooses:
         ties = None
     if signature is None and not is_plain(*tensors):
@@ -115,7 +115,7 @@ def reduce_messages(operator: str, graph, message: str, places, names, tensors, 
 def map_edges(operator: str, graph, message: str, places, names, tensors, sum_last: bool) -> Tensor:
     """``edge_map`` for the public operator of this name."""
     check_graph(operator, graph)
-    tensors, dims = check_message_operands(operator, names, places, tensors)
+    tensors, dims = check_message_operands(operator, names, places, tensors, message)
     if sum_last and not dims:
         raise ValueError(
             f"{operator}: there is no feature dimension to sum over: {', '.join(names)} have shapes "
