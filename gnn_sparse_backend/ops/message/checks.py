@@ -68,7 +68,7 @@ def check_message_operands(
                 "without dimensions"
             )
         shapes.append(tuple(x.shape[1:]))
-    sums = _with_sums(message)
+    sums = sums_of(message)
     if sums is not None:
         check_message(operator, message, len(shapes))
     try:
@@ -79,7 +79,7 @@ def check_message_operands(
 
 
 @kept
-def _with_sums(text: str) -> Message | None:
+def sums_of(text: str) -> Message | None:
     """The message of this text if it sums over features; None of others, and of what is not one."""
     try:
         message = parse(text)

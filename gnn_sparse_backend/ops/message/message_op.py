@@ -70,9 +70,10 @@ class MessageOp:
     @functools.cached_property
     def kind(self) -> str:
         """What the planner tells forms apart by, since it decides what they move: ``"sum:column,edge"``,
-        ``"map:column,row"``.
+        ``"map:column,row"``; ``"sum:column,inner,row"`` of a message with sums over features.
         """
-        return f"{self.reduce or 'map'}:{','.join(sorted(self.places))}"
+        places = (*self.places, "inner") if self.sums else self.places
+        return f"{self.reduce or 'map'}:{','.join(sorted(places))}"
 
     @functools.cached_property
     def shares(self) -> bool:

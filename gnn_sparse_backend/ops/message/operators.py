@@ -238,6 +238,8 @@ def _check(name: str):
                     f"edge_map: reduced must say of each of {dims} feature dimensions whether to sum over it, got "
                     f"{list(reduced)}"
                 )
+            if of.sums and reduced[-1:] == (True,):
+                raise ValueError(f"edge_map: write the sum over the last dimension in the message: 'sum({of.message})'")
         return operands
 
     return check

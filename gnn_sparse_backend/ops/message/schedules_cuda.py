@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
@@ -27,6 +27,7 @@ from ...planner.cuda.rows import STRETCH, LanePlan, TeamPlan, stretches
 from ..core import cuda_build
 from .programs.aggregate import AggregateSpec, aggregate
 from .programs.edge_map import EdgeMapSpec, edge_map
+from .programs.inner import Inner, inner_name
 
 
 @kept
@@ -39,6 +40,11 @@ def aggregate_kernel(spec: AggregateSpec, plan: TeamPlan | LanePlan) -> Kernel:
             team_schedule(plan.lanes, fold_across_lanes("edges_tile_0", plan.lanes)),
             plan.arch,
         )
+    if spec.inner:
+        of = shares(spec.features, BYTES[spec.dtype])
+        program, lanes = _inner_shared(compact_parameters(aggregate(spec, stage=False)), spec.inner, of, spec.dtype)
+        program = share_features(program, "K", spec.features, of, lanes)
+        return cuda_build.build(program, team_schedule(lanes), plan.arch)
     program, lanes, loops = _features_shared(spec, plan.team)
     return cuda_build.build(program, team_schedule(lanes, *_cached(plan.cached, lanes, loops)), plan.arch)
 
@@ -93,10 +99,30 @@ def _features_shared(spec: AggregateSpec, team: int = 0, grouped: bool = True) -
     return program, of.lanes, tuple(f"edges_tile_{number}" for number in range(len(widths)))
 
 
+def _inner_shared(program: Program, inner: Sequence[Inner], of: Shares, dtype: str) -> tuple[Program, int]:
+    """(program, lanes): the terms of sums in a message are shared out, and every lane has all values. of: what is
+    shared out beside them.
+    """
+    itemsize = BYTES[dtype]
+    lanes = max([of.lanes, *(shares(one.terms, itemsize).lanes for one in inner if one.terms > 1)])
+    for number, one in enumerate(inner):
+        if one.terms > 1:
+            program = share_sum(program, inner_name(number), lanes, shares(one.terms, itemsize).part)
+    return program, lanes
+
+
 @kept
 def edge_map_kernel(spec: EdgeMapSpec, plan: CudaPlan) -> Kernel:
     """The kernel of an edge map: the features of an edge, or the terms of its sums, are shared out."""
     program = compact_parameters(edge_map(spec))
+    if spec.inner:
+        of = shares(spec.width if spec.terms == 1 else spec.terms, BYTES[spec.dtype])
+        program, lanes = _inner_shared(program, spec.inner, of, spec.dtype)
+        if spec.terms == 1:
+            program = share_features(program, "H", spec.width, of, lanes)
+        else:
+            program = share_sum(program, "sum", lanes, of.part)
+        return cuda_build.build(program, team_schedule(lanes), plan.arch)
     if isinstance(plan, LanePlan):
         return cuda_build.build(program, team_schedule(plan.lanes, visit_side_by_side("edges", plan.lanes)), plan.arch)
     if spec.terms == 1:
