@@ -40,6 +40,18 @@ class Score(Recipe):
         """Return the score with its features in other dimensions."""
         return Score(self.message, self.reduced, shape)
 
+    def pointwise(self) -> Pointwise | None:
+        """Return the score as a message with a sum; None of node features, and of a sum over other features than the
+        last.
+        """
+        if not self.of_edges or not self.last:
+            return None
+        message = self.message
+        term = message.term.unary("sum")
+        return Pointwise(
+            self.host, self.shape, self.dtype, self.operands, term, message.places, message.dims, self.kept
+        )
+
     @property
     def kept(self) -> tuple[int, ...]:
         return tuple(1 if gone else extent for extent, gone in zip(self.message.inner, self.reduced))

@@ -205,11 +205,14 @@ def _encode(attributes, transposed: bool):
 
 
 def _form(score: str, score_places: str, value: str, value_places: str, reduced: bool) -> AttentionForm:
-    return attention_form(
-        checked_message("attend", score, tuple(score_places.split(",")), None, None),
-        checked_message("attend", value, tuple(value_places.split(",")), None, None),
-        reduced,
-    )
+    forms = [
+        checked_message("attend", text, tuple(places.split(",")), None, None)
+        for text, places in ((score, score_places), (value, value_places))
+    ]
+    for form in forms:
+        if form.sums:
+            raise ValueError(f"attend: {str(form.message)!r} has a sum over features of its own: compute it beforehand")
+    return attention_form(*forms, reduced)
 
 
 def _check_attention(graph: Graph, operands, attributes):

@@ -74,7 +74,7 @@ def aggregate_kernel(
         chunk = max(1, target.vector_bytes // itemsize) * REGISTERS_PER_CHUNK
         tiles: tuple[tuple[int, ...], ...] = (chunks_of_runs(width, _run(spec) // halves, chunk),)
         ahead = [prefetch_gather(edges, buffer, 0, own, prefetch) for buffer, own in gathered.items()]
-        program = inner_in_lanes(program, spec.inner, itemsize, target)
+        program = inner_in_lanes(program, spec.inner, itemsize, target, f"_{turn}" if turn else "")
     else:
         tiles = register_tiles(width, itemsize, target)
         ahead = []
@@ -108,10 +108,13 @@ def sums_in_lanes(program: Program, terms: Mapping[str, int], sums: int, itemsiz
     return program
 
 
-def inner_in_lanes(program: Program, inner: Sequence[Inner], itemsize: int, target: Target) -> Program:
-    """Reduce the sums of the values that a message is made of in lanes."""
+def inner_in_lanes(
+    program: Program, inner: Sequence[Inner], itemsize: int, target: Target, suffix: str = ""
+) -> Program:
+    """Reduce the sums of the values that a message is made of in lanes. suffix: of the names of iterations."""
     for number, one in enumerate(inner):
-        program = sums_in_lanes(program, {inner_name(number): one.terms}, one.width, itemsize, target)
+        name = inner_name(number) + suffix
+        program = sums_in_lanes(program, {name: one.terms}, one.width, itemsize, target)
     return program
 
 

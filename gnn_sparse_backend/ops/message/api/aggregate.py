@@ -15,7 +15,7 @@ from ...core.operands import check_graph, check_traced, is_plain
 from ...core.partitioned import Partitioned, placed
 from ...core.signatures import prepared_call
 from ...core.traced import traced_graph
-from ..checks import check_choice, check_message_operands, check_message_rows, checked_message, sums_of
+from ..checks import check_choice, check_message_operands, check_message_rows, checked_message, says_sums
 from ..message_op import MessageText
 from ..operators import AGGREGATE, EDGE_MAP, aggregate_like
 from ..programs.message import Message
@@ -123,7 +123,7 @@ def map_edges(operator: str, graph, message: str, places, names, tensors, sum_la
             f"{operator}: there is no feature dimension to sum over: {', '.join(names)} have shapes "
             f"{', '.join(str(tuple(x.shape)) for x in tensors)}"
         )
-    if sum_last and sums_of(message) is not None:
+    if sum_last and says_sums(message):
         message, sum_last = f"sum({message})", False
     reduced = (False,) * (dims - 1) + (True,) if sum_last else ()
     if not is_plain(*tensors):

@@ -117,7 +117,7 @@ class AggregateSpec:
         They are loaded into registers once for each edge: then a vector of features picks its weights by a shuffle
         and not by a gather.
         """
-        read = operands_of(self.message) if self.inner else range(len(self.operands))
+        read = operands_of(self.message)
         return tuple(
             which
             for which, operand in enumerate(self.operands)
@@ -190,7 +190,7 @@ def aggregate(spec: AggregateSpec, stage: bool = True, grouped: bool = True) -> 
         for what in spec.keep
     }
 
-    read = operands_of(spec.message) if spec.inner else range(len(spec.operands))
+    read = operands_of(spec.message)
 
     def row(i: Expr) -> Expr:
         return edges.at("row", i, None)[0]

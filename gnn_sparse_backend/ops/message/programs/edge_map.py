@@ -62,7 +62,7 @@ def edge_map(spec: EdgeMapSpec) -> Program:
     X = [edges.buffer(f"X{number}", operand) for number, operand in enumerate(spec.operands)]
     O = p.buffer("O", (*edges.axes("edge"), H), spec.dtype)
 
-    read = operands_of(spec.message) if spec.inner else range(len(X))
+    read = operands_of(spec.message)
 
     def load(which: int, i: Expr, j: Expr, feature: Expr) -> Expr:
         return edges.load(X[which], spec.operands[which], i, j, feature, accumulator)

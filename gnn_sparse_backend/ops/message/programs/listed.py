@@ -159,7 +159,7 @@ def _values(
     spec: AggregateSpec | EdgeMapSpec, loaded: Sequence[Load], inner: Sequence[BufferHandle], flat: Expr
 ) -> list[Expr]:
     """What a message reads at a feature: of operands, then of the values that it is made of."""
-    read = operands_of(spec.message) if spec.inner else range(len(loaded))
+    read = operands_of(spec.message)
     values = [
         load(feature_index(flat, spec.dims, x.dims)) if which in read else as_expr(0)
         for which, (load, x) in enumerate(zip(loaded, spec.operands))
