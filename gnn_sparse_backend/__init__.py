@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from .ops.message.api.aggregate import edge_map as edge_map
     from .ops.message.api.gsddmm import gsddmm as gsddmm
     from .ops.message.api.gspmm import gspmm as gspmm
+    from .ops.message.api.linear import linear as linear
     from .ops.message.api.sddmm import sddmm as sddmm
     from .ops.message.api.spmm import spmm as spmm
     from .ops.message.api.spmm_linear import spmm_linear as spmm_linear
@@ -73,6 +74,7 @@ _HOMES = {
     "Graph": "gnn_sparse_backend.structures.graph",
     "spmm": "gnn_sparse_backend.ops.message.api.spmm",
     "spmm_linear": "gnn_sparse_backend.ops.message.api.spmm_linear",
+    "linear": "gnn_sparse_backend.ops.message.api.linear",
     "gspmm": "gnn_sparse_backend.ops.message.api.gspmm",
     "gsddmm": "gnn_sparse_backend.ops.message.api.gsddmm",
     "aggregate": "gnn_sparse_backend.ops.message.api.aggregate",

@@ -34,6 +34,7 @@ rel = gsb.RelGraph.from_edge_index(edges, w.long(), (3, 3))
 segments = gsb.Segments.from_lengths(torch.tensor([1, 2]))
 reveal_type(spmm(graph, x, w, reduce="mean"))  # Tensor
 reveal_type(gsb.spmm_linear(graph, x, x))  # Tensor
+reveal_type(gsb.linear(x, x))  # Tensor
 reveal_type(gsb.gspmm(graph, "mul", "sum", x, w))  # Tensor
 reveal_type(gsb.gsddmm(graph, "dot", x, x))  # Tensor
 reveal_type(gsb.aggregate(graph, "mul(x0, x1)", [("u", x), ("e", w)]))  # Tensor

@@ -29,7 +29,7 @@ def trials(problem: Problem) -> tuple[Plan, ...]:
 
 def searched(problem: Problem) -> tuple[Plan, ...]:
     """``trials``, and plans that a search tries beside them, the rules' own first."""
-    return on_gpu.candidates(problem) if isinstance(problem, CudaProblem) else on_cpu.searched(problem)
+    return candidates(problem) if isinstance(problem, CudaProblem) else on_cpu.searched(problem)
 
 
 def searched_rows(problem: Problem, rule: Plan) -> tuple[Plan, ...]:

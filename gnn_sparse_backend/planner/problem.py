@@ -63,6 +63,13 @@ class Problem:
         return operands_of_kind(self.kind)[2]
 
     @property
+    def waits(self) -> bool:
+        """Whether what is gathered is summed over features before an edge's message is known: a map of products is, and
+        a message with sums.
+        """
+        return self.reduce == "map" or "inner" in self.kind
+
+    @property
     def mean(self) -> float:
         """Non-zeros of the mean row."""
         return self.nnz / max(self.rows, 1)

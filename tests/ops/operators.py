@@ -79,6 +79,9 @@ def _segments(graph) -> Tensor:
 OPERATORS: dict[str, Operator] = {
     "spmm": Operator(_tensors(("column", "width")), lambda g, x: gsb.spmm(g, x)),
     "spmm_weighted_mean": Operator(_tensors(_X, ("edge", "heads")), lambda g, x, w: gsb.spmm(g, x, w, "mean")),
+    "fused_dot": Operator(
+        _tensors(_Y, _X), lambda g, y, x: gsb.aggregate(g, "mul(sigmoid(dot(x0, x1)), x1)", [("v", y), ("u", x)])
+    ),
     "sddmm": Operator(_tensors(_Y, _X), lambda g, u, v: gsb.sddmm(g, u, v)),
     **{
         f"gspmm_{op}_{reduce}": _gspmm(op, reduce)

@@ -22,10 +22,10 @@ from dgl import DGLGraph
 from torch import Tensor
 
 from ...compiler.cache.bounded import kept
-from ...ops.message.calls import broadcast_features
 from ...ops.message.message_op import MessageOp
 from ...ops.message.operators import edge_map
 from ...ops.message.programs.message import parse
+from ...ops.message.programs.operands import broadcast_features
 from ...structures.graph import Graph
 from ..core.handles import Handles
 from ..core.refusal import Refusal

@@ -7,11 +7,12 @@ first.
 from __future__ import annotations
 
 import functools
+import math
 
 import torch
 from torch import Tensor
 
-from ...ops.message.calls import broadcast_features
+from ...ops.message.programs.operands import broadcast_features
 from ...ops.message.thin import MANY
 from . import learnt
 from .recipes import ALL, EDGE, PLAIN, SCALAR, Pointwise, Recipe, number
@@ -29,8 +30,10 @@ def unary(op: str, recipe: Recipe, constants: tuple[float, ...] = ()):
         return NotImplemented
     if type(recipe) is Weighted:
         recipe = recipe.pointwise()
-    if type(recipe) is Score and op == "neg":
-        return _scaled("mul", recipe, -1.0, False) or NotImplemented
+    if type(recipe) is Score:
+        if op == "neg":
+            return _scaled("mul", recipe, -1.0, False) or NotImplemented
+        recipe = recipe.pointwise()
     if type(recipe) is not Pointwise:
         return NotImplemented
     return recipe.of(recipe.term.unary(op, constants))
@@ -60,7 +63,10 @@ def summed(recipe: Recipe, dims, keepdim: bool):
         return NotImplemented
     reduced = tuple(at in gone for at in range(1, rank))
     kept = [(1 if at in gone else extent) for at, extent in enumerate(recipe.shape) if keepdim or at not in gone]
-    return Score(recipe, reduced, torch.Size(kept))
+    score = Score(recipe, reduced, torch.Size(kept))
+    if not recipe.term.sums:
+        return score
+    return score.pointwise() or NotImplemented
 
 
 def _two(op: str, first: Recipe, second: Recipe):
@@ -74,7 +80,7 @@ def _two(op: str, first: Recipe, second: Recipe):
         weighted = _weighted(first, second)
         if weighted is not None:
             return weighted
-    first, second = _pointwise(first), _pointwise(second)
+    first, second = _with_sum(first, second), _with_sum(second, first)
     if type(first) is not Pointwise or type(second) is not Pointwise:
         # a score or a softmax is a small tensor of its own
         return (
@@ -100,6 +106,7 @@ def _binary(op: str, recipe: Recipe, other, flipped: bool):
         scaled = _scaled(op, recipe, other, flipped)
         if scaled is not None:
             return scaled
+        recipe = recipe.pointwise()
     if type(recipe) is Weighted:
         recipe = recipe.pointwise()
     if type(recipe) is not Pointwise or not recipe.plain:
@@ -124,6 +131,28 @@ def _widens(recipe: Pointwise) -> bool:
     """
     return recipe.term is BARE and not any(
         type(end) is not str and end.size > MANY * end.count for end in recipe.places
+    )
+
+
+def _with_sum(recipe: Recipe, other: Recipe) -> Pointwise | Tensor:
+    """`_pointwise`, where a message with a sum over features that reads nothing that ``other`` does is computed, too:
+    two kernels then gather no more than one, and gradients of the sum go by what there is for each edge.
+    """
+    found = recipe.pointwise() if type(recipe) is Score and type(other) is Pointwise else recipe
+    if type(found) is not Pointwise or not found.term.sums or found is other:
+        return _pointwise(recipe if found is None else found)
+    message = other.values if type(other) is Weighted else other
+    if type(message) is Pointwise and (message.term.sums or _share(found, message)):
+        return found
+    return recipe.settle("a score in an expression")
+
+
+def _share(one: Pointwise, other: Pointwise) -> bool:
+    """Whether two messages read an operand with features at the same end."""
+    return any(
+        x is y and math.prod(dims) > 1 and type(here) is not str and _same_place(here, there)
+        for x, here, dims in zip(one.operands, one.places, one.dims)
+        for y, there in zip(other.operands, other.places)
     )
 
 
@@ -225,7 +254,7 @@ def _scaled(op: str, score: Score, other, flipped: bool) -> Score | None:
 def _weighted(first: Recipe, second: Recipe) -> Weighted | None:
     """The product of a softmax and a message, to become an attention; None if it is none."""
     weights, values, weights_first = (first, second, True) if type(first) is Softmax else (second, first, False)
-    if type(values) is not Pointwise or not values.plain:
+    if type(values) is not Pointwise or not values.plain or values.term.sums:
         return None
     if values.dtype is not weights.dtype:
         if not values.bare or _promote(values.dtype, weights.dtype) is not weights.dtype:

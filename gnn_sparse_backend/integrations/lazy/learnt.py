@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from ...ops.attention.flat import FlatSoftmax
-from ...ops.message.calls import broadcast_features
 from ...ops.message.flat import FLOATS, Flat, FlatAggregate, FlatMap
+from ...ops.message.programs.operands import broadcast_features
 from ...structures.csr import EdgeList
 from .ends import End
 from .recipes import ALL, EDGE, PLAIN, SCALAR, Pointwise, Recipe

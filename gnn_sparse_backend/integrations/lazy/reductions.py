@@ -115,6 +115,8 @@ def softmaxed(lazy: LazyTensor, rows: End, framework: Callable[[Tensor], Tensor]
     recipe = lazy._recipe
     if rows.count != recipe.shape[0] or not recipe.pending() or type(recipe) not in (Pointwise, Score):
         return None
+    if type(recipe) is Pointwise and recipe.term.sums:
+        return None  # nor does an attention have a value of its own for an edge
     found = (recipe.message if type(recipe) is Score else recipe).at(rows)
     if found is None:
         return None

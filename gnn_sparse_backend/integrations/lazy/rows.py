@@ -27,6 +27,7 @@ from torch.utils._pytree import tree_leaves
 from ...compiler.cache.bounded import kept
 from ...ops.message.message_op import message_op
 from ...ops.message.shared_maps import SHARED_MAPS
+from ...ops.message.sparse_rows import mapped_by_nonzeros
 from ...structures.checks import FLOATING
 from ..core.counters import ours
 from ..scopes import Scope, current
@@ -37,7 +38,7 @@ from . import arithmetic
 from .ends import End, Host, loops
 from .gathers import gather
 from .handlers import OPERATIONS
-from .products import PRODUCTS, Product, product
+from .products import LINEAR, PRODUCTS, Product, product
 from .recipes import ALL, EDGE, PLAIN, Pointwise, Recipe, bare_rows, gathered
 from .stages import Score
 from .tensor import LazyTensor, lazy_tensor, unseen, value
@@ -266,15 +267,28 @@ def _started(rows: Rows, op: str, first, second) -> LazyTensor | None:
     return lazy_tensor(found) if isinstance(found, Recipe) else None
 
 
-def mapped(function: Callable, x, matrix, bias=None) -> LazyTensor | None:
+def mapped(function: Callable, x, matrix, bias=None) -> Tensor | None:
     """A linear map of features that are worth it, not computed: one of `PRODUCTS`. None of others, and where nobody
     watches. A bias would be summed with it.
     """
     watch = watching()
-    if watch is None or bias is not None or COMPUTING.on or not _is_large(x) or module_with_hooks(sys._getframe(1)):
+    if watch is None or COMPUTING.on or not _is_large(x):
+        return None
+    if (found := _by_nonzeros(function, x, matrix, bias)) is not None:
+        ours(watch.name, "linear")
+        return found
+    if bias is not None or module_with_hooks(sys._getframe(1)):
         return None
     found = product(watch, function, x, matrix)
     return None if found is None else lazy_tensor(found)
+
+
+def _by_nonzeros(function: Callable, x: Tensor, matrix, bias) -> Tensor | None:
+    """A linear map of features that are known to be mostly zeros, computed; None of others."""
+    if type(matrix) not in PLAIN or matrix.dim() != 2 or not (bias is None or type(bias) in PLAIN):
+        return None
+    with computing():
+        return mapped_by_nonzeros(x, matrix if function is LINEAR else matrix.t(), bias)
 
 
 def _is_worth_it(x) -> bool:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ...ops.attention.attention import attend
 from ...ops.attention.operators import softmax_edges
-from ...ops.message.calls import broadcast_features
+from ...ops.message.programs.operands import broadcast_features
 from ...structures.graph import Graph
 from ..core.refusal import Refusal
 from ..scopes import scope as scopes
@@ -39,6 +39,18 @@ class Score(Recipe):
     def viewed(self, shape: torch.Size) -> Score:
         """Return the score with its features in other dimensions."""
         return Score(self.message, self.reduced, shape)
+
+    def pointwise(self) -> Pointwise | None:
+        """Return the score as a message with a sum; None of node features, and of a sum over other features than the
+        last.
+        """
+        if not self.of_edges or not self.last:
+            return None
+        message = self.message
+        term = message.term.unary("sum")
+        return Pointwise(
+            self.host, self.shape, self.dtype, self.operands, term, message.places, message.dims, self.kept
+        )
 
     @property
     def kept(self) -> tuple[int, ...]:

@@ -16,29 +16,34 @@ from torch.nn import functional
 from ...compiler.cache.bounded import KernelCache, shared
 from ...compiler.language.reduction import REDUCTIONS
 from ...ops.message.message_op import MessageOp, message_op
-from ...ops.message.programs.message import Message, arg, renumber
+from ...ops.message.programs.message import Message, arg, has_sums, renumber
 
 MOST_MADE = 4096
 """What is remembered of what became of all terms."""
 
 _OPERATORS = "add sub mul div neg exp log sqrt tanh sigmoid relu abs".split()
-_TORCH = {op: getattr(torch, op) for op in _OPERATORS} | {"leaky_relu": functional.leaky_relu}
+_TORCH = {op: getattr(torch, op) for op in _OPERATORS} | {
+    "leaky_relu": functional.leaky_relu,
+    "sum": lambda x: x.sum(-1, keepdim=True),
+}
 """The operator of PyTorch that each operator of a message stands for."""
 
 
 class Term:
     """A message over operands 0, 1, ..., compared by identity.
 
-    message: the expression. names: what each reduction of it is counted as. steps: its operators, in order.
+    message: the expression. names: what each reduction of it is counted as. steps: its operators, in order. sums:
+    whether it sums over features.
     """
 
-    __slots__ = ("message", "names", "steps")
+    __slots__ = ("message", "names", "steps", "sums")
 
     def __init__(self, message: Message):
         self.message = message
         kind = _KINDS.get(str(message), "message")
         self.names = {reduce: f"{kind}.{reduce}" for reduce in REDUCTIONS}
         self.steps = tuple(_steps(message))
+        self.sums = has_sums(message)
 
     def __repr__(self):
         return f"Term({self.message})"

@@ -18,10 +18,10 @@ from ...structures.derived import fact
 from ...structures.graph import Graph
 from ..core.executable import build, imports_for_gpus, kept_by_plan
 from ..core.plans import new_plan
-from ..message.calls import broadcast_features, call_key, feature_shapes, flat, run_edge_map
+from ..message.calls import call_key, feature_shapes, flat, run_edge_map
 from ..message.message_op import MessageOp, message_op
 from ..message.programs.message import arg, renumber
-from ..message.programs.operands import Operand, collapse
+from ..message.programs.operands import Operand, broadcast_features, collapse
 from . import executables as _built  # noqa: F401  (with it plans have builders)
 from .decisions import problem_of_pass, tell
 from .programs.attention import AttentionSpec, Attribute

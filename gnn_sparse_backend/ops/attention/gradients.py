@@ -26,10 +26,10 @@ from ...runtime.memory import empty
 from ...runtime.type_names import accumulator_of, type_name
 from ..core.executable import build, kept_by_plan
 from ..core.plans import new_plan
-from ..message.calls import broadcast_features, feature_shapes, run_aggregate, run_edge_map
+from ..message.calls import feature_shapes, run_aggregate, run_edge_map
 from ..message.gradients import NO_GRADIENT, GradientPlan, fit_gradient, gradient_plan
 from ..message.programs.message import renumber
-from ..message.programs.operands import Operand, collapse
+from ..message.programs.operands import Operand, broadcast_features, collapse
 from .calls import AttentionForm, attention_plan, call_of, run_attention_gradient
 from .decisions import problem_of_pass, tell
 from .programs.attention_gradient import COTANGENT, GRADIENT, WEIGHTS

@@ -29,10 +29,11 @@ from ..core.operands import check_dense, check_rows
 from ..core.operator import Operator
 from ..core.traced import GRAPH, Traced
 from ..core.transforms import differentiated_again, pulled_back
-from ..message.calls import broadcast_features, feature_shapes
+from ..message.calls import feature_shapes
 from ..message.checks import check_message_rows, checked_message
 from ..message.message_op import MessageOp, MessageText, message_op
 from ..message.operators import aggregate, edge_map
+from ..message.programs.operands import broadcast_features
 
 if TYPE_CHECKING:
     from . import calls, gradients, softmax
@@ -211,11 +212,14 @@ def _encode(attributes, transposed: bool):
 
 
 def _form(score: str, score_places: str, value: str, value_places: str, reduced: bool) -> AttentionForm:
-    return calls.attention_form(
-        checked_message("attend", score, tuple(score_places.split(",")), None, None),
-        checked_message("attend", value, tuple(value_places.split(",")), None, None),
-        reduced,
-    )
+    forms = [
+        checked_message("attend", text, tuple(places.split(",")), None, None)
+        for text, places in ((score, score_places), (value, value_places))
+    ]
+    for form in forms:
+        if form.sums:
+            raise ValueError(f"attend: {str(form.message)!r} has a sum over features of its own: compute it beforehand")
+    return calls.attention_form(*forms, reduced)
 
 
 def _check_attention(graph: Graph, operands, attributes):

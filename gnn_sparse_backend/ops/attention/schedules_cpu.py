@@ -12,14 +12,13 @@ from ...compiler.own_schedules import chosen, kept_by_schedules
 from ...compiler.schedules.cpu import cpu_schedule
 from ...compiler.schedules.primitives.cpu.prefetch import prefetch_gather
 from ...compiler.schedules.sequence import Step
-from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
-from ...compiler.transforms.dense_axes.lanes_together import reduce_together
 from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...planner.cpu.prefetch_distance import distance
 from ...planner.cpu.rows import RowPlan
 from ...planner.cpu.spmm import group_count
-from ...planner.cpu.tiling import REGISTERS_PER_CHUNK, chunks_of_runs, fits_together, register_tiles, sum_lanes
+from ...planner.cpu.tiling import REGISTERS_PER_CHUNK, chunks_of_runs, register_tiles
 from ..message.programs.operands import Operand
+from ..message.schedules_cpu import sums_in_lanes
 from .programs.attention import AttentionSpec, attention
 from .programs.attention_gradient import GradientSpec, attention_gradient
 from .programs.edge_softmax import EdgeSoftmaxSpec, edge_softmax, edge_softmax_gradient
@@ -57,8 +56,8 @@ def attention_kernel(spec: AttentionSpec, parallel: bool, prefetch: int = 0) -> 
     """
     target = host_target()
     itemsize = BYTES[ACCUMULATOR[spec.dtype]]
-    program = _sums_in_lanes(attention(spec), {"dot": spec.terms}, spec.scores, itemsize, target)
-    program = _sums_in_lanes(program, {"above": spec.scores}, 1, itemsize, target)
+    program = sums_in_lanes(attention(spec), {"dot": spec.terms}, spec.scores, itemsize, target)
+    program = sums_in_lanes(program, {"above": spec.scores}, 1, itemsize, target)
     program = _cut(program, spec, itemsize, target)
     schedule = cpu_schedule(ahead=_ahead(spec, prefetch), parallel=parallel)
     return compile_program(program, chosen(spec, program, schedule), target)
@@ -71,7 +70,7 @@ def attention_gradient_kernel(gradient: GradientSpec, parallel: bool, prefetch: 
     itemsize = BYTES[ACCUMULATOR[spec.dtype]]
     width = spec.features // spec.scores
     terms = {"dot": spec.terms, **({} if by_columns else {"delta": width}), "weight": width}
-    program = _sums_in_lanes(attention_gradient(gradient), terms, spec.scores, itemsize, target)
+    program = sums_in_lanes(attention_gradient(gradient), terms, spec.scores, itemsize, target)
     program = _cut_outputs(_cut(program, spec, itemsize, target), gradient.outputs, itemsize, target)
     ahead = _ahead(spec, prefetch)
     if by_columns and prefetch:
@@ -107,18 +106,6 @@ def _gathers(named: list[tuple[str, Operand]], numbered: bool, distance: int) ->
     return tuple(
         prefetch_gather("edges", name, 0, x.width, distance) for name, x in named if x.at in places and distance
     )
-
-
-def _sums_in_lanes(program: Program, terms: dict[str, int], sums: int, itemsize: int, target: Target) -> Program:
-    """Reduce sums in lanes. terms: of each, by iteration. sums: how many of each there are, in neighbouring heads."""
-    for name, count in terms.items():
-        if count > 1:
-            lanes = sum_lanes(count, itemsize, target)
-            if sums > 1 and not count % lanes and fits_together(sums * lanes, itemsize, target):
-                program = reduce_together(program, name, lanes)
-            else:
-                program = reduce_in_lanes(program, name, lanes)
-    return program
 
 
 def _cut(program: Program, spec: AttentionSpec, itemsize: int, target: Target) -> Program:

@@ -31,8 +31,9 @@ from .executables.listed import MessagesOnList
 from .message_op import MessageOp
 from .programs.aggregate import AggregateSpec
 from .programs.edge_map import EdgeMapSpec
-from .programs.message import commuted
-from .programs.operands import Operand, collapse
+from .programs.inner import Inner, extents, merged, take_apart
+from .programs.message import Message, arg, commuted, operands_of
+from .programs.operands import Operand, broadcast_features, collapse
 from .thin import gathered, is_thin
 
 MOST_CALLS = 4096
@@ -107,7 +108,7 @@ def run_call(call: Call, graph, operands: Sequence[Tensor | None]):
     if graph.listed is not None:
         executable = call.on_list
     else:
-        plan = plan_of(graph, of.kind, features, _PLANNED.get(first.dtype, first.dtype), call.in_order)
+        plan = plan_of(graph, of.kind, call.spec.work, _PLANNED.get(first.dtype, first.dtype), call.in_order)
         executable = call.executables.get(plan)
         if executable is None:
             check_memory("a result", (rows, *call.dims), first.itemsize)
@@ -157,7 +158,7 @@ def run_edge_map(of: MessageOp, graph, operands: list[Tensor | None], reduced: t
     if graph.listed is not None:
         executable = call.on_list
     else:
-        plan = plan_of(graph, of.kind, call.features * terms, first.dtype)
+        plan = plan_of(graph, of.kind, call.spec.work, first.dtype)
         executable = call.executables.get(plan)
         if executable is None:
             check_memory("a result", (edges, *call.dims), first.itemsize)
@@ -193,32 +194,54 @@ def feature_shapes(of: MessageOp, operands) -> list[tuple[int, ...]]:
     ]
 
 
-def broadcast_features(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
-    """The common feature shape: NumPy's rules. Raises ValueError that quotes the shapes."""
-    rank = max(map(len, shapes))
-    dims = [1] * rank
-    for shape in shapes:
-        for at, extent in enumerate(shape, rank - len(shape)):
-            if extent != 1:
-                if dims[at] not in (1, extent):
-                    raise ValueError(
-                        f"feature shapes {', '.join(map(str, shapes))} do not broadcast: {dims[at]} against {extent}"
-                    )
-                dims[at] = extent
-    return tuple(dims)
+def result_features(of: MessageOp, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The feature shape of a message of operands with these. Raises ValueError that quotes the shapes."""
+    return extents(of.message, shapes) if of.sums else broadcast_features(list(shapes))
 
 
-def _collapsed(of: MessageOp, operands, reduced=()):
+@dataclass(slots=True)
+class _Collapsed:
+    """A call whose dimensions are merged.
+
+    message: over operands and inner values. dims, kept: feature shape of it, and with extent 1 where it is summed over.
+    merged, gone: both, with dimensions merged. operands, inner: as in a spec.
+    """
+
+    message: Message
+    dims: tuple[int, ...]
+    kept: tuple[int, ...]
+    merged: tuple[int, ...]
+    gone: tuple[bool, ...]
+    operands: tuple[Operand, ...]
+    inner: tuple[Inner, ...]
+
+
+def _collapsed(of: MessageOp, operands, reduced: tuple[bool, ...] = ()) -> _Collapsed:
     shapes = feature_shapes(of, operands)
-    dims = broadcast_features(shapes)
-    padded = [(1,) * (len(dims) - len(s)) + s for s in shapes]
+    message, values = of.message, ()
+    if of.sums:
+        message, dims, values = take_apart(of.message, shapes)
+        if of.reduce is None and values and message == arg(len(shapes) + len(values) - 1) and values[-1].summed:
+            *values, last = values  # a map is summed over as it is written
+            message, dims = last.message, last.dims
+            reduced = (*(reduced or (False,) * len(dims))[:-1], True)
+        shapes = [*shapes, *(value.kept for value in values)]
+    else:
+        dims = broadcast_features(shapes)
     kept = tuple(1 if gone else e for e, gone in zip(dims, reduced or (False,) * len(dims)))
-    merged, kept_merged, *own = collapse((dims, kept, *padded)) if dims else ((1,),) * (2 + len(padded))
+    read = operands_of(message) if of.sums else range(len(shapes))
+    padded = [(1,) * (len(dims) - len(shapes[which])) + shapes[which] for which in read]
+    together, kept_together, *own = collapse((dims, kept, *padded)) if dims else ((1,),) * (2 + len(padded))
+    at = dict(zip(read, own))
     described = tuple(
-        Operand(place, o, "int64") if x is None else Operand(place, o, type_name(x.dtype), not x.is_contiguous())
-        for place, o, x in zip(of.places, own, operands)
+        Operand(place, at.get(which, (prod(shape),)), "int64")
+        if x is None
+        else Operand(place, at.get(which, (prod(shape),)), type_name(x.dtype), not x.is_contiguous())
+        for which, (place, x, shape) in enumerate(zip(of.places, operands, shapes))
     )
-    return dims, kept, merged, kept_merged, described
+    outer = [at.get(which, ()) for which in range(len(operands), len(shapes))]
+    gone = tuple(k == 1 and e != 1 for e, k in zip(together, kept_together))
+    return _Collapsed(message, dims, kept, together, gone, described, merged(values, shapes, outer))
 
 
 def _aggregation(of: MessageOp, graph, operands, numbered: bool, keep, fill: int) -> Call:
@@ -228,11 +251,14 @@ def _aggregation(of: MessageOp, graph, operands, numbered: bool, keep, fill: int
 
 
 def _spec_of_aggregate(of: MessageOp, operands, index_dtype: str, numbered: bool, keep, fill: int) -> tuple:
-    dims, _, merged, _, described = _collapsed(of, operands)
+    found = _collapsed(of, operands)
     choice = REDUCTIONS[of.reduce].chooses
-    types = described[0].dtype, index_dtype
+    types = found.operands[0].dtype, index_dtype
     ties = choice and of.shares and types[0] in FLOATS, choice and of.shares, choice and of.ties == "first"
-    return AggregateSpec(of.message, described, merged, *types, numbered, of.reduce, keep, fill, *ties), dims
+    spec = AggregateSpec(
+        found.message, found.operands, found.merged, *types, numbered, of.reduce, keep, fill, *ties, inner=found.inner
+    )
+    return spec, found.dims
 
 
 def spec_of_aggregate(of: MessageOp, operands, index_dtype: str, keep: tuple[str, ...] = ()) -> AggregateSpec:
@@ -247,9 +273,10 @@ def _edge_map(of: MessageOp, graph, operands, numbered: bool, reduced) -> Call:
 
 
 def _spec_of_edge_map(of: MessageOp, operands, index_dtype: str, numbered: bool, reduced) -> tuple:
-    _, kept, merged, kept_merged, described = _collapsed(of, operands, reduced)
-    gone = tuple(k == 1 and e != 1 for e, k in zip(merged, kept_merged))
-    return EdgeMapSpec(of.message, described, merged, gone, described[0].dtype, index_dtype, numbered), kept
+    found = _collapsed(of, operands, reduced)
+    types = found.operands[0].dtype, index_dtype
+    spec = EdgeMapSpec(found.message, found.operands, found.merged, found.gone, *types, numbered, found.inner)
+    return spec, found.kept
 
 
 def spec_of_edge_map(of: MessageOp, operands, index_dtype: str, reduced: tuple[bool, ...]) -> EdgeMapSpec:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from ...compiler.cache.bounded import kept
 from ...runtime.devices import check_kernels
 from ...structures.graph import Graph
 from ..core.operands import check_dense, check_device, check_rows, check_written_out, common_type
-from .calls import broadcast_features
 from .message_op import MessageOp, message_op
+from .programs.inner import extents
 from .programs.message import operands_of, parse
-from .programs.operands import PLACES
+from .programs.operands import PLACES, broadcast_features
 
 
 def check_choice(operator: str, name: str, value, choices: tuple[str, ...]) -> None:
@@ -49,11 +50,12 @@ def check_message(operator: str, message: str, count: int) -> None:
 
 
 def check_message_operands(
-    operator: str, names: tuple[str, ...], places: tuple[str, ...], operands
+    operator: str, names: tuple[str, ...], places: tuple[str, ...], operands, message: str = ""
 ) -> tuple[tuple[Tensor, ...], int]:
-    """The operands of a message in one type, and the number of their feature dimensions together.
+    """The operands of a message in one type, and the number of its feature dimensions.
 
-    Each is a dense floating tensor, with a row for whatever stands at its place; features broadcast.
+    Each is a dense floating tensor, with a row for whatever stands at its place; features broadcast, where ``message``
+    adds or multiplies them if it is given.
     """
     shapes = []
     for name, place, x in zip(names, places, operands):
@@ -67,11 +69,22 @@ def check_message_operands(
                 "without dimensions"
             )
         shapes.append(tuple(x.shape[1:]))
+    sums = says_sums(message)
+    if sums and torch.compiler.is_compiling():  # the operator has the rest to say
+        return common_type(operator, names, *operands), max(map(len, shapes))
+    if sums:
+        check_message(operator, message, len(shapes))
     try:
-        dims = broadcast_features(shapes)
+        dims = extents(parse(message), shapes) if sums else broadcast_features(shapes)
     except ValueError as error:
         raise ValueError(f"{operator}: of {', '.join(names)} the {error}") from None
     return common_type(operator, names, *operands), len(dims)
+
+
+def says_sums(text: str) -> bool:
+    """Whether a message sums over features, by its text: traced programs cannot parse it."""
+    text = text.replace(" ", "")
+    return "sum(" in text or "dot(" in text
 
 
 def check_message_rows(operator: str, graph: Graph, names: tuple[str, ...], places: tuple[str, ...], operands) -> None:

@@ -9,7 +9,7 @@ from math import prod
 
 from torch import Tensor
 
-from .calls import broadcast_features
+from .calls import result_features
 from .message_op import MessageOp
 
 
@@ -43,11 +43,13 @@ def gradient_plan(
     gradient = form.gradient(number)
     if gradient is None:
         return NO_GRADIENT
-    dims = broadcast_features(shapes)
+    dims = result_features(form, shapes)
     place, own = form.places[number], shapes[number]
     padded = (1,) * (len(dims) - len(own)) + own
     others = {"cotangent": cotangent, "chosen": dims, "result": dims, "others": dims, "scale": (1,), "number": ()}
-    have = broadcast_features([shapes[s] if type(s) is int else others[s] for s in gradient.sources])
+    have = result_features(gradient.form, [shapes[s] if type(s) is int else others[s] for s in gradient.sources])
+    if form.sums:  # what flows back has the last extent of the operand, whatever that of the message is
+        dims = (*dims[:-1], own[-1] if own else 1)
     aligned = (1,) * (len(dims) - len(have)) + have
     summed = tuple(mine == 1 and found != 1 for mine, found in zip(padded, aligned))
     alike = prod(e for e, mine, found in zip(dims, padded, aligned) if mine == 1 and found == 1)

@@ -17,6 +17,7 @@ from .programs.message import (
     arg,
     chosen,
     commuted,
+    has_sums,
     is_exact,
     operands_of,
     parse,
@@ -57,6 +58,11 @@ class MessageOp:
     ties: str | None
 
     @functools.cached_property
+    def sums(self) -> bool:
+        """Whether the message sums over features."""
+        return has_sums(self.message)
+
+    @functools.cached_property
     def reads_edges(self) -> bool:
         """Whether the order of edges matters."""
         return "edge" in self.places or "number" in self.places
@@ -64,9 +70,10 @@ class MessageOp:
     @functools.cached_property
     def kind(self) -> str:
         """What the planner tells forms apart by, since it decides what they move: ``"sum:column,edge"``,
-        ``"map:column,row"``.
+        ``"map:column,row"``; ``"sum:column,inner,row"`` of a message with sums over features.
         """
-        return f"{self.reduce or 'map'}:{','.join(sorted(self.places))}"
+        places = (*self.places, "inner") if self.sums else self.places
+        return f"{self.reduce or 'map'}:{','.join(sorted(places))}"
 
     @functools.cached_property
     def shares(self) -> bool:

@@ -27,7 +27,7 @@ from ..core.operands import check_dense
 from ..core.operator import Operator
 from ..core.traced import GRAPH, Traced
 from ..core.transforms import pulled_back
-from .calls import broadcast_features, feature_shapes, run_aggregate, run_edge_map
+from .calls import feature_shapes, result_features, run_aggregate, run_edge_map
 from .checks import check_choice, check_message_rows, checked_message
 from .gradients import NO_GRADIENT, GradientPlan, fit_gradient, gradient_plan
 from .message_op import SHARING, MessageOp, as_map, as_sum, message_op, ties_count
@@ -203,7 +203,7 @@ def _decode_aggregate(message: str, places: str, reduce: str, ties: str, transpo
 def _fake_aggregate(arguments, operands, attributes, transposed: bool):
     (of,), (indptr, indices, _, num_sources) = attributes, arguments
     rows = num_sources if transposed else indptr.shape[0] - 1
-    shape = (rows, *broadcast_features(feature_shapes(of, operands)))
+    shape = (rows, *result_features(of, feature_shapes(of, operands)))
     # beside operands on the meta device the structure may be on another
     kept = (shape, indices.dtype) if of.ties in _CHOOSING else ((0,), torch.int32)
     return operands[0].new_empty(shape), operands[0].new_empty(kept[0], dtype=kept[1])
@@ -232,12 +232,14 @@ def _check(name: str):
         check_message_rows(name, graph, names, attributes[0].places, operands)
         if name == "edge_map":
             of, reduced = attributes
-            dims = len(broadcast_features(feature_shapes(of, operands)))
+            dims = len(result_features(of, feature_shapes(of, operands)))
             if len(reduced) not in (0, dims):
                 raise ValueError(
                     f"edge_map: reduced must say of each of {dims} feature dimensions whether to sum over it, got "
                     f"{list(reduced)}"
                 )
+            if of.sums and reduced[-1:] == (True,):
+                raise ValueError(f"edge_map: write the sum over the last dimension in the message: 'sum({of.message})'")
         return operands
 
     return check
@@ -284,7 +286,7 @@ def _encode_edge_map(attributes, transposed: bool):
 
 def _fake_edge_map(arguments, operands, attributes, transposed: bool):
     of, reduced = attributes
-    dims = broadcast_features(feature_shapes(of, operands))
+    dims = result_features(of, feature_shapes(of, operands))
     kept = tuple(1 if gone else extent for extent, gone in zip(dims, reduced)) if reduced else dims
     return operands[0].new_empty((arguments[1].shape[0], *kept))
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
-from ...compiler.codegen import host_target
+from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.folds import folds
+from ...compiler.language.program import Program
 from ...compiler.language.types import ACCUMULATOR, BYTES, FLOATS
 from ...compiler.own_schedules import chosen, kept_by_schedules
 from ...compiler.schedules.cpu import cpu_schedule
@@ -18,13 +20,23 @@ from ...compiler.schedules.primitives.cpu.unroll_and_jam import unroll_and_jam
 from ...compiler.schedules.sequence import Step
 from ...compiler.transforms.decompose import decompose_format, split_parts
 from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
+from ...compiler.transforms.dense_axes.lanes_together import reduce_together
 from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...compiler.transforms.format_rules import csr_rule
 from ...planner.cpu.spmm import LINE
-from ...planner.cpu.tiling import REGISTERS_PER_CHUNK, chunks_of_runs, register_tiles, row_lanes, sum_lanes
+from ...planner.cpu.tiling import (
+    REGISTERS_PER_CHUNK,
+    chunks_of_runs,
+    fits_together,
+    register_tiles,
+    row_lanes,
+    sum_lanes,
+)
 from .programs.aggregate import AggregateSpec, aggregate
 from .programs.argmax_scatter import ArgmaxScatterSpec, argmax_scatter
 from .programs.edge_map import EdgeMapSpec, edge_map
+from .programs.inner import Inner, inner_name
+from .programs.operands import Operand
 from .programs.scattered import scattered
 
 # The passes of column partitions: what a row accumulates begins, goes on, and is finished.
@@ -49,11 +61,7 @@ def aggregate_kernel(
     halves = 2 if spec.bf16x2 else 1
     width = spec.features // halves
     itemsize = _accumulated(spec)
-    gathered = (
-        [f"X{number}" for number, x in enumerate(spec.operands) if x.at == "column" and x.width == spec.features]
-        if prefetch
-        else []
-    )
+    gathered = {f"X{at}": x.width // halves for at, x in enumerate(spec.operands) if prefetch and _is_wide(spec, x)}
     if reduction == "scattered":
         ahead = [prefetch_gather("edges", buffer, 0, width, prefetch) for buffer in gathered]
         program, schedule = scattered(spec), cpu_schedule(ahead=tuple(ahead), parallel=parallel)
@@ -63,11 +71,12 @@ def aggregate_kernel(
         rules = [csr_rule(program, name=name) for name in PASSES]
         program = split_parts(decompose_format(program, rules, copies=False))[PASSES.index(turn)]
         edges = f"edges_{turn}"
-    if spec.staged:
+    if spec.staged or spec.inner:
         # one pass over the edges, so that what is staged is loaded once
         chunk = max(1, target.vector_bytes // itemsize) * REGISTERS_PER_CHUNK
         tiles: tuple[tuple[int, ...], ...] = (chunks_of_runs(width, _run(spec) // halves, chunk),)
-        ahead = [prefetch_gather(edges, buffer, 0, width, prefetch) for buffer in gathered]
+        ahead = [prefetch_gather(edges, buffer, 0, own, prefetch) for buffer, own in gathered.items()]
+        program = inner_in_lanes(program, spec.inner, itemsize, target, f"_{turn}" if turn else "")
     else:
         tiles = register_tiles(width, itemsize, target)
         ahead = []
@@ -85,6 +94,33 @@ def aggregate_kernel(
     return compile_program(program, chosen(spec, program, schedule), target)
 
 
+def _is_wide(spec: AggregateSpec, operand: Operand) -> bool:
+    """Whether rows of an operand at columns are long, and so fetched ahead: as wide as the message, or summed over."""
+    return operand.at == "column" and (operand.width == spec.features or (bool(spec.inner) and operand.width > 1))
+
+
+def sums_in_lanes(program: Program, terms: Mapping[str, int], sums: int, itemsize: int, target: Target) -> Program:
+    """Reduce sums in lanes. terms: of each, by iteration. sums: how many of each there are, in neighbouring heads."""
+    for name, count in terms.items():
+        if count > 1:
+            lanes = sum_lanes(count, itemsize, target)
+            if sums > 1 and not count % lanes and fits_together(sums * lanes, itemsize, target):
+                program = reduce_together(program, name, lanes)
+            else:
+                program = reduce_in_lanes(program, name, lanes)
+    return program
+
+
+def inner_in_lanes(
+    program: Program, inner: Sequence[Inner], itemsize: int, target: Target, suffix: str = ""
+) -> Program:
+    """Reduce the sums of the values that a message is made of in lanes. suffix: of the names of iterations."""
+    for number, one in enumerate(inner):
+        name = inner_name(number) + suffix
+        program = sums_in_lanes(program, {name: one.terms}, one.width, itemsize, target)
+    return program
+
+
 def as_bf16x2(spec: AggregateSpec) -> AggregateSpec | None:
     """The aggregation on words of two features, where that is possible and rows are long enough for it to pay."""
     return replace(spec, bf16x2=True) if spec.fits_bf16x2 and spec.features >= SHORTEST_BF16X2 else None
@@ -93,6 +129,8 @@ def as_bf16x2(spec: AggregateSpec) -> AggregateSpec | None:
 @kept
 def refuses_lanes(spec: AggregateSpec) -> str | None:
     """Why what one lane has of a row cannot be taken in by another as a message is, or None where it can."""
+    if spec.inner:
+        return "lanes share the edges of a row, and sums over features those of an edge"
     if spec.keep and not (spec.keep == ("unique",) and spec.propagate):
         return "in lanes nobody knows which of equal messages came last"
     if spec.dtype not in FLOATS:
@@ -120,7 +158,8 @@ def _accumulated(spec: AggregateSpec) -> int:
 def _run(spec: AggregateSpec) -> int:
     """Neighbouring features along which no staged operand changes."""
     run = 1
-    for extents in zip(reversed(spec.dims), *(reversed(spec.operands[number].dims) for number in spec.staged)):
+    narrow = [spec.operands[number].dims for number in spec.staged] + [one.outer for one in spec.inner if one.outer]
+    for extents in zip(reversed(spec.dims), *map(reversed, narrow)):
         if any(own > 1 for own in extents[1:]):
             break
         run *= extents[0]
@@ -133,7 +172,13 @@ def edge_map_kernel(spec: EdgeMapSpec, parallel: bool, prefetch: int = 0) -> Ker
     target = host_target()
     itemsize = BYTES[ACCUMULATOR[spec.dtype]]
     together: tuple[Step, ...] = ()
-    if spec.terms == 1:
+    if spec.inner:
+        program = inner_in_lanes(edge_map(spec), spec.inner, itemsize, target)
+        program = sums_in_lanes(program, {"sum": spec.terms}, spec.width, itemsize, target)
+        if spec.terms == 1:
+            chunk = max(1, target.vector_bytes // itemsize) * REGISTERS_PER_CHUNK
+            program = tile_axis(program, "H", (chunks_of_runs(spec.width, 1, chunk),))
+    elif spec.terms == 1:
         program = tile_axis(edge_map(spec), "H", register_tiles(spec.width, itemsize, target))
     else:
         # a register of each edge is chains enough, and leaves the fewest lanes to add up; of long sums that is little

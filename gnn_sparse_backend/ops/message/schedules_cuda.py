@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ...compiler.cache.kernel import Kernel
 from ...compiler.language.program import Program
@@ -27,6 +27,7 @@ from ...planner.cuda.rows import STRETCH, LanePlan, TeamPlan, stretches
 from ..core import cuda_build
 from .programs.aggregate import AggregateSpec, aggregate
 from .programs.edge_map import EdgeMapSpec, edge_map
+from .programs.inner import Inner, inner_name
 
 
 @kept_by_schedules
@@ -35,6 +36,10 @@ def aggregate_kernel(spec: AggregateSpec, plan: TeamPlan | LanePlan) -> Kernel:
     if isinstance(plan, LanePlan):
         program = tile_axis(compact_parameters(aggregate(spec, stage=False)), "K", ((spec.features,),))
         schedule = team_schedule(plan.lanes, fold_across_lanes("edges_tile_0", plan.lanes))
+    elif spec.inner:
+        of = shares(spec.features, BYTES[spec.dtype])
+        program, lanes = _inner_shared(compact_parameters(aggregate(spec, stage=False)), spec.inner, of, spec.dtype)
+        program, schedule = share_features(program, "K", spec.features, of, lanes), team_schedule(lanes)
     else:
         program, lanes, loops = _features_shared(spec, plan.team)
         schedule = team_schedule(lanes, *_cached(plan.cached, lanes, loops))
@@ -92,19 +97,34 @@ def _features_shared(spec: AggregateSpec, team: int = 0, grouped: bool = True) -
     return program, of.lanes, tuple(f"edges_tile_{number}" for number in range(len(widths)))
 
 
+def _inner_shared(program: Program, inner: Sequence[Inner], of: Shares, dtype: str) -> tuple[Program, int]:
+    """(program, lanes): the terms of sums in a message are shared out, and every lane has all values. of: what is
+    shared out beside them.
+    """
+    itemsize = BYTES[dtype]
+    lanes = max([of.lanes, *(shares(one.terms, itemsize).lanes for one in inner if one.terms > 1)])
+    for number, one in enumerate(inner):
+        if one.terms > 1:
+            program = share_sum(program, inner_name(number), lanes, shares(one.terms, itemsize).part)
+    return program, lanes
+
+
 @kept_by_schedules
 def edge_map_kernel(spec: EdgeMapSpec, plan: CudaPlan) -> Kernel:
     """The kernel of an edge map: the features of an edge, or the terms of its sums, are shared out."""
     program = compact_parameters(edge_map(spec))
-    if isinstance(plan, LanePlan):
+    of = shares(spec.width if spec.terms == 1 else spec.terms, BYTES[spec.dtype])
+    lanes = of.lanes
+    if spec.inner:
+        program, lanes = _inner_shared(program, spec.inner, of, spec.dtype)
+    elif isinstance(plan, LanePlan):
         schedule = team_schedule(plan.lanes, visit_side_by_side("edges", plan.lanes))
-    elif spec.terms == 1:
-        of = shares(spec.width, BYTES[spec.dtype])
-        program, schedule = share_features(program, "H", spec.width, of), team_schedule(of.lanes)
+        return cuda_build.build(program, chosen(spec, program, schedule, plan.arch), plan.arch)
+    if spec.terms == 1:
+        program = share_features(program, "H", spec.width, of, lanes)
     else:
-        of = shares(spec.terms, BYTES[spec.dtype])
-        program, schedule = share_sum(program, "sum", of.lanes, of.part), team_schedule(of.lanes)
-    return cuda_build.build(program, chosen(spec, program, schedule, plan.arch), plan.arch)
+        program = share_sum(program, "sum", lanes, of.part)
+    return cuda_build.build(program, chosen(spec, program, team_schedule(lanes), plan.arch), plan.arch)
 
 
 def share_features(program: Program, axis: str, width: int, of: Shares, lanes: int = 0) -> Program:

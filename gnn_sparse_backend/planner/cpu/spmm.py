@@ -12,6 +12,8 @@ each beside this one:
   memory: where the operand exceeds what a call can count on of the last level, through which structure and results pass
   too. Half types take more instructions for as many bytes, which leaves fewer rows under way: all of these are fetched
   ahead but the narrowest.
+- A message with sums over features waits for each gather, so that the processor looks fewer edges ahead: gathers run
+  ahead as soon as the operand exceeds a quarter of a core's own caches.
 - Edge maps reduce over no edges. Their gathers run ahead wherever the operand exceeds a core's own cache, but for rows
   so long that the processor fetches them ahead by itself, several side by side.
 """
@@ -52,8 +54,8 @@ def groups_of(problem: Problem) -> int:
 
 def ahead_of(problem: Problem, partitions: int = 1) -> int:
     """How far gathers of a problem run ahead, by the rules; 0 where they do not."""
-    if problem.reduce == "map":
-        near = problem.row_bytes > LONGEST_AHEAD or problem.table_bytes <= machine.private_cache_bytes()
+    if problem.waits:
+        near = problem.row_bytes > LONGEST_AHEAD or problem.table_bytes <= waiting_bytes(problem)
         return 0 if near else distance(problem.row_bytes, MAP_BYTES_AHEAD)
     if slices_stay(problem.table_bytes, partitions):
         return 0
@@ -67,6 +69,12 @@ def held_bytes() -> int:
     holds.
     """
     return max(machine.private_cache_bytes() // 2, machine.last_level_cache_bytes() // HELD_PARTS)
+
+
+def waiting_bytes(problem: Problem) -> int:
+    """Bytes of rows that no call has fetched ahead where messages wait for sums over features."""
+    cache = machine.private_cache_bytes()
+    return cache if problem.reduce == "map" else cache // 4
 
 
 def shortest_ahead(summed: bool, itemsize: int) -> int:
@@ -126,8 +134,9 @@ def why_ahead(problem: Problem, ahead: int, partitions: int) -> str:
     reduce, row = problem.reduce, problem.row_bytes
     table = f"The rows that edges gather have {row:,} bytes, about {size(problem.table_bytes, 2)} in all, "
     shortest = shortest_ahead(adds(reduce), problem.itemsize)
-    if reduce == "map":
-        cache = f"a core's own cache ({size(machine.private_cache_bytes())})"
+    if problem.waits:
+        part = "" if reduce == "map" else "a quarter of "
+        cache = f"{part}a core's own cache ({size(machine.private_cache_bytes())})"
     elif row >= shortest or held_bytes() <= machine.private_cache_bytes() // 2:
         cache = f"half of a core's own cache ({size(machine.private_cache_bytes())})"
     else:  # the processor has enough of them under way by itself
@@ -137,7 +146,7 @@ def why_ahead(problem: Problem, ahead: int, partitions: int) -> str:
         )
     if ahead:
         return f"{table}more than {cache}: they are fetched {ahead} edges ahead."
-    if reduce == "map" and row > LONGEST_AHEAD:
+    if problem.waits and row > LONGEST_AHEAD:
         return (
             f"{table}but rows of more than {LONGEST_AHEAD:,} bytes the processor fetches ahead by itself: "
             "nothing is fetched ahead."

@@ -44,8 +44,15 @@ def graph(request):
         (lambda edges: {"m": edges.src["h"].softmax(-1)}, {"gspmm": (1, {}), "gsddmm": (1, {})}),
         (lambda edges: {"m": edges.src["h"] * edges.src["h"].mean()}, {"gspmm": (1, {}), "gsddmm": (1, {})}),
         (lambda edges: {"m": edges.src["h"].clone().mul_(2)}, {"gspmm": (1, {}), "gsddmm": (1, {})}),
+        # a dot product of the ends beside their rows (FusedMM)
+        (
+            lambda edges: {
+                "m": torch.sigmoid((edges.src["h"] * edges.dst["d"]).sum(-1, keepdim=True)) * edges.src["h"]
+            },
+            {"gspmm": (1, {})},
+        ),
     ],
-    ids=range(9),
+    ids=range(10),
 )
 def test_messages(graph, message, counts):
     assert agree(passing(graph, message), normal(9, 3), normal(40, 1, seed=1)) == counts

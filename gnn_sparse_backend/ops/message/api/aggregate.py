@@ -15,7 +15,7 @@ from ...core.operands import check_graph, check_traced, is_plain
 from ...core.partitioned import Partitioned, placed
 from ...core.signatures import prepared_call
 from ...core.traced import traced_graph
-from ..checks import check_choice, check_message_operands, check_message_rows, checked_message
+from ..checks import check_choice, check_message_operands, check_message_rows, checked_message, says_sums
 from ..message_op import MessageText
 from ..operators import AGGREGATE, EDGE_MAP, aggregate_like
 from ..programs.message import Message
@@ -42,7 +42,9 @@ def aggregate(
     Args:
         graph: structure of shape (n_dst, n_src).
         message: an expression over x0, x1, ... (the operands in order) and numbers, of add, sub, mul, div, neg, exp,
-            log, sqrt, tanh, sigmoid, relu, abs, sign and ``leaky_relu(x, slope)``; it must read every operand.
+            log, sqrt, tanh, sigmoid, relu, abs, sign and ``leaky_relu(x, slope)``, and of sums over the last feature
+            dimension, which stays with extent 1: ``sum(x)``, and ``dot(x, y)``, which is ``sum(mul(x, y))``. It must
+            read every operand.
         operands: pairs of a place and a tensor. ``("u", x)``: x (n_src, ...) features of the source; ``("v", y)``:
             y (n_dst, ...) of the destination; ``("e", w)``: w (E, ...) of the edge, in the user's edge order;
             ``("all", a)``: a (...) the same for all edges. Features broadcast as in NumPy. Tensors are dense, of any
@@ -101,7 +103,7 @@ def reduce_messages(operator: str, graph, message: str, places, names, tensors, 
         return AGGREGATE(graph, tensors, (prepared.of, prepared))
     check_choice(operator, "reduce", reduce, tuple(REDUCTIONS))
     check_choice(operator, "ties", ties, _TIES)
-    tensors, _ = check_message_operands(operator, names, places, tensors)
+    tensors, _ = check_message_operands(operator, names, places, tensors, message)
     if not REDUCTIONS[reduce].chooses:
         ties = None
     if signature is None and not is_plain(*tensors):
@@ -115,12 +117,14 @@ def reduce_messages(operator: str, graph, message: str, places, names, tensors, 
 def map_edges(operator: str, graph, message: str, places, names, tensors, sum_last: bool) -> Tensor:
     """``edge_map`` for the public operator of this name."""
     check_graph(operator, graph)
-    tensors, dims = check_message_operands(operator, names, places, tensors)
+    tensors, dims = check_message_operands(operator, names, places, tensors, message)
     if sum_last and not dims:
         raise ValueError(
             f"{operator}: there is no feature dimension to sum over: {', '.join(names)} have shapes "
             f"{', '.join(str(tuple(x.shape)) for x in tensors)}"
         )
+    if sum_last and says_sums(message):
+        message, sum_last = f"sum({message})", False
     reduced = (False,) * (dims - 1) + (True,) if sum_last else ()
     if not is_plain(*tensors):
         check_traced(operator, names, tensors, graph.device)

@@ -9,6 +9,7 @@ from ....structures.graph import Graph
 from ...core.operands import check_dense, check_device, check_features, check_graph, check_rows, common_type
 from ..checks import check_choice
 from ..linear_order import maps_first, needed_gradients
+from ..sparse_rows import mapped_by_nonzeros
 from .spmm import spmm
 
 REDUCES = ("sum", "mean")
@@ -28,7 +29,8 @@ def spmm_linear(
     ``(A X) W`` aggregates ``F_in`` features and multiplies a row for every destination, ``A (X W)`` aggregates
     ``F_out`` features and multiplies a row for every source. The gradients go in the same order, and those that are
     needed count.
-    ``gsb.explain(graph, "linear", (F_in, F_out))`` says which it is and what either costs.
+    ``gsb.explain(graph, "linear", (F_in, F_out))`` says which it is and what either costs. Features that stay as they
+    are, and are mostly zeros, are mapped by their non-zeros (`gsb.linear`).
 
     Args:
         graph: structure of shape (n_dst, n_src).
@@ -68,6 +70,7 @@ def spmm_linear(
         check_dense("spmm_linear", "weight", weight)
     needed = needed_gradients(x, matrix, weight)
     if maps_first(*graph.shape, graph.num_edges, x.shape[1], matrix.shape[0], x.itemsize, needed=needed):
-        out = spmm(graph, linear(x, matrix), weight, reduce)
+        mapped = mapped_by_nonzeros(x, matrix)
+        out = spmm(graph, linear(x, matrix) if mapped is None else mapped, weight, reduce)
         return out if bias is None else out + bias
     return linear(spmm(graph, x, weight, reduce), matrix, bias)

@@ -33,6 +33,8 @@ def refuses_parts(spec: AggregateSpec, plan: Plan) -> str | None:
 
 def refuses_sums(spec: AggregateSpec, plan: Plan) -> str | None:
     """Why parts of rows cannot be added up, or None where they can."""
+    if spec.inner:
+        return "buckets and segments have no values of their own for an edge"
     return refuses_parts(spec, plan) or (None if spec.reduction.adds else f"a {spec.reduce} is no sum of parts of rows")
 
 

@@ -29,6 +29,8 @@ class Slices(Aggregation):
     def refuses(cls, spec: AggregateSpec, plan: SlicePlan) -> str | None:
         if plan.width >= spec.features or not any(x.at == "column" and x.width > 1 for x in spec.operands):
             return f"{spec.features} features have no slices of {plan.width} that would be gathered"
+        if spec.inner:
+            return "sums over features are over all of them"
         if any(1 < x.width < spec.features for x in spec.operands):
             return "weights of heads are loaded once for all features of an edge"
         if spec.dtype == "bfloat16" and spec.features % 2:

@@ -23,7 +23,7 @@ from ....structures.graph import Graph
 from ...core.last_run import note_operator
 from ...core.operator import Operator, recorded_eagerly
 from ...core.transforms import transformed
-from ..calls import broadcast_features, feature_shapes, flat, spec_of_aggregate, spec_of_edge_map
+from ..calls import feature_shapes, flat, result_features, spec_of_aggregate, spec_of_edge_map
 from ..executables.listed import MessagesOnList
 from ..gradients import GradientPlan, fit_gradient, gradient_plan
 from ..message_op import MessageOp, ties_count
@@ -104,7 +104,7 @@ class _OfMessages(Flat):
     def __init__(self, of: MessageOp, operands: Sequence[Tensor], spec: AggregateSpec | EdgeMapSpec, *reduced):
         self.of, self.attributes, self.like = of, (of, *reduced), operands[0].new_empty(0)
         self.shapes = feature_shapes(of, operands)
-        self.dims = broadcast_features(self.shapes)
+        self.dims = result_features(of, self.shapes)
         if any(reduced):
             self.dims = tuple(1 if gone else extent for extent, gone in zip(self.dims, *reduced))
         self.features, self.kernel = prod(self.dims), MessagesOnList(spec)
@@ -221,7 +221,7 @@ class _Back:
         self.plan, self.place, self.edges = plan, place, place == "edge"
         others = {"cotangent": cotangent, "scale": (1,), "result": dims}
         of = [tuple(shapes[s] if type(s) is int else others[s]) for s in plan.sources]
-        self.dims = broadcast_features(of)
+        self.dims = result_features(plan.form, of)
         if plan.reduced:
             self.dims = tuple(1 if gone else e for e, gone in zip(self.dims, plan.reduced))
         operands = [
@@ -241,7 +241,7 @@ class _Back:
         plan = gradient_plan(of, number, tuple(shapes), tuple(cotangent))
         if plan.form is None or any(type(s) is str and s not in _SOURCES for s in plan.sources):
             return None
-        return cls(plan, of.places[number], shapes, cotangent, broadcast_features(shapes), like)
+        return cls(plan, of.places[number], shapes, cotangent, result_features(of, shapes), like)
 
     def __call__(self, edges: EdgeList, saved: Sequence, more: dict[str, Tensor | None], shape) -> Tensor:
         plan, kernel = self.plan, self.kernel

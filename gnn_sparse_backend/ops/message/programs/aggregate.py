@@ -8,7 +8,7 @@ whatever the degrees are. Results are accumulated in local buffers of at least f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -18,7 +18,8 @@ from ....compiler.language.expr import HALVES, Expr, as_expr, call, cast, differ
 from ....compiler.language.program import Program
 from ....compiler.language.reduction import REDUCTIONS, Reduction
 from ....compiler.language.types import ACCUMULATOR, FLOATS
-from .message import Message, arg, lower
+from .inner import Inner, read_outer, write_inner
+from .message import Message, arg, lower, operands_of
 from .operands import Edges, Operand, feature_index
 
 SEVERAL = -2
@@ -45,6 +46,8 @@ class AggregateSpec:
         vector of words becomes two of float32 by a shift and a mask, which takes fewer instructions than widening each
         number by itself.
     strided: rows of the results may lie further apart than they are long, as slices of features do.
+    inner: values that the message is made of, whose numbers follow those of the operands. Operands that they alone read
+        have their features in one dimension.
     """
 
     message: Message
@@ -62,6 +65,7 @@ class AggregateSpec:
     mapped: bool = False
     bf16x2: bool = False
     strided: bool = False
+    inner: tuple[Inner, ...] = ()
 
     def __post_init__(self) -> None:
         if "unique" in self.keep and len(self.keep) > 1:
@@ -86,7 +90,7 @@ class AggregateSpec:
     @property
     def fits_bf16x2(self) -> bool:
         """Whether it can run on words of two features."""
-        if self.dtype != "bfloat16" or self.dims[-1] % 2 or self.keep or not self.packed:
+        if self.inner or self.dtype != "bfloat16" or self.dims[-1] % 2 or self.keep or not self.packed:
             return False
         if any(operand.at == "number" for operand in self.operands):
             return False
@@ -113,11 +117,17 @@ class AggregateSpec:
         They are loaded into registers once for each edge: then a vector of features picks its weights by a shuffle
         and not by a gather.
         """
+        read = operands_of(self.message)
         return tuple(
             which
             for which, operand in enumerate(self.operands)
-            if 1 < operand.width < self.features and operand.dtype in FLOATS
+            if 1 < operand.width < self.features and operand.dtype in FLOATS and which in read
         )
+
+    @property
+    def work(self) -> int:
+        """Numbers that are computed for an edge, in the longest loop over them."""
+        return max([self.features, *(one.width * one.terms for one in self.inner)])
 
     @property
     def reduction(self) -> Reduction:
@@ -174,11 +184,13 @@ def aggregate(spec: AggregateSpec, stage: bool = True, grouped: bool = True) -> 
             given[which] = replace(given[which], dims=(spec.features // halves,), dtype="uint32")
     X = [edges.buffer(f"X{which}", operand) for which, operand in enumerate(given)]
     C = p.buffer("C", (*edges.axes("row"), K), "uint32" if spec.bf16x2 else spec.dtype, strided=spec.strided)
-    copied = spec.message.op == "arg" and given[spec.message.parts[0]].dtype == spec.dtype
+    copied = spec.message in [arg(which) for which, operand in enumerate(given) if operand.dtype == spec.dtype]
     kept = {
         what: p.buffer(what.capitalize(), (*edges.axes("row"), K), spec.index_dtype, strided=spec.strided)
         for what in spec.keep
     }
+
+    read = operands_of(spec.message)
 
     def row(i: Expr) -> Expr:
         return edges.at("row", i, None)[0]
@@ -192,19 +204,33 @@ def aggregate(spec: AggregateSpec, stage: bool = True, grouped: bool = True) -> 
         for buffer in at.values():
             buffer[k] = as_expr(spec.fill)
 
-    def add(i: Expr, j: Expr, k: Expr, staged: Mapping[int, BufferHandle]) -> None:
-        """Reduce the message of an edge; ``staged`` holds the operands that were loaded beforehand."""
+    def add(i: Expr, j: Expr, k: Expr, staged: Mapping[int, BufferHandle], inner: Sequence[BufferHandle] = ()) -> None:
+        """Reduce the message of an edge; ``staged`` holds the operands that were loaded beforehand, and ``inner`` the
+        values that were computed.
+        """
         for half, Total in enumerate(totals):
-            reduce(i, j, k, half, Total, staged)
+            reduce(i, j, k, half, Total, staged, inner)
 
-    def reduce(i: Expr, j: Expr, k: Expr, half: int, Total: BufferHandle, staged: Mapping[int, BufferHandle]) -> None:
+    def reduce(
+        i: Expr,
+        j: Expr,
+        k: Expr,
+        half: int,
+        Total: BufferHandle,
+        staged: Mapping[int, BufferHandle],
+        inner: Sequence[BufferHandle],
+    ) -> None:
         values = []
         for which, operand in enumerate(spec.operands):
+            if which not in read:
+                values.append(as_expr(0))
+                continue
             if spec.bf16x2 and which in spec.packed:
                 values.append(call(HALVES[half], load(which, i, j, k)))
                 continue
             feature = feature_index(k * halves + half if spec.bf16x2 else k, spec.dims, operand.dims)
             values.append(staged[which][feature] if which in staged else load(which, i, j, feature))
+        values += read_outer(spec.inner, inner, k, spec.dims)
         term = lower(spec.message, values, spec.dtype, accumulator)
         if not reduction.chooses:
             Total[k] = reduction.combine(Total[k], term)
@@ -229,7 +255,8 @@ def aggregate(spec: AggregateSpec, stage: bool = True, grouped: bool = True) -> 
     with p.iterate("rows", (I,), "S") as (i,):
         totals = [p.local(name, (K,), accumulator) for name in (("Low", "High") if spec.bf16x2 else ("Total",))]
         at = {what: p.local(f"At{what.capitalize()}", (K,), spec.index_dtype) for what in spec.keep}
-        if not (stage and spec.staged):
+        loaded = spec.staged if stage else ()
+        if not (loaded or spec.inner):
             with p.iterate("edges", (J, K), "RS") as (j, k):
                 with p.init():
                     reset(k)
@@ -239,13 +266,16 @@ def aggregate(spec: AggregateSpec, stage: bool = True, grouped: bool = True) -> 
                 reset(r)
             with p.iterate("edges", (J,), "R") as (j,):
                 staged = {}
-                for which in spec.staged:
+                for which in loaded:
                     axis = edges.features(spec.operands[which].width)
                     staged[which] = p.local(f"S{which}", (axis,), accumulator)
                     with p.iterate(f"stage_{which}", (axis,), "S", (f"s{which}",)) as (feature,):
                         staged[which][feature] = load(which, i, j, feature)
+                inner = write_inner(
+                    p, spec.inner, len(X), lambda which, at: load(which, i, j, at), spec.dtype, accumulator
+                )
                 with p.iterate("add", (K,), "S") as (k,):
-                    add(i, j, k, staged)
+                    add(i, j, k, staged, inner)
         with p.iterate("out", (K,), "S", ("f",)) as (f,):
             results: list[Expr] = [Total[f] for Total in totals]
             if reduction.divides:

@@ -13,7 +13,8 @@ from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import Expr, as_expr, cast
 from ....compiler.language.program import Program
 from ....compiler.language.types import ACCUMULATOR
-from .message import Message, lower
+from .inner import Inner, read_outer, write_inner
+from .message import Message, lower, operands_of
 from .operands import Edges, Operand, feature_index, flat_position
 
 
@@ -21,7 +22,8 @@ from .operands import Edges, Operand, feature_index, flat_position
 class EdgeMapSpec:
     """What is static in an edge map.
 
-    message, operands, dims, dtype, index_dtype, numbered: as in an aggregation; the result is in the order of E too.
+    message, operands, dims, dtype, index_dtype, numbered, inner: as in an aggregation; the result is in the order of E
+        too.
     reduced: for each feature dimension, whether the result is summed over it.
     """
 
@@ -32,6 +34,12 @@ class EdgeMapSpec:
     dtype: str = "float32"
     index_dtype: str = "int32"
     numbered: bool = False
+    inner: tuple[Inner, ...] = ()
+
+    @property
+    def work(self) -> int:
+        """Numbers that are computed for an edge, in the longest loop over them."""
+        return max([self.width * self.terms, *(one.width * one.terms for one in self.inner)])
 
     @property
     def width(self) -> int:
@@ -54,20 +62,23 @@ def edge_map(spec: EdgeMapSpec) -> Program:
     X = [edges.buffer(f"X{number}", operand) for number, operand in enumerate(spec.operands)]
     O = p.buffer("O", (*edges.axes("edge"), H), spec.dtype)
 
+    read = operands_of(spec.message)
+
+    def load(which: int, i: Expr, j: Expr, feature: Expr) -> Expr:
+        return edges.load(X[which], spec.operands[which], i, j, feature, accumulator)
+
     def message(i: Expr, j: Expr, h: Expr, k: Expr) -> Expr:
         flat = flat_position(spec.dims, spec.reduced, h, k)
-        return lower(
-            spec.message,
-            [
-                edges.load(buffer, operand, i, j, feature_index(flat, spec.dims, operand.dims), accumulator)
-                for buffer, operand in zip(X, spec.operands)
-            ],
-            spec.dtype,
-            accumulator,
-        )
+        values = [
+            load(which, i, j, feature_index(flat, spec.dims, operand.dims)) if which in read else as_expr(0)
+            for which, operand in enumerate(spec.operands)
+        ]
+        values += read_outer(spec.inner, inner, flat, spec.dims)
+        return lower(spec.message, values, spec.dtype, accumulator)
 
     with p.iterate("rows", (I,), "S") as (i,):
         with p.iterate("edges", (J,), "S") as (j,):
+            inner = write_inner(p, spec.inner, len(X), lambda which, at: load(which, i, j, at), spec.dtype, accumulator)
             if spec.terms == 1:
                 with p.iterate("map", (H,), "S") as (h,):
                     O[(*edges.at("edge", i, j), h)] = cast(spec.dtype, message(i, j, h, as_expr(0)))

@@ -21,7 +21,8 @@ from ....compiler.language.program import Program
 from ....compiler.language.types import ACCUMULATOR, FLOATS
 from .aggregate import SEVERAL, AggregateSpec
 from .edge_map import EdgeMapSpec
-from .message import lower, operators_of
+from .inner import read_outer, write_inner
+from .message import lower, operands_of, operators_of
 from .operands import Edges, Operand, feature_index, flat_position
 
 Buffers: TypeAlias = Sequence[BufferHandle | None]
@@ -66,7 +67,7 @@ class ListedEdges(Edges):
 
         What a message chooses between is loaded before: a load that only one choice makes would be a branch.
         """
-        ahead = not _ALWAYS.issuperset(operators_of(spec.message))
+        ahead = bool(spec.inner) or not _ALWAYS.issuperset(operators_of(spec.message))
         return [
             self._ahead(which, buffer, operand, j, accumulator)
             if ahead and operand.at != "number" and operand.dtype in FLOATS
@@ -134,8 +135,9 @@ def listed_aggregate(spec: AggregateSpec) -> Program:
             Scale[i] = 1.0 / maximum(cast(accumulator, Degree[i]), 1.0)
     with p.iterate("edges", (J,), "R", ("j",)) as (j,):
         loaded = edges.loads(X, spec, j, accumulator)
+        inner = write_inner(p, spec.inner, len(X), lambda which, at: loaded[which](at), spec.dtype, accumulator)
         with p.iterate("add", (K,), "S", ("k",)) as (k,):
-            values = [load(feature_index(k, spec.dims, x.dims)) for load, x in zip(loaded, spec.operands)]
+            values = _values(spec, loaded, inner, k)
             at = *edges.at("row", j, None), k
             term = lower(spec.message, values, spec.dtype, accumulator)
             if reduction.chooses:
@@ -151,6 +153,18 @@ def listed_aggregate(spec: AggregateSpec) -> Program:
                 value = select(equal(given(Degree)[i], as_expr(0)), number(0.0, accumulator), value)
             C[i, k] = cast(spec.dtype, value)
     return p.finish()
+
+
+def _values(
+    spec: AggregateSpec | EdgeMapSpec, loaded: Sequence[Load], inner: Sequence[BufferHandle], flat: Expr
+) -> list[Expr]:
+    """What a message reads at a feature: of operands, then of the values that it is made of."""
+    read = operands_of(spec.message)
+    values = [
+        load(feature_index(flat, spec.dims, x.dims)) if which in read else as_expr(0)
+        for which, (load, x) in enumerate(zip(loaded, spec.operands))
+    ]
+    return values + read_outer(spec.inner, inner, flat, spec.dims)
 
 
 def _choose(
@@ -194,11 +208,11 @@ def listed_edge_map(spec: EdgeMapSpec) -> Program:
 
     def message(loaded: list[Load], h: Expr, k: Expr) -> Expr:
         flat = flat_position(spec.dims, spec.reduced, h, k)
-        values = [load(feature_index(flat, spec.dims, x.dims)) for load, x in zip(loaded, spec.operands)]
-        return lower(spec.message, values, spec.dtype, accumulator)
+        return lower(spec.message, _values(spec, loaded, inner, flat), spec.dtype, accumulator)
 
     with p.iterate("edges", (edges.J,), "S", ("j",)) as (j,):
         loaded = edges.loads(X, spec, j, accumulator)
+        inner = write_inner(p, spec.inner, len(X), lambda which, at: loaded[which](at), spec.dtype, accumulator)
         if spec.terms == 1:
             with p.iterate("map", (H,), "S", ("h",)) as (h,):
                 O[j, h] = cast(spec.dtype, message(loaded, h, as_expr(0)))

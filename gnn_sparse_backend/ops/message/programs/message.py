@@ -1,11 +1,14 @@
 """What an edge says: a scalar expression over operands of its row, its column and the edge itself, and its derivatives.
 
-A message is applied feature by feature. Which operand comes from where, and how it broadcasts, is said beside it
-(``operands.py``); the message is arithmetic alone, so it can be printed, hashed, parsed back and differentiated::
+A message is applied feature by feature, but for sums over the last feature dimension, which stays with extent 1. Which
+operand comes from where, and how it broadcasts, is said beside it (``operands.py``, ``inner.py``); the message is
+arithmetic alone, so it can be printed, hashed, parsed back and differentiated::
 
     message = arg(0) * leaky_relu(arg(1) + arg(2), 0.2)
     str(message)             'mul(x0, leaky_relu(add(x1, x2), 0.2))'
     vjp(message, 0, arg(3))  mul(x3, leaky_relu(add(x1, x2), 0.2))
+
+    parse("dot(x0, x1)")     sum(mul(x0, x1))
 """
 
 from __future__ import annotations
@@ -65,6 +68,23 @@ def leaky_relu(x: Message, slope: float) -> Message:
     return Message("leaky_relu", (x, float(slope)))
 
 
+def total(x: Message) -> Message:
+    """x summed over its last feature dimension, which then has extent 1."""
+    return Message("sum", (x,))
+
+
+def broadcast(x: Message, like: Message) -> Message:
+    """x in the features that both have: what flows back into a sum goes to each of its terms."""
+    return Message("broadcast", (x, like))
+
+
+def unbroadcast(x: Message, like: Message) -> Message:
+    """x summed over its last feature dimension where ``like`` has extent 1 there, else x itself: what flows back to an
+    operand that all features share.
+    """
+    return Message("unbroadcast", (x, like))
+
+
 def chosen(x: Message, edge: Message, other: Message) -> Message:
     """x where the two numbers of edges are equal, 0 elsewhere."""
     return Message("chosen", (x, edge, other))
@@ -101,6 +121,10 @@ class _Operator:
     vjp: Callable[..., tuple[Message | None, ...]]
     arity: int = 1
     constants: int = 0
+
+
+def _summed(*parts: Expr) -> Expr:
+    raise AssertionError("sums are values of their own when a message is lowered (inner.py)")
 
 
 def _step(x: Expr, above: Expr | float, otherwise: Expr | float) -> Expr:
@@ -151,6 +175,9 @@ _OPERATORS: dict[str, _Operator] = {
     "sign": _Operator(
         lambda x: select(x > 0.0, _like(1.0, x), select(x < 0.0, _like(-1.0, x), _like(0.0, x))), lambda g, x: (None,)
     ),
+    "sum": _Operator(_summed, lambda g, x: (broadcast(total(g), x),)),
+    "broadcast": _Operator(_summed, lambda c, g, x: (c, None), 2),
+    "unbroadcast": _Operator(_summed, lambda c, g, x: (broadcast(unbroadcast(c, x), g), None), 2),
     "stored": _Operator(lambda x: x, lambda g, x: (g,)),
     "same": _Operator(lambda x, y: select(equal(x, y), _like(1.0, x), _like(0.0, x)), lambda g, x, y: (None, None), 2),
     "alike": _Operator(
@@ -178,6 +205,16 @@ def operators_of(message: Message) -> frozenset[str]:
     """The operators in a message."""
     inner = (operators_of(part) for part in message.parts if isinstance(part, Message))
     return frozenset((message.op,)).union(*inner)
+
+
+SUMMING = frozenset(("sum", "broadcast", "unbroadcast"))
+"""Operators whose result depends on which features its parts have."""
+
+
+@kept
+def has_sums(message: Message) -> bool:
+    """Whether a message sums over features, or says to what extents something is broadcast."""
+    return not SUMMING.isdisjoint(operators_of(message))
 
 
 _EXACT = frozenset(("arg", "const", "add", "sub", "mul", "div", "neg", "abs", "relu", "leaky_relu", "stored"))
@@ -215,16 +252,26 @@ def lower(message: Message, operands: list[Expr], dtype: str, accumulator: str) 
 
 @kept
 def vjp(message: Message, operand: int, cotangent: Message) -> Message | None:
-    """The contribution of ``cotangent`` to the gradient of an operand, or None if the message does not depend on it."""
+    """The contribution of ``cotangent`` to the gradient of an operand, or None if the message does not depend on it.
+
+    ``cotangent`` has all features of the message. Beside sums, what flows back to an operand is summed where it flows,
+    over its last feature dimension: ways back have different extents there.
+    """
+    return _vjp(message, operand, cotangent, has_sums(message))
+
+
+def _vjp(message: Message, operand: int, cotangent: Message, sums: bool) -> Message | None:
     if message.op == "arg":
-        return cotangent if message.parts[0] == operand else None
+        if message.parts[0] != operand:
+            return None
+        return unbroadcast(cotangent, message) if sums else cotangent
     if message.op == "const" or operand not in operands_of(message):
         return None
     total = None
     for part, share in zip(message.parts, _OPERATORS[message.op].vjp(cotangent, *message.parts)):
         if share is None or not isinstance(part, Message):
             continue
-        found = vjp(part, operand, share)
+        found = _vjp(part, operand, share, sums)
         if found is not None:
             total = found if total is None else total + found
     return total
@@ -267,6 +314,10 @@ def _parsed(node: ast.expr, names: Mapping[str, Message]) -> Message:
             return names[name]
         case ast.Name(id=name) if name[0] == "x" and name[1:].isdecimal():
             return arg(int(name[1:]))
+        case ast.Call(func=ast.Name(id="dot"), args=parts):
+            if len(parts) != 2:
+                raise ValueError(f"dot wants 2 arguments, got {len(parts)}")
+            return total(_parsed(parts[0], names) * _parsed(parts[1], names))
         case ast.Call(func=ast.Name(id=op), args=parts) if op in _OPERATORS:
             arity, constants = _OPERATORS[op].arity, _OPERATORS[op].constants
             if len(parts) != arity + constants:
@@ -294,10 +345,11 @@ def _instead(op: str) -> str:
     """What somebody may have meant by an operator that there is not, in words."""
     if op in REDUCTIONS:
         return f"; {op} is a reduction: give reduce={op!r}"
-    near = difflib.get_close_matches(op, _OPERATORS.keys() - _INTERNAL, 1)
+    known = [name for name in (*_OPERATORS, "dot") if name not in _INTERNAL]
+    near = difflib.get_close_matches(op, known, 1)
     meant = f"; did you mean {near[0]!r}?" if near else ""
-    return f"{meant} (the operators are {', '.join(name for name in _OPERATORS if name not in _INTERNAL)})"
+    return f"{meant} (the operators are {', '.join(known)})"
 
 
-_INTERNAL = frozenset(("relu_grad", "leaky_relu_grad", "stored", "same", "alike", "chosen"))
+_INTERNAL = frozenset(("relu_grad", "leaky_relu_grad", "stored", "same", "alike", "chosen", "broadcast", "unbroadcast"))
 """What gradients are made of."""

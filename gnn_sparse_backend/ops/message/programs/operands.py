@@ -165,6 +165,21 @@ def flat_position(dims: tuple[int, ...], reduced: tuple[bool, ...], kept: Expr, 
     return flat
 
 
+def broadcast_features(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """The common feature shape: NumPy's rules. Raises ValueError that quotes the shapes."""
+    rank = max(map(len, shapes))
+    dims = [1] * rank
+    for shape in shapes:
+        for at, extent in enumerate(shape, rank - len(shape)):
+            if extent != 1:
+                if dims[at] not in (1, extent):
+                    raise ValueError(
+                        f"feature shapes {', '.join(map(str, shapes))} do not broadcast: {dims[at]} against {extent}"
+                    )
+                dims[at] = extent
+    return tuple(dims)
+
+
 def collapse(shapes: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
     """Shapes of equal rank, each extent that of the first shape or 1, with neighbouring dimensions merged.
 

@@ -25,6 +25,8 @@ def refuses(spec: AggregateSpec) -> str | None:
     """Why an aggregation cannot run so, or None."""
     if not spec.reduction.adds:
         return f"what is added up where it lies are sums and means, not a {spec.reduce}"
+    if spec.inner:
+        return "what is added up where it lies has no values of its own for an edge"
     if ACCUMULATOR[spec.dtype] != spec.dtype:
         return f"sums that lie in the result would be rounded to {spec.dtype} after each edge"
     return None
