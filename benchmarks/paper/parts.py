@@ -107,7 +107,7 @@ def _misses(options: argparse.Namespace) -> Part:
 
 
 def _durations(options: argparse.Namespace) -> Part:
-    limits = roofline.measure(options.threads, largest=256 << 20)
+    limits = roofline.measure(options.threads)
     prepared: dict[str, durations.OnGraph] = {}
 
     def measure(graph: Any, place: Place, share: float, pause: Pause) -> list[dict]:

@@ -114,7 +114,7 @@ def places(options: argparse.Namespace) -> list[Place]:
 def series(options: argparse.Namespace) -> cells.Series:
     """All that the options name."""
     wanted, skipped = places(options), {}
-    limits = {threads: roofline.measure(threads, largest=256 << 20) for threads in options.each_threads}
+    limits = {threads: roofline.measure(threads) for threads in options.each_threads}
     shares = Budget(options.budget, dict.fromkeys(wanted, 1.0))
     made: dict[tuple, Workload] = {}
 

@@ -36,7 +36,7 @@ class Autoencoder(Workload):
     notes: ClassVar = {
         OURS: "gsb.nn.SparseLinear in the format that auto takes",
         f"{OURS} csr": 'gsb.nn.SparseLinear, format="csr"',
-        f"{OURS} columns": "gsb.composed_spmm in the same formats; activations are transposed once, and back at the end",
+        f"{OURS} columns": "gsb.composed_spmm in these formats; activations are transposed once, and back at the end",
         "dense": "torch.nn.functional.linear with the zeros",
         "torch csr": "torch.sparse.mm of the weight in CSR and the transposed activations, as Scorch's benchmark does",
         "torch csr columns": "the same with activations that are transposed once, and back at the end",

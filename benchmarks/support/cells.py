@@ -54,7 +54,8 @@ def answers(
         except Unable as error:
             found.unable[name] = str(error)
         except Exception as error:  # one contender's failure is a result, and must not cost the others theirs
-            found.unable[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:160]}"
+            said = str(error).partition("\n")[0]
+            found.unable[name] = f"{type(error).__name__}: {said[:160]}"
         else:
             if wrong is None:
                 found.calls[name] = call
