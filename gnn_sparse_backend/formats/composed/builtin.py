@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from ...compiler.transforms.block_rules import bsr_rule, dbsr_rule, dia_rule, sr_bcrs_rule
-from ...compiler.transforms.format_rules import csr_rule, ell_rule, hyb_bucket_rule
-from ...compiler.transforms.rewrite_rule import FormatRewriteRule
-from ...compiler.transforms.rule_shape import matrix
 from ..bsr import BlockFormat, BsrFormat
 from ..dbsr import DbsrFormat
 from ..dia import DiaFormat
@@ -20,6 +16,10 @@ from ..sr_bcrs import SrBcrsFormat
 from .indices import Indices, NonZeros
 from .n_of_m import check_nm, infer_nm, rule_nm
 from .registry import register
+
+# rules are imported where one is made: a process that makes none starts without the compiler
+if TYPE_CHECKING:
+    from ...compiler.transforms.rewrite_rule import FormatRewriteRule
 
 MOST_BLOCK = 256
 """Longest side of a block: a kernel is compiled for each shape."""
@@ -52,10 +52,16 @@ def _buckets(partitions: int, exponent: int) -> tuple[int, ...]:
 
 
 def rule_bsr(height: int, width: int | None = None) -> FormatRewriteRule:
+    from ...compiler.transforms.block_rules import bsr_rule
+    from ...compiler.transforms.rule_shape import matrix
+
     return bsr_rule(matrix(), _pair(height, width), buffers=A, by_columns=True)
 
 
 def rule_dbsr(height: int, width: int | None = None) -> FormatRewriteRule:
+    from ...compiler.transforms.block_rules import dbsr_rule
+    from ...compiler.transforms.rule_shape import matrix
+
     return dbsr_rule(matrix(), _pair(height, width), buffers=A, by_columns=True)
 
 
@@ -98,6 +104,9 @@ def infer_dbsr(matrix: NonZeros, height: int, width: int | None = None) -> Indic
 
 
 def rule_sr_bcrs(height: int, group: int) -> FormatRewriteRule:
+    from ...compiler.transforms.block_rules import sr_bcrs_rule
+    from ...compiler.transforms.rule_shape import matrix
+
     return sr_bcrs_rule(matrix(), (height, group), buffers=A, by_columns=True)
 
 
@@ -111,6 +120,9 @@ def infer_sr_bcrs(matrix: NonZeros, height: int, group: int) -> Indices:
 
 
 def rule_dia() -> FormatRewriteRule:
+    from ...compiler.transforms.block_rules import dia_rule
+    from ...compiler.transforms.rule_shape import matrix
+
     return dia_rule(matrix(), buffers=A)
 
 
@@ -126,6 +138,9 @@ def infer_dia(matrix: NonZeros) -> Indices:
 
 
 def rule_ell(width: int) -> FormatRewriteRule:
+    from ...compiler.transforms.format_rules import ell_rule
+    from ...compiler.transforms.rule_shape import matrix
+
     return ell_rule(matrix(), width, buffers=A, own_rows=False)
 
 
@@ -146,6 +161,9 @@ def _slots(position: Tensor) -> Tensor:
 
 
 def rule_csr() -> FormatRewriteRule:
+    from ...compiler.transforms.format_rules import csr_rule
+    from ...compiler.transforms.rule_shape import matrix
+
     return csr_rule(matrix(), name="csr", buffers=A)
 
 
@@ -156,6 +174,9 @@ def infer_csr(matrix: NonZeros) -> Indices:
 
 
 def rule_bucket(width: int) -> FormatRewriteRule:
+    from ...compiler.transforms.format_rules import hyb_bucket_rule
+    from ...compiler.transforms.rule_shape import matrix
+
     return hyb_bucket_rule(matrix(), width, name="bucket", tasks=None, buffers=A)
 
 

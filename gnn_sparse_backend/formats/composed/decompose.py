@@ -13,7 +13,6 @@ from ..counts import at_places, distinct, prefix_sums
 from ..structure import check_csr, row_of_position
 from .decomposition import Decomposition, Piece
 from .indices import NonZeros
-from .layout import fitted
 from .shares import shares
 from .spec import FormatSpec, key_of, parse_format, parse_formats
 
@@ -118,6 +117,8 @@ def _one_side(
         rows, columns = ordered // max(shape[1], 1), ordered % max(shape[1], 1)
         indptr = prefix_sums(torch.bincount(rows, minlength=shape[0])).to(indptr.dtype)
         indices = columns.to(indices.dtype)
+    from .layout import fitted  # with the compiler, which decomposing needs and a graph does not
+
     coordinate = which if edge_ids is None else at_places(edge_ids.long(), which)
     taken = shares(NonZeros(rows, columns, shape, fill, False, indptr.dtype), specs, rest)
     unit = math.lcm(*(spec.grid[0] for spec, _, _ in taken))

@@ -6,15 +6,16 @@ Sparse Deep Neural Networks, 2021, section 3: 2:4 sparsity).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
-from ...compiler.language.axes import Size, dense_fixed
-from ...compiler.language.program import Buffer
-from ...compiler.transforms.rewrite_rule import FormatRewriteRule
-from ...compiler.transforms.rule_shape import COLUMNS, HEIGHT, ROWS
 from ..counts import numbered_runs
 from ..structure import check_slots
 from .indices import Indices, NonZeros
+
+if TYPE_CHECKING:
+    from ...compiler.transforms.rewrite_rule import FormatRewriteRule
 
 
 def check_nm(n: int, m: int) -> tuple[int, ...]:
@@ -26,6 +27,11 @@ def check_nm(n: int, m: int) -> tuple[int, ...]:
 
 def rule_nm(n: int, m: int) -> FormatRewriteRule:
     """A[i, g * m + Place[i, g, p]] for p < n, of every row i and group g."""
+    from ...compiler.language.axes import Size, dense_fixed
+    from ...compiler.language.program import Buffer
+    from ...compiler.transforms.rewrite_rule import FormatRewriteRule
+    from ...compiler.transforms.rule_shape import COLUMNS, HEIGHT, ROWS
+
     groups = Size("groups")
     I, G, P = dense_fixed(ROWS, HEIGHT), dense_fixed("G", groups), dense_fixed("P", n)
     Place = Buffer("Place", (I, G, P), "uint8")

@@ -10,7 +10,6 @@ from torch import Tensor
 from .indices import Indices, NonZeros
 from .registry import find
 from .spec import FormatSpec
-from .verify import verified
 
 Found = tuple[FormatSpec, Indices, Tensor]
 """A format, its indices, and the positions of the non-zeros that it takes."""
@@ -58,6 +57,8 @@ def inferred(spec: FormatSpec, matrix: NonZeros) -> tuple[list[Found], Tensor]:
         part = spec if each.format is None else _part(spec, *each.format)
         positions = _positions(spec, each.taken, matrix, rest if own else None)
         if own:
+            from .verify import verified
+
             each = verified(part, each, matrix, positions)
         rest[positions] = False
         found.append((part, each, positions))

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...compiler.cache.bounded import kept
-from ...compiler.language.axes import StageIError
-from ...compiler.transforms.place_rule import content
-from ...compiler.transforms.rewrite_rule import FormatRewriteRule
-from ...compiler.transforms.rule_shape import RuleShape, shape_of
 from .registry import Format, Numbers, find, known_formats
+
+# imported where rules are made: a process that makes none starts without the compiler
+if TYPE_CHECKING:
+    from ...compiler.transforms.rewrite_rule import FormatRewriteRule
+    from ...compiler.transforms.rule_shape import RuleShape
 
 SEPARATOR = " + "
 """What stands between the words of several formats, where they are one."""
@@ -134,6 +135,9 @@ def readable(key: str) -> bool:
 
 @kept
 def _rule(spec: FormatSpec) -> FormatRewriteRule:
+    from ...compiler.language.axes import StageIError
+    from ...compiler.transforms.rewrite_rule import FormatRewriteRule
+
     make = spec.format.rule
     if make is None:
         raise StageIError(f"there is no program for {spec}")
@@ -151,6 +155,10 @@ def _rule(spec: FormatSpec) -> FormatRewriteRule:
 
 @kept
 def _shape(spec: FormatSpec) -> RuleShape:
+    from ...compiler.language.axes import StageIError
+    from ...compiler.transforms.place_rule import content
+    from ...compiler.transforms.rule_shape import shape_of
+
     try:
         if spec.format.version:
             content(spec.rule)  # the names in a user's rule are looked at
@@ -161,6 +169,8 @@ def _shape(spec: FormatSpec) -> RuleShape:
 
 @kept
 def _is_bsr(spec: FormatSpec) -> bool:
+    from ...compiler.transforms.place_rule import content
+
     bsr, block = find("bsr"), spec.block
     return bsr is not None and bsr.rule is not None and content(spec.rule) == content(bsr.rule(*block))
 
