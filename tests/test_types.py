@@ -67,6 +67,7 @@ reveal_type(gsb.precompile(graph, features=(16, 32), ops="mean"))  # Report
 reveal_type(gsb.explain(graph))  # Explanation | RelationalExplanation | ConvExplanation | OnePlan
 reveal_type(gsb.__version__)  # str
 reveal_type(gsb.last_run())  # Run | None
+reveal_type(gsb.schedule("spmm", lambda schedule, kernel: schedule, features=16))  # OwnSchedule
 reveal_type(gsb.memory(rel))  # Memory
 reveal_type(graph.transpose().shape)  # tuple[int, int]
 reveal_type(graph.edge_ids)  # Tensor | None
