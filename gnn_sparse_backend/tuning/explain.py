@@ -22,10 +22,12 @@ from ..planner.choose import Choice, choose
 from ..planner.cost import compulsory_bytes
 from ..planner.cpu.listed import told
 from ..planner.cuda import cost as cuda_cost
+from ..planner.database import database
 from ..planner.plan import Plan
 from ..planner.problem import CudaProblem, Problem
 from ..planner.records import Record
 from ..planner.words import size
+from ..runtime import devices
 from ..runtime.text import render
 from ..runtime.type_names import check_dtype, type_name
 from ..structures.graph import Graph
@@ -230,9 +232,9 @@ def explain_structure(
             raise ValueError(f"explain takes one width, got {features!r}")
         name = kind.name(structure)
         explanation = OnePlan(operator.name, widths[0], type_name(check_dtype(dtype)), backward, name, own)
-    if gpu_of(structure.device) is not None:
+    if devices.arch_of(structure.device):
         return explanation
-    records = database_of(structure.device).records_of(kind.fingerprints(structure))
+    records = database().records_of(kind.fingerprints(structure))
     records = [record for record in records if not record.problem.kind.startswith(_OF_MESSAGES)]
     return WithMeasurements(explanation, tuple(records)) if records else explanation
 
