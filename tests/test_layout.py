@@ -89,6 +89,7 @@ RECORDED = {
     # who records operators for autograd or for compiled programs, and why
     "ops.core.library": "torch.library of every Operator",
     "ops.core.operator": "autograd.Function of every Operator",
+    "ops.message.sparse_rows": "maps by non-zeros, whose gradient is dense where what flows back is not finite",
     "tensor.gradients": "expressions, whose gradients are expressions of the same operands, and maxima over modes",
     "ops.core.transforms": "every Operator where a function of it is transformed",
     "integrations.lazy.history": "the history of tensors that nobody has computed",

@@ -11,7 +11,7 @@ import pytest
 _OURS = (
     "compiler.codegen.build",
     "compiler.lowering.emit",
-    "ops.attention.softmax_cuda",
+    "ops.attention.executables_cuda",
     "ops.message.schedules_cuda",
     "ops.relational.executables",
     "planner.cuda.plan",

@@ -24,9 +24,9 @@ from . import schedules_cpu
 from .programs.edge_softmax import EdgeSoftmaxSpec
 
 if TYPE_CHECKING:
-    from . import softmax_cuda
+    from . import executables_cuda
 else:
-    softmax_cuda = later(__name__, ".softmax_cuda")
+    executables_cuda = later(__name__, ".executables_cuda")
 
 _executables = shared("kernels of the softmax over edges")
 
@@ -73,7 +73,7 @@ def run_softmax(graph, operands: tuple[Tensor, ...], gradient: bool, product: bo
     if executable is None:
         spec = EdgeSoftmaxSpec(width, *map(type_name, types[:2]), types[2], product, finite)
         if arch:
-            executable = graph.calls.keep(key, softmax_cuda.planned(graph, spec, gradient, arch))
+            executable = graph.calls.keep(key, executables_cuda.planned_softmax(graph, spec, gradient, arch))
         else:
             kernel = schedules_cpu.edge_softmax_kernel(spec, gradient, groups > 1)
             executable = _executables.keep(key, OnEdges(kernel, interned(RowPlan(groups))))

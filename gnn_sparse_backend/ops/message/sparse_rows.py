@@ -25,7 +25,8 @@ from ...runtime.devices import on_cpu
 from ...structures.checks import FLOATING
 from ...structures.graph import Graph
 from ..core.transforms import transformed
-from .api.spmm import spmm
+from .message_op import WEIGHTED_SUM_OF_COLUMNS
+from .operators import aggregate
 
 FOUND_AT = 8
 """The call with a tensor from which on its non-zeros are looked for: finding them takes as long as that many maps."""
@@ -152,14 +153,15 @@ class _Map(Function):
     def forward(ctx, x: Tensor | None, weight: Tensor, rows: SparseRows) -> Tensor:
         ctx.rows = rows
         ctx.save_for_backward(x, weight)
-        return spmm(rows.graph, weight.t(), rows.values)
+        return aggregate(WEIGHTED_SUM_OF_COLUMNS, rows.graph, weight.t(), rows.values)
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple:
         (x, _), rows = ctx.saved_tensors, ctx.rows
         if x is not None and not is_finite(grad):
             return None, grad.t() @ x, None
-        return None, spmm(rows.graph.transpose(), grad, rows.values).t(), None
+        found = aggregate(WEIGHTED_SUM_OF_COLUMNS, rows.graph.transpose(), grad, rows.values)
+        return None, found.t(), None
 
 
 def mapped_by_nonzeros(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
