@@ -10,6 +10,7 @@ import torch
 from ...ops.convolution.explain import ConvExplanation
 from ...ops.core.prepared import KINDS
 from ...ops.message.linear_order import LinearOrder
+from ...ops.message.sparse_rows import FeaturesExplanation, explain_features
 from ...ops.random.draws import torch_draws_so
 from ...ops.relational.explain import RelationalExplanation
 from ...tuning.explain import Explanation, OnePlan, explain_structure, named
@@ -146,7 +147,7 @@ def explain(
     *,
     dtype: str | torch.dtype = "float32",
     backward: bool = False,
-) -> Explanation | RelationalExplanation | ConvExplanation | LinearOrder | OnePlan | FormatChoice:
+) -> Explanation | RelationalExplanation | ConvExplanation | LinearOrder | OnePlan | FormatChoice | FeaturesExplanation:
     """Which plan an operator runs by on a graph, and why. Nothing is compiled and nothing is measured.
 
     On a GPU: the rules that fired, and what a simple model of bytes, launches and balance expects of the candidates. It
@@ -156,11 +157,12 @@ def explain(
         print(gsb.explain(rel_graph, "rgms", (64, 16)))
         print(gsb.explain(graph, "linear", (128, 16)))  # of a linear map and a sum of neighbours: which goes first
         print(gsb.explain(kernel_map, "sparse_conv", (64, 128)))
+        print(gsb.explain(x, "linear", 64))  # of features x: whether a map to 64 goes by the non-zeros of x
         print(gsb.explain(weight, "format", 512))  # in which formats the matrix is multiplied, and what others take
 
     Args:
         graph: as ``precompile`` takes them, with one edge type; or a ``gsb.RelGraph``. For ``"format"`` a matrix, as
-            ``gsb.formats.decompose`` takes it.
+            ``gsb.formats.decompose`` takes it; for ``"linear"`` a floating matrix of features, dense or sparse.
         op: an operator of ``precompile``'s table; by default as there. If it has no choice, the result says so. Or
             ``"format"``, for what ``gsb.tune_format`` with this width and type knows.
         features: one width, as ``precompile`` has them.
@@ -172,7 +174,7 @@ def explain(
         ``.plot("plan.png")`` draws it. For ``rgms``: of each relation its edges, its pairs, what either order of its
         product costs, and which was chosen. For ``sparse_conv``: what each dataflow costs. Also the variants of the
         plan: what a call alone decides, such as whether rows go in the order of their lengths. For ``"format"`` a
-        ``FormatChoice``.
+        ``FormatChoice``, for ``"linear"`` of features the share of non-zeros, which way is taken, and why.
 
     Raises:
         TypeError: there is no graph.
@@ -182,6 +184,8 @@ def explain(
         raise TypeError(f"op must be the name of an operator, got {op!r} of type {type(op).__name__}")
     if op == "format":
         return explain_format(graph, features, dtype=dtype)
+    if op == "linear" and isinstance(graph, torch.Tensor) and graph.dim() == 2 and graph.is_floating_point():
+        return explain_features(graph, features)
     if type(graph) in KINDS:
         return explain_structure(graph, op, features, dtype=dtype, backward=backward)
     op = "sum" if op is None else op

@@ -110,6 +110,48 @@ def why_dense(x: Tensor, features: int) -> str:
     return f"it is mapped by its non-zeros, {share:.1%} of it"
 
 
+@dataclass(frozen=True)
+class FeaturesExplanation:
+    """How a linear map takes a matrix of features; prints as text.
+
+    shape: of the features. width: of the result. nonzeros: share of elements that are no zeros. by_nonzeros: whether
+    the next map is by them. reason: why, or why not, in words.
+    """
+
+    shape: tuple[int, int]
+    width: int
+    nonzeros: float
+    by_nonzeros: bool
+    reason: str
+
+    def __str__(self) -> str:
+        rows, columns = self.shape
+        how = "its non-zeros" if self.by_nonzeros else "a dense product"
+        return (
+            f"linear map of {rows:,} rows of {columns:,} features, {self.nonzeros:.1%} of them no zeros, to "
+            f"{self.width:,}: by {how}\nwhy: {self.reason}\n"
+        )
+
+
+def explain_features(x: Tensor, width: int) -> FeaturesExplanation:
+    """``gsb.explain(x, "linear", width)``: whether a map of x goes by its non-zeros, and why. Counts no call."""
+    if isinstance(width, bool) or not isinstance(width, int) or width < 1:
+        raise ValueError(f"explain: features must be the width of the result, a positive whole number, got {width!r}")
+    shape, elements = (x.shape[0], x.shape[1]), max(x.numel(), 1)
+    if x.layout in LAYOUTS:
+        stored = x.values() if x.layout is torch.sparse_csr else x.coalesce().values()
+        return FeaturesExplanation(shape, width, stored.numel() / elements, True, "it is a sparse tensor")
+    nonzeros, known = int(x.detach().count_nonzero()) / elements, _known.get(x)
+    by_nonzeros = (
+        refusal(x, width) is None
+        and known is not None
+        and known.version == x._version
+        and known.rows is not None
+        and known.rows.density <= densest(width)
+    )
+    return FeaturesExplanation(shape, width, nonzeros, by_nonzeros, why_dense(x, width))
+
+
 def densest(features: int) -> float:
     """The share of non-zeros up to which an aggregation of this many features is the faster map."""
     return DENSEST_NARROW if features <= NARROW else DENSEST

@@ -157,3 +157,20 @@ def test_compiled_programs_and_transforms_stay_dense():
     torch.testing.assert_close(compiled(x, matrix, bias), expected)
     jacobian = torch.func.jacrev(lambda w: gsb.linear(x, w))(matrix.detach())
     torch.testing.assert_close(jacobian[0, 0, 0], x[0])
+
+
+def test_what_becomes_of_features_is_explained():
+    x, (weight, _) = words(), weights()
+    before = gsb.explain(x, "linear", 5)
+    assert not before.by_nonzeros and "was not mapped before" in before.reason
+    for _ in range(FOUND_AT):
+        gsb.linear(x, weight)
+    found = gsb.explain(x, "linear", 5)
+    share = float((x != 0).double().mean())
+    assert found.by_nonzeros and found.nonzeros == share and found.shape == tuple(x.shape)
+    assert f"{share:.1%} of them no zeros, to 5: by its non-zeros\nwhy: it is mapped by" in str(found)
+    for layout in (x.to_sparse_csr(), x.to_sparse_coo()):
+        assert gsb.explain(layout, "linear", 5).by_nonzeros and "dense" not in str(gsb.explain(layout, "linear", 5))
+    assert not gsb.explain(torch.ones(4, 4), "linear", 5).by_nonzeros
+    with pytest.raises(ValueError, match="width of the result, a positive whole number, got 0"):
+        gsb.explain(x, "linear", 0)
