@@ -14,9 +14,10 @@ from typing import Any, TypeAlias
 
 from .cache.bounded import kept_within
 from .compile import stage3
+from .definition import digest_of
 from .language.axes import StageIError
 from .language.program import Program
-from .schedules.sequence import Schedule, Step, code_digest, is_for_gpu, of_stage, scheduled_by
+from .schedules.sequence import Schedule, Step, is_for_gpu, of_stage, scheduled_by
 
 Width: TypeAlias = int | tuple[int, ...]
 
@@ -62,7 +63,7 @@ class OwnSchedule:
 
     def __init__(self, operator: str, function: OwnFunction, which: dict[str, Any]) -> None:
         self.operator, self.function, self.which = operator, function, which
-        self.version = code_digest(function)
+        self.version = digest_of(function)
         in_force.add(self)
 
     def remove(self) -> None:

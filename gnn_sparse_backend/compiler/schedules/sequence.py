@@ -10,13 +10,11 @@ Ikarashi et al., PLDI 2022, section 3; here a schedule is a value, because it is
 from __future__ import annotations
 
 import functools
-import hashlib
-import inspect
-import marshal
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, TypeAlias
 
+from ..definition import digest_of, is_own
 from ..language.program import Iteration, Program
 from ..position.function import PositionFunction
 
@@ -80,46 +78,17 @@ def primitive(
     """Make a function a primitive: called with its parameters alone it gives a step. Arguments are those of `Step`."""
 
     def decorate(rewrite: Callable[Concatenate[Any, P], Any]) -> Callable[P, Step]:
-        version = _version(rewrite)
+        # when a step is first made: what the function calls may be defined behind it
+        version = functools.cache(lambda: "" if is_own(rewrite) else digest_of(rewrite))
 
         @functools.wraps(rewrite)
         def step(*arguments: P.args, **named: P.kwargs) -> Step:
             order = tuple(sorted(named.items()))
-            return Step(rewrite, arguments, order, stage, on_gpu, instructions, version, lanes_apart)
+            return Step(rewrite, arguments, order, stage, on_gpu, instructions, version(), lanes_apart)
 
         return step
 
     return decorate
-
-
-def _version(rewrite: Callable[..., Any]) -> str:
-    """A digest of a function's code; "" for one of this package, whose source is a part of every key."""
-    if (rewrite.__module__ or "").partition(".")[0] == __name__.partition(".")[0]:
-        return ""
-    return code_digest(inspect.unwrap(rewrite))
-
-
-def code_digest(function: Any) -> str:
-    """A digest of a Python function's code, and of the plain values that it was made with (its closure and defaults).
-
-    Raises TypeError where there is no code to read, as of a function written in C.
-    """
-    code = getattr(function, "__code__", None)
-    if code is None:
-        raise TypeError(f"{function!r} is no Python function: there is no code that kernels could be kept under")
-    known = inspect.getclosurevars(function).nonlocals.values()
-    values = *known, *(function.__defaults__ or ()), *sorted((function.__kwdefaults__ or {}).items())
-    # version 2 says the same of equal code: later ones note which of its objects others refer to
-    text = marshal.dumps(code, 2) + b"".join(map(_as_read, values))
-    return hashlib.blake2b(text, digest_size=4).hexdigest()
-
-
-def _as_read(value: Any) -> bytes:
-    """A value that a function reads, as bytes that are the same in every process; none of them for what has no such."""
-    if inspect.isfunction(value):
-        return marshal.dumps(value.__code__, 2)
-    each = value if isinstance(value, tuple) else (value,)
-    return f"{value!r};".encode() if all(isinstance(x, str | int | float | None) for x in each) else b""
 
 
 def iteration_primitive(

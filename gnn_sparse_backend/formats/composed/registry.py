@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .definition import digest_of
+from ...compiler.definition import digest_of, is_own
 from .indices import Indices
 
 Numbers = tuple[int, ...]
@@ -102,7 +102,8 @@ def register(
     for what, function in (("rule", rule), ("infer", infer)):
         if function is not None and not callable(function):
             raise TypeError(f"register: {what} of {name!r} must be a function, got {type(function).__name__}")
-    version = digest_of(rule, infer)
+    given = [function for function in (rule, infer) if function is not None]
+    version = "" if all(map(is_own, given)) else digest_of(*given)
     if version and (rule is None or infer is None):
         raise TypeError(f"register: {name!r} needs both a rule and an infer, got rule={rule!r} and infer={infer!r}")
     numbers, names = _numbers(name, rule, infer)
