@@ -83,7 +83,10 @@ class Product:
         words, _, tile = name.partition(TILE)
         if words == DENSE:
             return self._dense()
-        parts = formats.decompose(self.graph, words.split(SEPARATOR))
+        try:
+            parts = formats.decompose(self.graph, words.split(SEPARATOR))
+        except ValueError as error:  # the last format does not take all non-zeros
+            raise Unable(str(error)) from None
         stored = parts.num_slots / max(parts.nnz, 1)
         if stored > MOST:
             raise Unable(f"stores {stored:.0f} values for each non-zero")

@@ -20,7 +20,7 @@ from benchmarks.support.roofline import Roofline
 from benchmarks.support.summary import OURS
 from benchmarks.support.timing import Rules, interleaved
 from gnn_sparse_backend import Graph, composed_spmm, formats
-from gnn_sparse_backend.formats.composed.decompose import SEPARATOR
+from gnn_sparse_backend.formats.composed.spec import SEPARATOR
 
 MODE = Mode(weighted=True, backward=False)
 """What formats store are values: edges have weights."""

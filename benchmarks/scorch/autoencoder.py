@@ -15,7 +15,7 @@ from benchmarks.operators.work import INDEX_BYTES, VALUE_BYTES, Work
 from benchmarks.scorch.library import scorch
 from benchmarks.scorch.workload import OURS, Call, Workload
 from gnn_sparse_backend import composed_spmm, formats
-from gnn_sparse_backend.formats.composed.decompose import SEPARATOR
+from gnn_sparse_backend.formats.composed.spec import SEPARATOR
 from gnn_sparse_backend.nn import SparseLinear
 from gnn_sparse_backend.planner.composed import DENSE
 

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 
 from .cache.bounded import kept_within
 from .compile import stage3
-from .definition import digest_of
 from .language.axes import StageIError
+from .language.definition import digest_of
 from .language.program import Program
 from .schedules.sequence import Schedule, Step, is_for_gpu, of_stage, scheduled_by
 

@@ -43,7 +43,7 @@ class _Listeners(threading.local):
 
 
 listeners = _Listeners()
-"""Of each thread the list that decisions are added to; None where nobody listens."""
+"""The list of each thread that decisions are added to; None where nobody listens."""
 
 
 @contextmanager

@@ -18,7 +18,7 @@ SAMPLE_SECONDS = 2e-4
 MOST_CALLS = 1000
 # Samples of each arm in the first rung at most; twice as many in each further one.
 FIRST_ROUNDS = 3
-# Of the first two samples: an arm this much slower than the fastest is in no rung.
+# An arm whose first two samples are this much slower than the fastest is in no rung.
 HOPELESS = 3.0
 
 

@@ -45,7 +45,7 @@ class Row:
 
     @property
     def regret_now(self) -> float | None:
-        """That of the plan that runs from now on: 0 where any was measured, for the fastest runs."""
+        """Regret of the plan that runs from now on: 0 where any was measured, for the fastest runs."""
         return None if self.regret is None else 0.0
 
     @property

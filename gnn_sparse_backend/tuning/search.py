@@ -22,7 +22,7 @@ from .halving import halved
 
 # Plans whose predicted time is at most this multiple of the least are measured.
 PROMISING = 3.0
-# Of the time of a kernel, what compiling plans, and making what they derive of the structure, may take.
+# The share of a kernel's time that compiling plans, and making what they derive of the structure, may take.
 READY_SHARE = 0.5
 # Measured plans that are measured again beside those that were not reached before.
 LEADING = 4

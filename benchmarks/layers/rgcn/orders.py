@@ -17,8 +17,8 @@ import gnn_sparse_backend as gsb
 from benchmarks.layers.rgcn.graphs import RECIPES, RelationalGraph, load_available
 from benchmarks.support import cli, machine
 from benchmarks.support.timing import Rules, interleaved
-from gnn_sparse_backend.ops.core.traced import traced_rel_graph
 from gnn_sparse_backend.ops.relational.executables import run_sum
+from gnn_sparse_backend.ops.relational.operators import traced_rel_graph
 from gnn_sparse_backend.planner.cpu import relational as relational_rules
 from gnn_sparse_backend.planner.cpu.relational import ORDERS
 

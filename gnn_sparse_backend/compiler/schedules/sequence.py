@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, TypeAlias
 
-from ..definition import digest_of, is_own
+from ..language.definition import digest_of, is_own
 from ..language.program import Iteration, Program
 from ..position.function import PositionFunction
 

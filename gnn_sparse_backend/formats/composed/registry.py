@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...compiler.definition import digest_of, is_own
+from ...compiler.language.definition import digest_of, is_own
 from .indices import Indices
 
 Numbers = tuple[int, ...]

@@ -144,7 +144,7 @@ def _with_sum(recipe: Recipe, other: Recipe) -> Pointwise | Tensor:
     message = other.values if type(other) is Weighted else other
     if type(message) is Pointwise and (message.term.sums or _share(found, message)):
         return found
-    return recipe.settle("a score in an expression")
+    return recipe.settle("a score or a softmax in an expression")
 
 
 def _share(one: Pointwise, other: Pointwise) -> bool:

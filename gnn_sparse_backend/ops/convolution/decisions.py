@@ -1,4 +1,4 @@
-"""By which plan a convolution runs on a CPU: what was measured of a map, else by rules."""
+"""Choose the plan that a convolution runs by on a CPU: what was measured of a map, else that of the rules."""
 
 from __future__ import annotations
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ...compiler.own_schedules import describes
-from ...structures.kernel_map import KernelMap
+from ...structures.kernel_map import KernelMap, RelGraphOf
 from ..core.prepared import Kind, Prepared, Width, pair, prepares, structures
+from ..relational.executables_cpu import content_of as content_of_relations
 from .api import sparse_conv
 from .decisions import content_of
 from .explain import explain_convolution
@@ -23,6 +24,12 @@ def _shapes(kernel_map: KernelMap, width: Width) -> list[tuple[int, ...]]:
     return [(kernel_map.shape[1], c_in), (kernel_map.num_offsets, c_in // groups, c_out)]
 
 
+def _fingerprints(kernel_map: KernelMap) -> tuple[str, ...]:
+    """Fingerprints of the map and its transpose, and of the relational graphs whose products they may run by."""
+    maps = kernel_map, kernel_map.transpose()
+    return *map(content_of, maps), *(content_of_relations(each.derived(RelGraphOf())) for each in maps)
+
+
 def _call(kernel_map: KernelMap, x, w):
     return sparse_conv(x, w, kernel_map, groups=x.shape[1] // w.shape[1])
 
@@ -34,7 +41,7 @@ structures(
         lambda kernel_map: kernel_map.num_pairs,
         _name,
         "sparse_conv",
-        lambda kernel_map: (content_of(kernel_map), content_of(kernel_map.transpose())),
+        _fingerprints,
     ),
 )
 prepares(

@@ -60,8 +60,7 @@ def plan_of(graph, kind: str, features: int, dtype: torch.dtype, in_order: bool 
     key = plan_key(kind, features, dtype, in_order)
     plan = graph.plans.get(key)
     if plan is None:
-        on_gpu = _on_gpu(graph.device)
-        if on_gpu and graph.unsynchronised is not None:
+        if graph.unsynchronised is not None and (on_gpu := _on_gpu(graph.device)):
             arch = devices.arch_of(graph.device)
             plan = on_gpu.plan_unsynchronised(graph, arch, kind, features, graph.unsynchronised)
         else:

@@ -45,7 +45,7 @@ class Call:
     """What is known of a call from its shapes and types.
 
     of: its message. dims: feature shape of the result. in_order: whether the result depends on the order of the
-    non-zeros of a row. executables: by the planner's plan.
+    non-zeros of a row. executables: by the planner's plan. work: what the planner counts for an edge.
     """
 
     of: MessageOp
@@ -54,6 +54,10 @@ class Call:
     spec: AggregateSpec | EdgeMapSpec
     in_order: bool
     executables: KernelCache[Plan | None, Executable] = field(default_factory=kept_by_plan)
+    work: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.work = self.spec.work
 
     def executable(self, plan: Plan) -> Executable:
         """What runs by a plan of the planner's."""
@@ -108,14 +112,14 @@ def run_call(call: Call, graph, operands: Sequence[Tensor | None]):
     if graph.listed is not None:
         executable = call.on_list
     else:
-        plan = plan_of(graph, of.kind, call.spec.work, _PLANNED.get(first.dtype, first.dtype), call.in_order)
+        plan = plan_of(graph, of.kind, call.work, _PLANNED.get(first.dtype, first.dtype), call.in_order)
         executable = call.executables.get(plan)
         if executable is None:
             check_memory("a result", (rows, *call.dims), first.itemsize)
             executable = call.executable(plan)
     out = empty(first, rows, *call.dims)
-    results = [out, *(empty(graph.some_index, rows, *call.dims) for _ in keep)]
-    executable(graph, operands, [flat(x, rows, features) for x in results])
+    results = [out, *(empty(graph.some_index, rows, *call.dims) for _ in keep)] if keep else [out]
+    executable(graph, operands, [flat(x, rows, features) for x in results] if keep else [flat(out, rows, features)])
     if listeners.told is not None and graph.listed is None:
         tell(listeners.told, call, plan, graph, operands, results)
     return results if keep else out
@@ -158,7 +162,7 @@ def run_edge_map(of: MessageOp, graph, operands: list[Tensor | None], reduced: t
     if graph.listed is not None:
         executable = call.on_list
     else:
-        plan = plan_of(graph, of.kind, call.spec.work, first.dtype)
+        plan = plan_of(graph, of.kind, call.work, first.dtype)
         executable = call.executables.get(plan)
         if executable is None:
             check_memory("a result", (edges, *call.dims), first.itemsize)

@@ -84,7 +84,7 @@ def _bind(call: Call, graph, operands: Sequence[Tensor | None]) -> _Bound | None
     """None where a call is more than one launch, may choose another variant than the last, or has nothing to do."""
     if graph.num_edges == 0 or call.features == 0:
         return None
-    key = plan_key(call.of.kind, call.spec.work, operands[0].dtype, call.in_order)
+    key = plan_key(call.of.kind, call.work, operands[0].dtype, call.in_order)
     plan = graph.plans.get(key)
     if plan is None:
         return None

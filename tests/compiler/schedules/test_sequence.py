@@ -18,8 +18,8 @@ from gnn_sparse_backend.compiler import (
     stage3,
     unroll_and_jam,
 )
-from gnn_sparse_backend.compiler.definition import digest_of
 from gnn_sparse_backend.compiler.language.axes import ROLES, Axis, dense_fixed
+from gnn_sparse_backend.compiler.language.definition import digest_of
 from gnn_sparse_backend.compiler.library.products import csr_spmm
 from gnn_sparse_backend.compiler.schedules.sequence import flat_primitive, is_for_gpu, of_stage
 from gnn_sparse_backend.compiler.schedules.teams import team_schedule

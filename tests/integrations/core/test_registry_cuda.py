@@ -15,6 +15,7 @@ from torch import Tensor
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.codegen import BuildError
+from gnn_sparse_backend.compiler.codegen.cuda import runtime as cuda_runtime
 from gnn_sparse_backend.integrations import reset_status
 from gnn_sparse_backend.runtime import devices
 from tests.integrations.small_layers import LAYERS, NODES, edge_index, features, step
@@ -95,7 +96,7 @@ def test_devices_without_kernels_are_left_to_the_framework(monkeypatch):
     def lacking(framework):
         raise BuildError("CUDA", "libcuda.so.1 is not on this machine")
 
-    monkeypatch.setattr(devices, "require_cuda", lacking)
+    monkeypatch.setattr(cuda_runtime, "require_cuda", lacking)
     devices._why_not.cache_clear()
     devices._cuda_arch.cache_clear()
     try:

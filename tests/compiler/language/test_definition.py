@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from gnn_sparse_backend.compiler.definition import digest_of, is_own
+from gnn_sparse_backend.compiler.language.definition import digest_of, is_own
 
 SOURCE = """
 FACTOR = 2
