@@ -78,13 +78,13 @@ def primitive(
     """Make a function a primitive: called with its parameters alone it gives a step. Arguments are those of `Step`."""
 
     def decorate(rewrite: Callable[Concatenate[Any, P], Any]) -> Callable[P, Step]:
-        # when a step is first made: what the function calls may be defined behind it
-        version = functools.cache(lambda: "" if is_own(rewrite) else digest_of(rewrite))
+        own = is_own(rewrite)
 
         @functools.wraps(rewrite)
         def step(*arguments: P.args, **named: P.kwargs) -> Step:
             order = tuple(sorted(named.items()))
-            return Step(rewrite, arguments, order, stage, on_gpu, instructions, version(), lanes_apart)
+            version = "" if own else digest_of(rewrite)  # not before: what it calls may be defined behind it
+            return Step(rewrite, arguments, order, stage, on_gpu, instructions, version, lanes_apart)
 
         return step
 
