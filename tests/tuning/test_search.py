@@ -337,3 +337,12 @@ def test_plans_of_a_gpu_are_not_searched(graph, plans, monkeypatch):
     monkeypatch.setattr(precompile_module, "gpu_of", lambda device: device)
     with pytest.raises(ValueError, match="search is of plans on a CPU, and .* is on cpu: leave search out"):
         gsb.precompile(graph, 8, progress=False, search=True)
+
+
+def test_what_is_measured_of_a_message_with_sums_is_what_its_plan_is_asked_for():
+    graph = gsb.Graph.from_coo(torch.tensor([0, 0, 1, 2]), torch.tensor([1, 2, 0, 1]), (3, 3))
+    x = torch.randn(3, 16)
+    with decisions() as told:
+        gsb.aggregate(graph, "dot(x0, x1)", [("u", x), ("v", x)])
+    (decision,) = told
+    assert [key[:2] for key in graph.plans] == [(decision.problem.kind, decision.problem.features)]

@@ -27,8 +27,7 @@ def tell(
     dtype = results[0].dtype
     if devices.arch_of(graph.device) or call.in_order or not dtype.is_floating_point:
         return
-    features = call.features * (1 if call.of.reduce else call.spec.terms)
-    problem = problem_of(graph, call.of.kind, features, operands[0].dtype if operands[0] is not None else dtype)
+    problem = problem_of(graph, call.of.kind, call.work, operands[0].dtype if operands[0] is not None else dtype)
 
     def run(plan: Plan) -> list[Tensor]:
         found = [torch.empty_like(x) for x in results]
