@@ -51,10 +51,15 @@ class _Later(ModuleType):
 
 
 class _Own(ModuleType):
-    """A module of this package that is imported when one of its names is asked for."""
+    """A module of this package that is imported when one of its names is asked for. Names are looked up in it each
+    time: whoever replaces one there replaces it here.
+    """
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module(self.__name__), name)
+        found = self.__dict__.get("_found")
+        if found is None:
+            found = self.__dict__["_found"] = importlib.import_module(self.__name__)
+        return getattr(found, name)
 
 
 def later(module: str, name: str) -> Any:

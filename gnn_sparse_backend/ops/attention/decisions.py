@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -19,11 +18,10 @@ from ...planner.plan import Plan
 from ...planner.problem import Problem
 from ..core.executable import Executable, build
 from ..core.plans import structure_fingerprint
+from .executables import Spec
 from .programs.attention import AttentionSpec
 from .programs.attention_gradient import GradientSpec
 from .programs.sums import SumsSpec
-
-Spec: TypeAlias = AttentionSpec | GradientSpec | SumsSpec
 
 
 def problem_of_pass(spec: Spec, graph, threads: int) -> Problem:

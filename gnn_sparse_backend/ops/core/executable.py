@@ -76,9 +76,12 @@ def imports_for_gpus(load: Callable[[], None]) -> Callable[[], None]:
 
 def executable_of(spec: Any, plan: Plan) -> Any:
     """What makes executables of such a plan for what a spec describes, or None."""
-    while plan.for_gpu and _for_gpus:
-        _for_gpus.pop()()
-    return _builders.get((type(spec), type(plan)))
+    found = _builders.get((type(spec), type(plan)))
+    if found is None and plan.for_gpu:
+        for load in _for_gpus:  # imported once, and waited for by every thread
+            load()
+        found = _builders.get((type(spec), type(plan)))
+    return found
 
 
 def build(spec: Any, plan: Plan) -> Executable:
