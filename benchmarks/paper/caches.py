@@ -40,7 +40,7 @@ class Caches:
         return chosen
 
     def misses(self, lines: np.ndarray) -> tuple[int, int]:
-        """Of these accesses, each to the line of that number, how many miss the first level, and both."""
+        """Count the accesses, each to the line of that number, that miss the first level, and those that miss both."""
         first = _missed(lines, *self.levels[0])
         return len(first), len(_missed(first, *self.levels[1]))
 

@@ -80,7 +80,7 @@ def measure(
 
 
 def plan_of(problem: Problem, partitions: int) -> CpuPlan:
-    """One non-zero after the other, in so many partitions."""
+    """Visit one non-zero after the other, partition by partition."""
     groups = groups_of(problem)
     if partitions == 1:
         return RowPlan(groups, ahead_of(problem))

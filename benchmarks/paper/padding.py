@@ -59,7 +59,7 @@ def measure(graph: BenchmarkGraph, words: Sequence[str]) -> dict:
 
 
 def measure_relational(graph: RelationalGraph, partitions: Sequence[int], exponents: Sequence[int]) -> dict:
-    """The same of 3-D hyb: a hyb(c, k) for each relation, all with one k."""
+    """Padding of 3-D hyb: a hyb(c, k) for each relation, all with one k."""
     found = {}
     mean = default_exponent(graph.num_edges, max(int(graph.pairs[0].sum()), 1))
     for c in partitions:

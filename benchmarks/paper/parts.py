@@ -156,7 +156,7 @@ def _thresholds(options: argparse.Namespace) -> Part:
 
 
 SHARES = {"padding": 0.0, "misses": 0.15, "durations": 0.5, "thresholds": 0.35}
-"""Of the time for measurements."""
+"""The share of the time for measurements."""
 PARTS: Mapping[str, Callable[[argparse.Namespace], Part]] = {
     "padding": _padding,
     "misses": _misses,
