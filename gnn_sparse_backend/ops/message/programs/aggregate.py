@@ -18,9 +18,9 @@ from ....compiler.language.expr import HALVES, Expr, as_expr, call, cast, differ
 from ....compiler.language.program import Program
 from ....compiler.language.reduction import REDUCTIONS, Reduction
 from ....compiler.language.types import ACCUMULATOR, FLOATS
-from .inner import Inner, read_outer, write_inner
-from .message import Message, arg, lower, operands_of
-from .operands import Edges, Operand, feature_index
+from .inner import Inner, message_at, write_inner
+from .message import Message, arg, operands_of
+from .operands import Edges, Operand
 
 SEVERAL = -2
 """Stands for the column where several messages were the result."""
@@ -190,8 +190,6 @@ def aggregate(spec: AggregateSpec, stage: bool = True, grouped: bool = True) -> 
         for what in spec.keep
     }
 
-    read = operands_of(spec.message)
-
     def row(i: Expr) -> Expr:
         return edges.at("row", i, None)[0]
 
@@ -220,18 +218,12 @@ def aggregate(spec: AggregateSpec, stage: bool = True, grouped: bool = True) -> 
         staged: Mapping[int, BufferHandle],
         inner: Sequence[BufferHandle],
     ) -> None:
-        values = []
-        for which, operand in enumerate(spec.operands):
-            if which not in read:
-                values.append(as_expr(0))
-                continue
+        def read(which: int, feature: Expr) -> Expr:
             if spec.bf16x2 and which in spec.packed:
-                values.append(call(HALVES[half], load(which, i, j, k)))
-                continue
-            feature = feature_index(k * halves + half if spec.bf16x2 else k, spec.dims, operand.dims)
-            values.append(staged[which][feature] if which in staged else load(which, i, j, feature))
-        values += read_outer(spec.inner, inner, k, spec.dims)
-        term = lower(spec.message, values, spec.dtype, accumulator)
+                return call(HALVES[half], load(which, i, j, k))
+            return staged[which][feature] if which in staged else load(which, i, j, feature)
+
+        term = message_at(spec, read, inner, k * halves + half if spec.bf16x2 else k, accumulator)
         if not reduction.chooses:
             Total[k] = reduction.combine(Total[k], term)
             return
@@ -271,9 +263,7 @@ def aggregate(spec: AggregateSpec, stage: bool = True, grouped: bool = True) -> 
                     staged[which] = p.local(f"S{which}", (axis,), accumulator)
                     with p.iterate(f"stage_{which}", (axis,), "S", (f"s{which}",)) as (feature,):
                         staged[which][feature] = load(which, i, j, feature)
-                inner = write_inner(
-                    p, spec.inner, len(X), lambda which, at: load(which, i, j, at), spec.dtype, accumulator
-                )
+                inner = write_inner(p, spec, lambda which, at: load(which, i, j, at), accumulator)
                 with p.iterate("add", (K,), "S") as (k,):
                     add(i, j, k, staged, inner)
         with p.iterate("out", (K,), "S", ("f",)) as (f,):

@@ -13,9 +13,9 @@ from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import Expr, as_expr, cast
 from ....compiler.language.program import Program
 from ....compiler.language.types import ACCUMULATOR
-from .inner import Inner, read_outer, write_inner
-from .message import Message, lower, operands_of
-from .operands import Edges, Operand, feature_index, flat_position
+from .inner import Inner, message_at, write_inner
+from .message import Message
+from .operands import Edges, Operand, flat_position
 
 
 @dataclass(frozen=True)
@@ -62,26 +62,18 @@ def edge_map(spec: EdgeMapSpec) -> Program:
     X = [edges.buffer(f"X{number}", operand) for number, operand in enumerate(spec.operands)]
     O = p.buffer("O", (*edges.axes("edge"), H), spec.dtype)
 
-    read = operands_of(spec.message)
-
-    def load(which: int, i: Expr, j: Expr, feature: Expr) -> Expr:
+    def load(which: int, feature: Expr) -> Expr:
         return edges.load(X[which], spec.operands[which], i, j, feature, accumulator)
 
-    def message(i: Expr, j: Expr, h: Expr, k: Expr) -> Expr:
-        flat = flat_position(spec.dims, spec.reduced, h, k)
-        values = [
-            load(which, i, j, feature_index(flat, spec.dims, operand.dims)) if which in read else as_expr(0)
-            for which, operand in enumerate(spec.operands)
-        ]
-        values += read_outer(spec.inner, inner, flat, spec.dims)
-        return lower(spec.message, values, spec.dtype, accumulator)
+    def message(h: Expr, k: Expr) -> Expr:
+        return message_at(spec, load, inner, flat_position(spec.dims, spec.reduced, h, k), accumulator)
 
     with p.iterate("rows", (I,), "S") as (i,):
         with p.iterate("edges", (J,), "S") as (j,):
-            inner = write_inner(p, spec.inner, len(X), lambda which, at: load(which, i, j, at), spec.dtype, accumulator)
+            inner = write_inner(p, spec, load, accumulator)
             if spec.terms == 1:
                 with p.iterate("map", (H,), "S") as (h,):
-                    O[(*edges.at("edge", i, j), h)] = cast(spec.dtype, message(i, j, h, as_expr(0)))
+                    O[(*edges.at("edge", i, j), h)] = cast(spec.dtype, message(h, as_expr(0)))
             else:
                 K = p.dense_fixed("K", spec.terms)  # its own: operands may be as wide
                 with p.iterate("heads", (H,), "S") as (h,):
@@ -89,6 +81,6 @@ def edge_map(spec: EdgeMapSpec) -> Program:
                     with p.iterate("sum", (K,), "R") as (k,):
                         with p.init():
                             Sum[()] = 0.0
-                        Sum[()] = Sum[()] + message(i, j, h, k)
+                        Sum[()] = Sum[()] + message(h, k)
                     O[(*edges.at("edge", i, j), h)] = cast(spec.dtype, Sum[()])
     return edges.grouped()

@@ -16,13 +16,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Protocol, TypeAlias
 
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
 from ....compiler.language.expr import Expr, as_expr
 from .message import Message, arg, lower, operands_of
-from .operands import broadcast_features, collapse, feature_index, flat_position
+from .operands import Operand, broadcast_features, collapse, feature_index, flat_position
 
 Shape = tuple[int, ...]
+Load: TypeAlias = Callable[[int, Expr], Expr]
+"""From an operand and the place of a feature in it, to its value there."""
 _LEAVES = frozenset(("arg", "const"))
 
 
@@ -65,6 +68,21 @@ class Value:
     def kept(self) -> Shape:
         """The feature shape of the value."""
         return (*self.dims[:-1], 1) if self.summed else self.dims
+
+
+class Whole(Protocol):
+    """What is static in a whole message: specs of aggregations and of edge maps have it."""
+
+    @property
+    def message(self) -> Message: ...
+    @property
+    def operands(self) -> tuple[Operand, ...]: ...
+    @property
+    def dims(self) -> Shape: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def inner(self) -> tuple[Inner, ...]: ...
 
 
 def extents(message: Message, shapes: Sequence[Shape]) -> Shape:
@@ -175,20 +193,11 @@ def inner_name(number: int) -> str:
     return f"inner_{number}"
 
 
-def write_inner(
-    p: ProgramBuilder,
-    inner: Sequence[Inner],
-    operands: int,
-    load: Callable[[int, Expr], Expr],
-    dtype: str,
-    accumulator: str,
-) -> list[BufferHandle]:
-    """Write the iterations that compute the values of an edge, into local buffers, which are returned.
-
-    operands: number of operands. load: an operand and the place of a feature in it, to its value there.
-    """
+def write_inner(p: ProgramBuilder, spec: Whole, load: Load, accumulator: str) -> list[BufferHandle]:
+    """Write the iterations that compute the values of an edge, into local buffers, which are returned."""
     values: list[BufferHandle] = []
-    for number, one in enumerate(inner):
+    operands = len(spec.operands)
+    for number, one in enumerate(spec.inner):
         name = inner_name(number)
         Heads = p.dense_fixed(f"V{number}_heads", one.width)
         V = p.local(f"V{number}", (Heads,), accumulator)
@@ -201,7 +210,7 @@ def write_inner(
                     continue
                 feature = feature_index(flat, one.dims, own)
                 given.append(load(which, feature) if which < operands else values[which - operands][feature])
-            return lower(one.message, given, dtype, accumulator)
+            return lower(one.message, given, spec.dtype, accumulator)
 
         with p.iterate(f"{name}_heads", (Heads,), "S", (f"{name}_h",)) as (h,):
             if one.terms == 1:
@@ -218,6 +227,13 @@ def write_inner(
     return values
 
 
-def read_outer(inner: Sequence[Inner], values: Sequence[BufferHandle], flat: Expr, dims: Shape) -> list[Expr]:
-    """The values where the whole message, of feature shape ``dims``, reads them at position ``flat``."""
-    return [V[feature_index(flat, dims, one.outer)] if one.outer else as_expr(0) for one, V in zip(inner, values)]
+def message_at(spec: Whole, load: Load, values: Sequence[BufferHandle], flat: Expr, accumulator: str) -> Expr:
+    """The whole message at position ``flat`` of its features. values: those of the edge, which `write_inner` wrote."""
+    read = operands_of(spec.message)
+    given = [
+        load(which, feature_index(flat, spec.dims, operand.dims)) if which in read else as_expr(0)
+        for which, operand in enumerate(spec.operands)
+    ]
+    for one, V in zip(spec.inner, values):
+        given.append(V[feature_index(flat, spec.dims, one.outer)] if one.outer else as_expr(0))
+    return lower(spec.message, given, spec.dtype, accumulator)

@@ -21,13 +21,12 @@ from ....compiler.language.program import Program
 from ....compiler.language.types import ACCUMULATOR, FLOATS
 from .aggregate import SEVERAL, AggregateSpec
 from .edge_map import EdgeMapSpec
-from .inner import read_outer, write_inner
-from .message import lower, operands_of, operators_of
-from .operands import Edges, Operand, feature_index, flat_position
+from .inner import Load, message_at, write_inner
+from .message import operators_of
+from .operands import Edges, Operand, flat_position
 
 Buffers: TypeAlias = Sequence[BufferHandle | None]
-Load: TypeAlias = Callable[[Expr], Expr]
-"""From a feature to a value."""
+LoadFeature: TypeAlias = Callable[[Expr], Expr]
 
 _ALWAYS = frozenset(("arg", "const", "add", "sub", "mul", "div", "neg"))
 """Operators that need all of their operands."""
@@ -62,23 +61,26 @@ class ListedEdges(Edges):
     ) -> Expr:
         return i if operand.at == "number" else super().load(handle, operand, i, j, feature, accumulator)
 
-    def loads(self, buffers: Buffers, spec: AggregateSpec | EdgeMapSpec, j: Expr, accumulator: str) -> list[Load]:
-        """Return for each operand the function from a feature to its value at edge j.
+    def loads(self, buffers: Buffers, spec: AggregateSpec | EdgeMapSpec, j: Expr, accumulator: str) -> Load:
+        """Return the function from an operand and a feature to its value at edge j.
 
         What a message chooses between is loaded before: a load that only one choice makes would be a branch.
         """
         ahead = bool(spec.inner) or not _ALWAYS.issuperset(operators_of(spec.message))
-        return [
+        loaded = [
             self._ahead(which, buffer, operand, j, accumulator)
             if ahead and operand.at != "number" and operand.dtype in FLOATS
             else partial(self._load, buffer, operand, j, accumulator)
             for which, (buffer, operand) in enumerate(zip(buffers, spec.operands))
         ]
+        return lambda which, feature: loaded[which](feature)
 
     def _load(self, buffer: BufferHandle | None, operand: Operand, j: Expr, accumulator: str, feature: Expr) -> Expr:
         return self.load(buffer, operand, j, j, feature, accumulator)
 
-    def _ahead(self, which: int, buffer: BufferHandle | None, operand: Operand, j: Expr, accumulator: str) -> Load:
+    def _ahead(
+        self, which: int, buffer: BufferHandle | None, operand: Operand, j: Expr, accumulator: str
+    ) -> LoadFeature:
         axis = self.features(operand.width)
         held = self.p.local(f"S{which}", (axis,), accumulator)
         with self.p.iterate(f"stage_{which}", (axis,), "S", (f"s{which}",)) as (feature,):
@@ -134,12 +136,11 @@ def listed_aggregate(spec: AggregateSpec) -> Program:
         with p.iterate("scale", (M,), "S", ("m3",)) as (i,):
             Scale[i] = 1.0 / maximum(cast(accumulator, Degree[i]), 1.0)
     with p.iterate("edges", (J,), "R", ("j",)) as (j,):
-        loaded = edges.loads(X, spec, j, accumulator)
-        inner = write_inner(p, spec.inner, len(X), lambda which, at: loaded[which](at), spec.dtype, accumulator)
+        load = edges.loads(X, spec, j, accumulator)
+        inner = write_inner(p, spec, load, accumulator)
         with p.iterate("add", (K,), "S", ("k",)) as (k,):
-            values = _values(spec, loaded, inner, k)
             at = *edges.at("row", j, None), k
-            term = lower(spec.message, values, spec.dtype, accumulator)
+            term = message_at(spec, load, inner, k, accumulator)
             if reduction.chooses:
                 _choose(spec, best, kept, at, term, {"number": j, "column": edges.at("column", j, None)[0]})
             else:
@@ -153,18 +154,6 @@ def listed_aggregate(spec: AggregateSpec) -> Program:
                 value = select(equal(given(Degree)[i], as_expr(0)), number(0.0, accumulator), value)
             C[i, k] = cast(spec.dtype, value)
     return p.finish()
-
-
-def _values(
-    spec: AggregateSpec | EdgeMapSpec, loaded: Sequence[Load], inner: Sequence[BufferHandle], flat: Expr
-) -> list[Expr]:
-    """What a message reads at a feature: of operands, then of the values that it is made of."""
-    read = operands_of(spec.message)
-    values = [
-        load(feature_index(flat, spec.dims, x.dims)) if which in read else as_expr(0)
-        for which, (load, x) in enumerate(zip(loaded, spec.operands))
-    ]
-    return values + read_outer(spec.inner, inner, flat, spec.dims)
 
 
 def _choose(
@@ -206,16 +195,15 @@ def listed_edge_map(spec: EdgeMapSpec) -> Program:
     O = p.buffer("O", (edges.J, H), spec.dtype)
     edges.check()
 
-    def message(loaded: list[Load], h: Expr, k: Expr) -> Expr:
-        flat = flat_position(spec.dims, spec.reduced, h, k)
-        return lower(spec.message, _values(spec, loaded, inner, flat), spec.dtype, accumulator)
+    def message(h: Expr, k: Expr) -> Expr:
+        return message_at(spec, load, inner, flat_position(spec.dims, spec.reduced, h, k), accumulator)
 
     with p.iterate("edges", (edges.J,), "S", ("j",)) as (j,):
-        loaded = edges.loads(X, spec, j, accumulator)
-        inner = write_inner(p, spec.inner, len(X), lambda which, at: loaded[which](at), spec.dtype, accumulator)
+        load = edges.loads(X, spec, j, accumulator)
+        inner = write_inner(p, spec, load, accumulator)
         if spec.terms == 1:
             with p.iterate("map", (H,), "S", ("h",)) as (h,):
-                O[j, h] = cast(spec.dtype, message(loaded, h, as_expr(0)))
+                O[j, h] = cast(spec.dtype, message(h, as_expr(0)))
         else:
             K = p.dense_fixed("K", spec.terms)
             with p.iterate("heads", (H,), "S", ("h",)) as (h,):
@@ -223,6 +211,6 @@ def listed_edge_map(spec: EdgeMapSpec) -> Program:
                 with p.iterate("sum", (K,), "R", ("k",)) as (k,):
                     with p.init():
                         Sum[()] = 0.0
-                    Sum[()] = Sum[()] + message(loaded, h, k)
+                    Sum[()] = Sum[()] + message(h, k)
                 O[j, h] = cast(spec.dtype, Sum[()])
     return p.finish()
