@@ -65,6 +65,18 @@ class _Known:
 _known: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
 
+def _current(x: Tensor) -> _Known | None:
+    """What is known of a tensor as it is now."""
+    known = _known.get(x)
+    return known if known is not None and known.version == x._version else None
+
+
+def _paying(known: _Known | None, features: int) -> SparseRows | None:
+    """The non-zeros, where they are known and an aggregation over them is faster for so many features."""
+    rows = None if known is None else known.rows
+    return rows if rows is not None and rows.density <= densest(features) else None
+
+
 def refusal(x: Tensor, features: int) -> str | None:
     """Why a dense tensor is no candidate, whatever it holds; None where it is one. features: of the result."""
     if x.requires_grad or x.grad_fn is not None:
@@ -85,28 +97,27 @@ def sparse_rows(x: Tensor, features: int) -> SparseRows | None:
     """
     if refusal(x, features) is not None:
         return None
-    known = _known.get(x)
-    if known is None or known.version != x._version:
+    known = _current(x)
+    if known is None:
         known = _known[x] = _Known(x._version)
     known.calls += 1
     if known.calls == FOUND_AT:
         _look(x, known)
-    rows = known.rows
-    return rows if rows is not None and rows.density <= densest(features) else None
+    return _paying(known, features)
 
 
 def why_dense(x: Tensor, features: int) -> str:
     """Why a tensor is mapped as a dense one, or that it is not, in words. Counts no call."""
     if (reason := refusal(x, features)) is not None:
         return reason
-    known = _known.get(x)
-    if known is None or known.version != x._version:
+    known = _current(x)
+    if known is None:
         return f"it was not mapped before; its non-zeros are looked for in call {FOUND_AT}"
     if known.rows is None:
         return known.why
-    share, most = known.rows.density, densest(features)
-    if share > most:
-        return f"{share:.1%} of it are no zeros, and up to {most:.0%} pay for {features} features"
+    share = known.rows.density
+    if _paying(known, features) is None:
+        return f"{share:.1%} of it are no zeros, and up to {densest(features):.0%} pay for {features} features"
     return f"it is mapped by its non-zeros, {share:.1%} of it"
 
 
@@ -141,14 +152,8 @@ def explain_features(x: Tensor, width: int) -> FeaturesExplanation:
     if x.layout in LAYOUTS:
         stored = x.values() if x.layout is torch.sparse_csr else x.coalesce().values()
         return FeaturesExplanation(shape, width, stored.numel() / elements, True, "it is a sparse tensor")
-    nonzeros, known = int(x.detach().count_nonzero()) / elements, _known.get(x)
-    by_nonzeros = (
-        refusal(x, width) is None
-        and known is not None
-        and known.version == x._version
-        and known.rows is not None
-        and known.rows.density <= densest(width)
-    )
+    nonzeros = int(x.detach().count_nonzero()) / elements
+    by_nonzeros = refusal(x, width) is None and _paying(_current(x), width) is not None
     return FeaturesExplanation(shape, width, nonzeros, by_nonzeros, why_dense(x, width))
 
 
@@ -170,8 +175,8 @@ def _look(x: Tensor, known: _Known) -> None:
 
 def rows_of_sparse(x: Tensor) -> SparseRows:
     """A sparse CSR or COO tensor as a graph and its values, kept with the tensor."""
-    known = _known.get(x)
-    if known is not None and known.version == x._version:
+    known = _current(x)
+    if known is not None and known.rows is not None:
         return known.rows
     given = x.detach()
     if given.layout is torch.sparse_csr:
@@ -179,8 +184,9 @@ def rows_of_sparse(x: Tensor) -> SparseRows:
     else:
         given = given.coalesce()
         graph = Graph.from_coo(*given.indices(), tuple(x.shape))
-    known = _known[x] = _Known(x._version, 0, SparseRows(graph, given.values()))
-    return known.rows
+    rows = SparseRows(graph, given.values())
+    _known[x] = _Known(x._version, 0, rows)
+    return rows
 
 
 def is_finite(x: Tensor) -> bool:
