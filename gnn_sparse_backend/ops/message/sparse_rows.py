@@ -72,7 +72,7 @@ def _current(x: Tensor) -> _Known | None:
 
 
 def _paying(known: _Known | None, features: int) -> SparseRows | None:
-    """The non-zeros, where they are known and an aggregation over them is faster for so many features."""
+    """The non-zeros, where they are known and an aggregation over them is faster for this number of features."""
     rows = None if known is None else known.rows
     return rows if rows is not None and rows.density <= densest(features) else None
 
