@@ -16,7 +16,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from .modes import transformed
 
 _ORIGINALS = WeakIdKeyDictionary()
-"""By copy, a weak reference to what it is a copy of."""
+"""Copies, and of each a weak reference to the tensor that was copied."""
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 

