@@ -30,6 +30,7 @@ __all__ = [
     "later",
     "load_devices",
     "load_libraries",
+    "load_runtime",
     "names_of",
     "s_tir",
     "sparse_tools",
@@ -128,9 +129,18 @@ def sparse_tools() -> Any:
     return _from_file(spec)
 
 
-@functools.cache
+def load_runtime() -> ctypes.CDLL:
+    """Load the library of TVM's runtime, all that a compiled kernel needs."""
+    return _library("tvm_runtime", "RTLD_GLOBAL")
+
+
 def load_libraries() -> tuple[ctypes.CDLL, ...]:
     """Load the libraries of TVM's runtime and compiler, as TVM does when it is imported; in a twentieth of a second."""
+    return load_runtime(), _library("tvm_compiler", "RTLD_LOCAL")
+
+
+@functools.cache
+def _library(name: str, mode: str) -> ctypes.CDLL:
     from tvm_ffi.libinfo import load_lib_ctypes
 
     package = importlib.util.find_spec("tvm")
@@ -139,10 +149,7 @@ def load_libraries() -> tuple[ctypes.CDLL, ...]:
     spec = importlib.util.spec_from_file_location("_tvm_libinfo", Path(package.origin).with_name("libinfo.py"))
     assert spec is not None
     libinfo = _from_file(spec)
-    return tuple(
-        load_lib_ctypes("tvm", name, mode, extra_lib_paths=libinfo.package_lib_paths())
-        for name, mode in (("tvm_runtime", "RTLD_GLOBAL"), ("tvm_compiler", "RTLD_LOCAL"))
-    )
+    return load_lib_ctypes("tvm", name, mode, extra_lib_paths=libinfo.package_lib_paths())
 
 
 def _from_file(spec: ModuleSpec) -> Any:
@@ -154,11 +161,17 @@ def _from_file(spec: ModuleSpec) -> Any:
 
 
 def global_function(name: str) -> tvm_ffi.Function:
-    """A function of TVM's libraries by its name, without TVM's modules."""
+    """A function of TVM's libraries by its name, without TVM's modules; that of the compiler is loaded where the
+    runtime's has no such function.
+    """
     import tvm_ffi
 
-    load_libraries()
-    return tvm_ffi.get_global_func(name)
+    load_runtime()
+    found = tvm_ffi.get_global_func(name, allow_missing=True)
+    if found is None:
+        load_libraries()
+        found = tvm_ffi.get_global_func(name)
+    return found
 
 
 def load_devices() -> None:
