@@ -1,4 +1,4 @@
-"""Import what takes long when something of it is first used: TVM, rich, SciPy's sparse matrices, locks of files; and
+"""Import what takes long when something of it is first used: TVM, rich, SciPy's sparse tools, locks of files; and
 modules of this package that a package names as its own (`names_of`).
 
 TVM takes seconds and hundreds of megabytes, and a process whose kernels are all in the cache needs none of its
@@ -14,6 +14,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -29,9 +30,10 @@ __all__ = [
     "later",
     "load_devices",
     "load_libraries",
+    "load_runtime",
     "names_of",
     "s_tir",
-    "scipy_sparse",
+    "sparse_tools",
     "sym",
     "table",
     "tir_builder",
@@ -99,7 +101,6 @@ if TYPE_CHECKING:
     import tvm_ffi
     from rich import console as console
     from rich import table as table
-    from scipy import sparse as scipy_sparse
     from tvm import ir, s_tir, sym, tirx
     from tvm.backend.cuda import op as cuda_op
     from tvm.script import ir_builder as ir_builder
@@ -111,34 +112,66 @@ else:
     cuda_op, tirx_buffer = _Later("tvm.backend.cuda.op"), _Later("tvm.tirx.buffer")
     ir_builder, tir_builder = _Later("tvm.script.ir_builder"), _Later("tvm.tirx.script.builder")
     compilation_pipeline = _Later("tvm.tirx.compilation_pipeline")
-    console, table, scipy_sparse = _Later("rich.console"), _Later("rich.table"), _Later("scipy.sparse")
-    filelock = _Later("filelock")
+    console, table, filelock = _Later("rich.console"), _Later("rich.table"), _Later("filelock")
 
 
 @functools.cache
+def sparse_tools() -> Any:
+    """SciPy's compiled functions on sparse matrices, without ``scipy.sparse``, which imports all of NumPy for a tenth
+    of a second.
+    """
+    name = "scipy.sparse._sparsetools"
+    package = importlib.util.find_spec("scipy")
+    assert package is not None and package.origin is not None
+    spec = PathFinder.find_spec(name.rpartition(".")[2], [str(Path(package.origin).with_name("sparse"))])
+    if name in sys.modules or spec is None:
+        return importlib.import_module(name)
+    return _from_file(spec)
+
+
+def load_runtime() -> ctypes.CDLL:
+    """Load the library of TVM's runtime, all that a compiled kernel needs."""
+    return _library("tvm_runtime", "RTLD_GLOBAL")
+
+
 def load_libraries() -> tuple[ctypes.CDLL, ...]:
     """Load the libraries of TVM's runtime and compiler, as TVM does when it is imported; in a twentieth of a second."""
+    return load_runtime(), _library("tvm_compiler", "RTLD_LOCAL")
+
+
+@functools.cache
+def _library(name: str, mode: str) -> ctypes.CDLL:
     from tvm_ffi.libinfo import load_lib_ctypes
 
     package = importlib.util.find_spec("tvm")
     assert package is not None and package.origin is not None
     # a file that needs nothing of the package, and knows where its libraries are
     spec = importlib.util.spec_from_file_location("_tvm_libinfo", Path(package.origin).with_name("libinfo.py"))
-    assert spec is not None and spec.loader is not None
-    libinfo = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(libinfo)
-    return tuple(
-        load_lib_ctypes("tvm", name, mode, extra_lib_paths=libinfo.package_lib_paths())
-        for name, mode in (("tvm_runtime", "RTLD_GLOBAL"), ("tvm_compiler", "RTLD_LOCAL"))
-    )
+    assert spec is not None
+    libinfo = _from_file(spec)
+    return load_lib_ctypes("tvm", name, mode, extra_lib_paths=libinfo.package_lib_paths())
+
+
+def _from_file(spec: ModuleSpec) -> Any:
+    """A module that needs nothing of its package, and is not in ``sys.modules``."""
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def global_function(name: str) -> tvm_ffi.Function:
-    """A function of TVM's libraries by its name, without TVM's modules."""
+    """A function of TVM's libraries by its name, without TVM's modules; that of the compiler is loaded where the
+    runtime's has no such function.
+    """
     import tvm_ffi
 
-    load_libraries()
-    return tvm_ffi.get_global_func(name)
+    load_runtime()
+    found = tvm_ffi.get_global_func(name, allow_missing=True)
+    if found is None:
+        load_libraries()
+        found = tvm_ffi.get_global_func(name)
+    return found
 
 
 def load_devices() -> None:

@@ -18,7 +18,8 @@ _OURS = (
     "sampling.draws",
 )
 _HEAVY = (
-    *("filelock", "rich", "sympy", "torch._dynamo", "torch._inductor", "torch.fx.experimental.symbolic_shapes", "tvm"),
+    *("filelock", "psutil", "rich", "scipy.sparse", "sympy", "tvm"),
+    *("torch._dynamo", "torch._inductor", "torch.fx.experimental.symbolic_shapes"),
     *(f"gnn_sparse_backend.{name}" for name in _OURS),
 )
 """What is imported when it is first needed: libraries, some of which PyG imports by itself; what lowers and builds;
@@ -30,8 +31,10 @@ import sys
 before = set(sys.modules)
 """
 _END = """
+from pathlib import Path
 from gnn_sparse_backend.compiler.cache.default import stats
-print(stats().compiles, sorted(set({heavy}) & (set(sys.modules) - before)))
+mapped = "libtvm_compiler" in Path("/proc/self/maps").read_text()
+print(stats().compiles, sorted(set({heavy}) & (set(sys.modules) - before)), *["TVM's compiler"] * mapped)
 """
 _OPERANDS = """
 import torch

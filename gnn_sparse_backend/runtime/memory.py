@@ -6,16 +6,12 @@ import os
 from collections.abc import Sequence
 from math import prod
 
-import psutil
 import torch
 from torch import Tensor
 
 from . import large_blocks
+from .machine import MEMORY
 from .pool import POOL, WORTHWHILE
-
-MEMORY = psutil.virtual_memory().total + psutil.swap_memory().total
-"""Bytes of this machine's memory. More than that is refused in words, before an allocator does or the system ends the
-process."""
 
 
 def check_memory(what: str, shape: Sequence[int], itemsize: int) -> None:

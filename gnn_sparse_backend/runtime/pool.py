@@ -6,13 +6,10 @@ import mmap
 import threading
 import weakref
 
-import psutil
-
 from ..compiler.cache.fork import own_locks
 from ..config import POOL_BYTES
+from .machine import MACHINE
 
-MACHINE = psutil.virtual_memory().total
-"""Bytes of the machine's memory."""
 WORTHWHILE = 4 << 20
 """Bytes below which a result has few pages, and malloc reuses them."""
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..deferred import scipy_sparse
+from ..deferred import sparse_tools
 from ..formats.counts import read
 from ..formats.structure import row_of_position
 from ..runtime import devices
@@ -14,9 +14,6 @@ from ..runtime.memory import check_memory
 
 INT32_LIMIT = 2**31 - 1
 """Largest number of rows, columns or edges for which indices are stored as int32."""
-
-FEW_EDGES, UINT16_ROWS = 2**13, 2**16
-"""Most edges and rows for which NumPy sorts by rows of 16 bits: 1,000 edges take 16 microseconds, in SciPy 88."""
 
 
 def index_dtype(shape: tuple[int, int], num_edges: int) -> torch.dtype:
@@ -33,7 +30,7 @@ def coo_to_csr(row: Tensor, col: Tensor, num_rows: int, in_order: bool) -> tuple
     if in_order:
         return compress(row, num_rows), col.contiguous(), None
     check_memory("an array of offsets", (num_rows + 1,), row.dtype.itemsize)
-    if devices.on_cpu(row.device) and (row.numel() > FEW_EDGES or num_rows > UINT16_ROWS):
+    if devices.on_cpu(row.device):
         # the matrix of edges by rows: its row e has the entry col[e] in column row[e]
         edges = np.arange(row.numel() + 1, dtype=row.numpy().dtype)
         indptr, edge_ids, indices = _csr_to_csc(edges, row.numpy(), col.numpy(), num_rows)
@@ -70,19 +67,14 @@ def _csr_to_csc(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, num_c
 
     SciPy counts the columns, in time linear in the entries: up to 40 times as fast as a sort of PyTorch.
     """
-    csc = scipy_sparse.csr_array((data, indices, indptr), shape=(indptr.size - 1, num_cols)).tocsc()
-    # SciPy may choose another index type than that of the input
-    return tuple(torch.from_numpy(a.astype(indices.dtype, copy=False)) for a in (csc.indptr, csc.indices, csc.data))
+    begin = np.empty(num_cols + 1, indices.dtype)
+    rows, moved = np.empty_like(indices), np.empty_like(data)
+    sparse_tools().csr_tocsc(indptr.size - 1, num_cols, indptr, indices, data, begin, rows, moved)
+    return torch.from_numpy(begin), torch.from_numpy(rows), torch.from_numpy(moved)
 
 
 def _stable_order(keys: Tensor, bound: int) -> tuple[Tensor, Tensor]:
     """Where each of the keys in [0, bound) begins in their stable order, and this order."""
-    if devices.on_cpu(keys.device):
-        numbers = keys.numpy()
-        begin = np.zeros(bound + 1, numbers.dtype)
-        np.cumsum(np.bincount(numbers, minlength=bound), out=begin[1:])
-        # NumPy has a radix sort for 16 bits
-        return torch.from_numpy(begin), torch.from_numpy(numbers.astype(np.uint16).argsort(kind="stable"))
     sorted_keys, order = torch.sort(keys, stable=True)
     return compress(sorted_keys, bound), order
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..runtime.pool import MACHINE
+from ..runtime.machine import MACHINE
 from .expressions.specs import same_structure
 from .storage.format import coo
 from .storage.making import make

@@ -59,13 +59,14 @@ def test_edges_of_one_row_keep_their_order():
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
-@pytest.mark.parametrize("edges", [build.FEW_EDGES, build.FEW_EDGES + 1])
-@pytest.mark.parametrize("rows", [7, build.UINT16_ROWS, build.UINT16_ROWS + 1])
-def test_every_way_of_ordering_is_stable_and_keeps_duplicates(rows, edges, dtype):
+@pytest.mark.parametrize("edges", [2, 8192])
+@pytest.mark.parametrize("rows", [7, 2**16 + 1])
+def test_ordering_is_stable_and_keeps_duplicates(rows, edges, dtype):
     draw = np.random.default_rng(0)
     row, col = draw.integers(rows, size=edges), draw.integers(5, size=edges)
     row[:2] = rows - 1, 0  # the ends of the range, and out of order
-    indptr, indices, ids = build.coo_to_csr(*(torch.from_numpy(a).to(dtype) for a in (row, col)), rows, False)
+    apart = (torch.from_numpy(a).to(dtype).repeat_interleave(2)[::2] for a in (row, col))
+    indptr, indices, ids = build.coo_to_csr(*apart, rows, False)
     order = np.argsort(row, kind="stable")
     np.testing.assert_array_equal(indptr.numpy(), np.searchsorted(row[order], np.arange(rows + 1)))
     np.testing.assert_array_equal(indices.numpy(), col[order])

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..codegen.kept import Make, keep_by
+from .beside import keep
 from .disk import DiskCache
 from .fork import own_locks
 from .kernel import Kernel
@@ -37,6 +40,14 @@ class _Default:
 
 
 default_store = _Default()
+
+
+def _keep(name: str, decided_by: str, make: Make) -> Path | None:
+    disk = default_store().disk
+    return None if disk is None else keep(disk, name, decided_by, make)
+
+
+keep_by(_keep)
 
 
 def get_kernel(

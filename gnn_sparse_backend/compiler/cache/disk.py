@@ -5,6 +5,7 @@
         manifest.json            what it is; size and SHA-256 of every other file
         kernel.so                the library (the manifest has its name)
         program.py, plan.txt     texts for inspection
+      beside/<key>/            files that are no kernels (`beside`)
       .locks/<key>.lock          held by the process that compiles the key
       .staging-*, .trash-*       entries being written or deleted; never read
 
@@ -36,7 +37,7 @@ from .errors import BadEntry, KernelCacheWarning
 from .key import DIGEST, KernelKey
 from .manifest import FILE_NAME, FileRecord, Manifest
 
-LOCKS = ".locks"
+BESIDE, LOCKS = "beside", ".locks"
 _LOCK_NAME = re.compile(r"[0-9a-f]{64}\.lock")
 
 
@@ -209,6 +210,7 @@ class DiskCache:
                 folders.remove(folder)
                 removed += 1
         folders.sweep(self.root, older_than=0.0)
+        shutil.rmtree(self.root / BESIDE, ignore_errors=True)
         locks = self.root / LOCKS
         for path in locks.iterdir() if locks.is_dir() else ():
             if _LOCK_NAME.fullmatch(path.name):

@@ -13,7 +13,7 @@ from typing import Any
 
 import tvm_ffi
 
-from ...deferred import load_libraries, tvm
+from ...deferred import load_libraries, load_runtime, tvm
 from .cpu import threads
 from .errors import BuildError
 
@@ -49,7 +49,7 @@ def load(path: str | os.PathLike[str]) -> LoadedModule:
     if path.suffix == ".so" and _is_cut_short(path):
         raise BuildError(str(path), "cannot be loaded: it is no complete ELF file")
     try:
-        load_libraries()
+        (load_libraries if path.suffix == ".ll" else load_runtime)()
         module = tvm_ffi.load_module(os.path.realpath(path), keep_module_alive=False)
         if path.suffix == ".ll":
             from .cuda.embed_cubin import add_imports

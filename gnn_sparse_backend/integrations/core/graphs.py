@@ -34,12 +34,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import psutil
 import torch
 from torch import Tensor
 
 from ...config import PYG_CACHE_BYTES
 from ...runtime import devices
+from ...runtime.machine import MACHINE
 from ...structures.graph import Graph
 from ...structures.relational.graph import RelGraph
 from ...structures.relational.sources import Parts
@@ -56,7 +56,7 @@ _SIGHTINGS = 4  # tensors remembered for one content: layers often see it in sev
 def default_capacity() -> int:
     """Bytes of structure that are kept: ``GSB_PYG_CACHE_BYTES``, or an eighth of the machine's memory."""
     chosen = PYG_CACHE_BYTES.get()
-    return psutil.virtual_memory().total // 8 if chosen is None else chosen
+    return MACHINE // 8 if chosen is None else chosen
 
 
 class _Sighting(NamedTuple):

@@ -12,7 +12,7 @@ from torch.nn import Parameter
 
 from ...runtime import memory
 from ...runtime.devices import check_kernels
-from ...runtime.memory import MEMORY
+from ...runtime.machine import MEMORY
 from ...structures.checks import FLOATING
 from ...structures.graph import Graph
 

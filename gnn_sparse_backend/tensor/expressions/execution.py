@@ -17,7 +17,7 @@ from ...compiler.language.expr import Binary, Const, Expr, SizeOf
 from ...compiler.language.interpret import BINARY
 from ...compiler.language.layout import chains
 from ...compiler.language.types import ACCUMULATOR
-from ...runtime.pool import MACHINE
+from ...runtime.machine import MACHINE
 from ..errors import FormatError
 from ..storage.format import Format, dense
 from ..storage.stored import Stored

@@ -17,7 +17,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ...compiler.language.types import ACCUMULATOR
-from ...runtime.pool import MACHINE, POOL, WORTHWHILE
+from ...runtime.machine import MACHINE
+from ...runtime.pool import POOL, WORTHWHILE
 
 Values: TypeAlias = Any
 """A NumPy array or a PyTorch tensor."""

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import json
 import platform
+import re
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from ....deferred import global_function
+from ..kept import kept
 from ..target import Target
 
 # The kernel's names, in /proc/cpuinfo, of the vector features that LLVM spells on the right. A hypervisor may hide any
@@ -44,16 +48,31 @@ def host_target() -> Target:
 
     Returns
     -------
-    Target of kind "llvm". Found once per process.
+    Target of kind "llvm". Found once per process, by LLVM where no earlier process has asked it about such a CPU.
     """
+    flags = _usable_flags()
+    model = "\n".join((*_cpuinfo_model(), *sorted(flags)))
+    path = kept("host", model, lambda folder: _write(folder, _found(flags))) if model else None
+    if path is None:
+        return _found(flags)
+    fields = json.loads(path.read_text()).items()
+    found: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in fields}
+    return Target(**found)
+
+
+def _write(folder: Path, target: Target) -> Path:
+    path = folder / "host.json"
+    path.write_text(json.dumps(asdict(target)))
+    return path
+
+
+def _found(flags: frozenset[str]) -> Target:
+    """The CPU as LLVM knows it, corrected by what the operating system says."""
     named = Target(
         "llvm",
         str(global_function("target.llvm_get_system_cpu")()),
         str(global_function("target.llvm_get_system_triple")()),
     )
-    flags = _cpuinfo_flags()
-    if "amx_tile" in flags and not may_use_tiles():
-        flags -= {flag for flag in flags if flag.startswith("amx_")}
     hidden, unexpected = feature_differences(_features(named), flags)
     corrected = replace(named, disabled=hidden, enabled=unexpected)
     return replace(corrected, features=_features(corrected))
@@ -89,6 +108,29 @@ def feature_differences(assumed: tuple[str, ...], flags: frozenset[str]) -> tupl
 def _features(target: Target) -> tuple[str, ...]:
     known = global_function("target.Target")(target.host)
     return tuple(sorted(map(str, global_function("target.llvm_get_cpu_features")(known))))
+
+
+_MODEL = re.compile(
+    r"^(?:vendor_id|cpu family|model|model name|stepping|Features|CPU implementer|CPU architecture|CPU variant|CPU part"
+    r"|CPU revision)\s*:.*$",
+    re.M,
+)
+
+
+def _cpuinfo_model() -> list[str]:
+    """What Linux says of the model of each kind of processor here; empty on other systems."""
+    try:
+        return sorted(set(_MODEL.findall(Path("/proc/cpuinfo").read_text())))
+    except OSError:
+        return []
+
+
+def _usable_flags() -> frozenset[str]:
+    """The features that Linux reports and lets this process use."""
+    flags = _cpuinfo_flags()
+    if "amx_tile" in flags and not may_use_tiles():
+        flags -= {flag for flag in flags if flag.startswith("amx_")}
+    return flags
 
 
 def _cpuinfo_flags() -> frozenset[str]:

@@ -13,12 +13,17 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
+import os
+import subprocess
 import tempfile
 from pathlib import Path
 
 import tvm_ffi
 
-from ....deferred import global_function, tirx, tvm
+from ....deferred import global_function, load_runtime, tirx, tvm
+from ..errors import BuildError
+from ..kept import kept
+from ..linker import find_linker
 from .host import host_target
 
 
@@ -254,7 +259,7 @@ def redirect_launches(module: tvm.runtime.Module) -> bool:
 
 @functools.cache
 def launcher_state() -> LauncherState:
-    """The launcher of this process, compiled at the first call (about 20 ms) and kept until the process ends.
+    """The launcher of this process, loaded or compiled at the first call (1 or 20 ms) and kept until the process ends.
 
     The caller holds a lock.
     """
@@ -269,11 +274,33 @@ def launcher_state() -> LauncherState:
 
 
 def load_text(text: str) -> tvm_ffi.Module:
-    """Functions in LLVM's language, compiled for this machine into this process's memory."""
+    """Functions in LLVM's language, compiled for this machine: a file that is kept, else in this process's memory."""
+    if find_linker() is not None:
+        path = kept("functions", f"{host_target().key}\n{text}", functools.partial(_build_text, text))
+        if path is not None:
+            load_runtime()
+            return tvm_ffi.load_module(str(path))
     with tempfile.TemporaryDirectory(prefix="gsb-") as scratch:
-        path = Path(scratch, "functions.ll")
-        path.write_text(f"{_llvm_header()}\n{text}")
-        return tvm_ffi.load_module(str(path))
+        return _compile_text(text, Path(scratch))
+
+
+def _build_text(text: str, folder: Path) -> Path:
+    """Compile functions in LLVM's language into a shared object."""
+    path, linker = folder / "functions.so", find_linker()
+    assert linker is not None
+    with tempfile.TemporaryDirectory(prefix="gsb-") as scratch:
+        object_file = os.path.join(scratch, "functions.o")
+        _compile_text(text, Path(scratch)).write_to_file(object_file)
+        done = subprocess.run([*linker, object_file, "-o", str(path)], capture_output=True, text=True)
+    if done.returncode:
+        raise BuildError("functions", f"{linker[0]} failed: {done.stderr.strip()}", text)
+    return path
+
+
+def _compile_text(text: str, folder: Path) -> tvm_ffi.Module:
+    path = folder / "functions.ll"
+    path.write_text(f"{_llvm_header()}\n{text}")
+    return tvm_ffi.load_module(str(path))
 
 
 def _llvm_header() -> str:

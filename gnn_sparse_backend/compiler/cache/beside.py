@@ -1,0 +1,41 @@
+"""Files that are no kernels and are kept beside them: the parallel launcher, the allocator, what LLVM calls this CPU.
+
+They are entries of a cache of their own in the folder ``beside``, verified as kernels are, and not counted with them.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from ..codegen.kept import Make
+from .built import Built
+from .disk import BESIDE, DiskCache, Entry
+from .key import KernelKey
+
+
+def keep(disk: DiskCache, name: str, decided_by: str, make: Make) -> Path | None:
+    """The file of ``name`` in a cache, which ``make`` writes into a folder where there is none yet; None where the
+    cache cannot be written.
+    """
+    own = DiskCache(disk.root / BESIDE, disk.lock_timeout)
+    key = KernelKey(decided_by, "", f"{sys.platform}-{platform.machine()}", name)
+    entry = own.load(key)
+    if entry is None:
+        with own.lock(key):
+            entry = own.load(key, repair=True) or _made(own, key, make)
+    return None if entry is None else entry.library
+
+
+def _made(disk: DiskCache, key: KernelKey, make: Make) -> Entry | None:
+    scratch = Path(tempfile.mkdtemp(prefix="gsb-"))
+    try:
+        start = time.perf_counter()
+        built = Built.collect(scratch, make(scratch))
+        return disk.store(key, built, key.symbol, time.perf_counter() - start)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
