@@ -33,10 +33,10 @@ from benchmarks.support.timing import Rules, interleaved
 from gnn_sparse_backend import Graph, composed_linear, composed_spmm, formats, tune_format
 from gnn_sparse_backend.compiler.codegen import host_target
 from gnn_sparse_backend.formats.composed.spec import SEPARATOR
+from gnn_sparse_backend.ops.composed.candidates import CANDIDATES
 from gnn_sparse_backend.ops.composed.executables import WHOLE_ROWS, with_tile
 from gnn_sparse_backend.planner.composed import DENSE, PieceCount, predicted, problem_of
 from gnn_sparse_backend.planner.database import PlanDatabase, database
-from gnn_sparse_backend.tuning.tune_format import CANDIDATES
 
 OPS = {"spmm": composed_spmm, "linear": composed_linear}
 WIDTHS = (64, 128, 512)

@@ -81,11 +81,10 @@ class OwnSchedule:
         """The name of the function."""
         return str(getattr(self.function, "__qualname__", self.function)).rpartition("<locals>.")[2]
 
-    def takes(self, request: KernelRequest) -> bool:
-        """Whether it is for such a kernel."""
-        return self.operator in request.operators and all(
-            getattr(request, name) == value for name, value in self.which.items()
-        )
+    def takes(self, operators: tuple[str, ...], *which: Any) -> bool:
+        """Whether it is for such a kernel, of these operators, and of what ``WHICH`` names."""
+        own = dict(zip(WHICH, which))
+        return self.operator in operators and all(own[name] == value for name, value in self.which.items())
 
     def __repr__(self) -> str:
         which = "".join(f", {name}={value!r}" for name, value in self.which.items())
@@ -177,11 +176,19 @@ def chosen(spec: Any, program: Program, schedule: Schedule, arch: str = "") -> S
     device = "cuda" if arch else "cpu"
     request = KernelRequest(operators, dtype, features, reduce, device, arch, program, spec)
     for own in reversed(in_force.schedules):
-        if own.takes(request):
+        if own.takes(operators, dtype, features, reduce, device, arch):
             found = _given(own, request, schedule)
             if found is not None:
                 return found
     return schedule
+
+
+def is_scheduled(spec: Any) -> bool:
+    """Whether a schedule in force is for kernels of a spec on the CPU. Nobody asks it whether it gives one."""
+    if not in_force.schedules:
+        return False
+    described = _described[type(spec)](spec)
+    return any(own.takes(*described, "cpu", "") for own in in_force.schedules)
 
 
 def _given(own: OwnSchedule, request: KernelRequest, schedule: Schedule) -> Schedule | None:

@@ -7,3 +7,16 @@ A family has its public functions (``api.py`` or a module each), its operators (
 
 FAMILIES = ("message", "attention", "relational", "grouped", "convolution", "masked", "composed")
 """The rooms, in the order in which lists name their operators."""
+LATE = {
+    "gpu": (
+        "message.executables.blocks_cuda",
+        "message.executables.buckets_cuda",
+        "message.executables.edge_maps_cuda",
+        "message.executables.parts_cuda",
+        "message.executables.segments_cuda",
+        "message.reductions.recurrence_cuda",
+        "attention.executables_cuda",
+    ),
+    "formats": ("composed.aggregation",),
+}
+"""Modules with executables that few processes need, by ``Plan.late``. They are imported with the first such plan."""

@@ -57,7 +57,8 @@ def choose(problem: Problem, fingerprint: Callable[[], str], known: PlanDatabase
     record = known.find(problem, fingerprint)
     if not isinstance(problem, CudaProblem):
         problem = problem.rounded()
-    predicted = tuple((plan, predict(problem, plan, known.units)) for plan in _compared(problem, record))
+    compared = _compared(problem, record)
+    predicted = tuple((plan, predict(problem, plan, known.units)) for plan in compared if plan.counted)
     if record is not None:
         why = _reasons_measured(record, predicted)
         if isinstance(problem, CudaProblem):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import pow
+from typing import ClassVar
 
 from ..compiler.language.types import BYTES
 from .plan import Plan
@@ -65,6 +66,10 @@ ALIKE = 0.92
 nm(2, 4) and csr on the same Xeon, which other work shared."""
 CALL_NS = 8_000.0
 """A kernel is called (a guess)."""
+PACK_NS = 1.3
+"""The number of an edge is put into its slot, in one thread (0.7 in order to 1.8 at random, of a million)."""
+LOOK_NS = 0.05
+"""An element of the operand is looked at, where it must be finite to be multiplied by padding (a guess)."""
 # Time of a dense product in a half type relative to float32: with instructions for it, and where it is emulated.
 HALF_NATIVE, HALF_EMULATED = 0.25, 5.5
 _HALF_FEATURE = {"bfloat16": "avx512bf16", "float16": "avx512fp16"}
@@ -81,6 +86,25 @@ class ComposedPlan(Plan, strategy="composed"):
 
     def __str__(self) -> str:
         return self.formats + (f", {self.tile} vectors of columns together" if self.tile else "")
+
+
+@dataclass(frozen=True)
+class FormatsPlan(ComposedPlan, strategy="formats"):
+    """The formats of a graph in which its sums are products of composed matrices. Only a search tries them: what they
+    cost depends on how full blocks are, of which a `Problem` says nothing.
+    """
+
+    meanings: ClassVar[Mapping[str, str]] = {
+        "bsr": "blocks of that side, stored whole, of which zeros are multiplied, too",
+        "csr": "non-zeros one by one, after all that stands before",
+        "hyb": "rows by their lengths, filled up to a power of two (SparseTIR, section 4.2.1)",
+        "nm": "as many non-zeros of each group of neighbouring columns at most",
+        "vectors of columns together": "are accumulated at once",
+    }
+    late: ClassVar[str] = "formats"
+    counted: ClassVar[bool] = False
+
+    otherwise: Plan = field(kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -119,6 +143,16 @@ def predicted(problem: Problem, pieces: Sequence[PieceCount] | None, processor: 
     if any(piece.side == 1 for piece in pieces):
         work += problem.cols * problem.features * rates.transpose
     return (work * scale / problem.threads + CALL_NS) * 1e-9
+
+
+def predicted_on_graph(
+    problem: Problem, pieces: Sequence[PieceCount], processor: Collection[str], weighted: bool
+) -> float:
+    """Seconds of a sum over a graph in these pieces. weighted: values stand at the edges, in their order."""
+    work = sum(piece.slots for piece in pieces) * PACK_NS if weighted else 0.0
+    if any(piece.side > 1 for piece in pieces):
+        work += problem.cols * problem.features * LOOK_NS / problem.threads
+    return predicted(problem, pieces, processor) + work * 1e-9
 
 
 def _on_tiles(problem: Problem, pieces: Sequence[PieceCount], processor: Collection[str]) -> bool:

@@ -57,8 +57,11 @@ def decisions() -> Iterator[list[Decision]]:
 
 
 def measured_plan(problem: Problem, fingerprint: Callable[[], str], rule: P) -> P:
-    """The fastest plan that was measured for a problem on the structure of this fingerprint, else that of the rules."""
+    """The fastest plan that was measured, of the strategy of the rules, for a problem on the structure of this
+    fingerprint, else that of the rules.
+    """
     record = database().find(problem, fingerprint)
-    if record is None or type(record.best) is not type(rule):  # strategies differ in who can run them
-        return interned(rule)  # type: ignore[return-value]
-    return interned(record.best)  # type: ignore[return-value]
+    measured = () if record is None else record.seconds
+    # strategies differ in who can run them
+    best = next((plan for plan, _ in measured if type(plan) is type(rule)), rule)
+    return interned(best)  # type: ignore[return-value]

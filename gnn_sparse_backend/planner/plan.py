@@ -22,13 +22,15 @@ class Plan:
     A plan prints in a few words. meanings: what these stand for. order: what of the plan decides the order of
         additions, and is not chosen by rules alone. groups: row groups of the parallel loop, 1 for one thread.
         balance: what the groups hold equally much of: "nonzeros" or "rows" (Huang et al., section 3.2), or "teams",
-        where every row is a group.
+        where every row is a group. late: where its executables are that few processes need (``ops.LATE``), "" where
+        the operators bring them. counted: whether the cost model knows its units, which ``counts`` has.
     """
 
     strategy: ClassVar[str]
     meanings: ClassVar[Mapping[str, str]] = {}
     order: ClassVar[Hashable] = None
-    for_gpu: ClassVar[bool] = False
+    late: ClassVar[str] = ""
+    counted: ClassVar[bool] = True
 
     if TYPE_CHECKING:
 

@@ -14,13 +14,11 @@ from torch import Tensor
 from ..compiler.codegen import host_target
 from ..formats.composed.decompose import FILL, csr_of, decompose_csr
 from ..formats.composed.decomposition import Decomposition
-from ..formats.composed.fills import Stored, stored_values
-from ..formats.composed.registry import registered_formats
-from ..formats.composed.spec import SEPARATOR, FormatSpec, key_of, parse_formats, plain, readable
+from ..formats.composed.spec import SEPARATOR, FormatSpec, parse_formats, plain, readable
 from ..ops.composed.api import composed_linear, composed_spmm
-from ..ops.composed.executables import WHOLE_ROWS, with_tile
-from ..ops.composed.schedules_cpu import column_tile
-from ..planner.composed import DENSE, LINEAR, ComposedPlan, PieceCount, predicted, problem_of
+from ..ops.composed.candidates import CANDIDATES, counted, named, registered, tiles
+from ..ops.composed.executables import with_tile
+from ..planner.composed import DENSE, ComposedPlan, PieceCount, predicted, problem_of
 from ..planner.database import database
 from ..planner.problem import Problem
 from ..runtime.text import render
@@ -28,15 +26,6 @@ from ..runtime.type_names import check_dtype, type_name
 from ..structures.facts import content_hash
 from .report import micro
 
-CANDIDATES = (
-    *("csr", "bsr(32)", "bsr(16)", "bsr(8)", "bsr(32) + csr", "bsr(16) + csr", "bsr(8) + csr", "bsr(4) + csr"),
-    *("nm(2, 4)", "nm(1, 4)"),
-)
-"""What is tried of every matrix, beside dense and what users have registered or name."""
-MOST_SLOTS = 8
-"""Stored values for each non-zero beyond which a format is not made at all."""
-TILES = (0, 4)
-"""Vectors of columns that kernels of ``composed_spmm`` accumulate together, 0 for as many as the rule has."""
 PROMISING = 2.0
 """Candidates whose prediction is at most this multiple of the best one's are measured."""
 
@@ -142,9 +131,7 @@ def _users(candidates: Any) -> dict[str, tuple[FormatSpec, ...]]:
     """The candidates of users, registered and given, by the words under which they are kept."""
     if isinstance(candidates, str) or not isinstance(candidates, Sequence):
         raise TypeError(f'tune_format: candidates must be a list such as ["bitmap(8) + csr"], got {candidates!r}')
-    registered = [words for each in registered_formats() for words in each.candidates]
-    split = [each.split(SEPARATOR.strip()) if isinstance(each, str) else each for each in (*registered, *candidates)]
-    return {key_of(specs): specs for specs in map(parse_formats, split)}
+    return named((*registered(), *candidates))
 
 
 def _tuned(
@@ -181,12 +168,13 @@ def _tuned(
     if seconds and not table and not untried:
         measured = [FormatRow(plain(plan.formats), None, None, taken, plan.tile) for plan, taken in seconds.items()]
         return _choice("known", measured)
-    count, pieces = _candidates(indptr, indices, shape, users)
+    count, stored = counted(indptr, indices, shape, named(CANDIDATES) | users)
+    pieces: dict[str, list[PieceCount] | None] = {**stored, DENSE: None}
     processor = host_target().features
     expected = {}
     for words, counts in pieces.items():
         taking = predicted(problem, counts, processor)
-        expected |= dict.fromkeys((ComposedPlan(words, tile) for tile in _tiles(words, problem)), taking)
+        expected |= dict.fromkeys((ComposedPlan(words, tile) for tile in tiles(words, problem)), taking)
     source = "known" if seconds else "predicted"
     if budget and (not seconds or untried & set(pieces)):
         seconds |= _measured(given, expected, problem, dtype, budget, tokens)
@@ -208,32 +196,6 @@ def _choice(source: str, rows: list[FormatRow]) -> FormatChoice:
 def _in_table(plan: ComposedPlan) -> bool:
     """Whether the formats of a plan are there, in the definition that was measured."""
     return plan.formats == DENSE or readable(plan.formats)
-
-
-def _candidates(
-    indptr: Tensor, indices: Tensor, shape: tuple[int, int], users: dict[str, tuple[FormatSpec, ...]]
-) -> tuple[int, dict[str, list[PieceCount] | None]]:
-    """(distinct coordinates, what each candidate stores), those left out that store too much, or the same as another.
-    Nothing is packed for that.
-    """
-    specs = {words: parse_formats(words.split(SEPARATOR)) for words in CANDIDATES} | users
-    fitting = {words: own for words, own in specs.items() if all(own[0].block[0] <= max(n, 1) for n in shape)}
-    count, stored = stored_values(indptr, indices, shape, list(fitting.values()), FILL)
-    found: dict[tuple[Stored, ...], str] = {}
-    for words, pieces in zip(fitting, stored):
-        if pieces and sum(piece.slots for piece in pieces) <= MOST_SLOTS * max(count, 1):
-            found.setdefault(pieces, words)
-    made = {words: [PieceCount(p.side, p.slots, p.alike) for p in pieces] for pieces, words in found.items()}
-    return count, {**made, DENSE: None}
-
-
-def _tiles(words: str, problem: Problem) -> list[int]:
-    """Members of `TILES` with which the kernel of these formats differs from that of the others."""
-    alone = words in (DENSE, "csr") and (words == DENSE or problem.features <= WHOLE_ROWS)
-    if alone or problem.kind == LINEAR:
-        return [0]
-    different = {column_tile(problem.features, problem.dtype, tile): tile for tile in reversed(TILES)}
-    return sorted(different.values())
 
 
 def _measured(

@@ -90,7 +90,7 @@ def decompose_csr(
     value at each position; None: its own.
     """
     indptr, indices, shape = check_csr(indptr, indices, shape, check=check)
-    parts = _one_side(indptr, indices, edge_ids, shape, specs, fill)
+    parts = one_side(indptr, indices, edge_ids, shape, specs, fill)
     other = transposed(parts)
     words = key_of(specs)
     made_of = indptr, indices, edge_ids, shape[1], words, fill, parts.num_slots, other.num_slots
@@ -98,7 +98,7 @@ def decompose_csr(
     return parts
 
 
-def _one_side(
+def one_side(
     indptr: Tensor,
     indices: Tensor,
     edge_ids: Tensor | None,
@@ -107,7 +107,10 @@ def _one_side(
     fill: float,
     rest: tuple[FormatSpec, ...] = (),
 ) -> Decomposition:
-    """rest: the format for what the last one leaves, if it may leave any."""
+    """The decomposition of a CSR structure that was checked, without its transpose.
+
+    rest: the format for what the last one leaves, if it may leave any.
+    """
     rows = row_of_position(indptr, indices.numel(), torch.int64)
     columns = indices.long()
     which: Tensor | None = None  # the coordinate of each position, where these repeat or do not ascend
@@ -141,7 +144,7 @@ def transposed(parts: Decomposition) -> Decomposition:
         indices = rows.index_select(0, order).to(parts.indices.dtype)
         specs = tuple(spec.transposed() for spec in parts.formats)
         shape = parts.shape[1], parts.shape[0]
-        found = _one_side(indptr, indices, None, shape, specs, parts.fill, rest=(parse_format("csr"),))
+        found = one_side(indptr, indices, None, shape, specs, parts.fill, rest=(parse_format("csr"),))
         coordinate = at_places(order)
         if parts.coordinate is not None:
             coordinate = coordinate.index_select(0, parts.coordinate.long())

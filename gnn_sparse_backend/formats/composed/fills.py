@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..counts import added_at, distinct, read
-from ..structure import row_of_position
+from ..structure import positions_of_rows, row_of_position
 from .indices import NonZeros
 from .layout import Layout
 from .shares import shares
@@ -47,6 +47,20 @@ def stored_values(
     return keys.numel(), [
         _stored(specs, keys.numel(), fills, fill) if _counted(specs) else _made(specs, matrix) for specs in candidates
     ]
+
+
+def stripes(indptr: Tensor, indices: Tensor, height: int, most: int) -> tuple[Tensor, Tensor]:
+    """(indptr, indices) of stripes of ``height`` rows, evenly spaced, with about ``most`` non-zeros in all; everything
+    of a matrix that has no more. Blocks of sides that divide ``height`` are those of the matrix.
+    """
+    step, rows = indices.numel() // max(most, 1), indptr.numel() - 1
+    if step < 2:
+        return indptr, indices
+    first = torch.arange(0, rows, height * step, device=indptr.device)
+    taken = (first[:, None] + torch.arange(height, device=indptr.device)).view(-1)
+    taken = taken[taken < rows]
+    own, positions = positions_of_rows(indptr, taken)
+    return own, indices.index_select(0, positions)
 
 
 def _in_squares(specs: tuple[FormatSpec, ...]) -> bool:

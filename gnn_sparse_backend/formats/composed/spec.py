@@ -100,6 +100,9 @@ class FormatSpec:
             numbers = numbers[:1] if check(numbers[0]) == numbers else numbers
         return f"{self.kind}({', '.join(map(str, numbers))})" if numbers else self.kind
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __reduce__(self) -> Any:
         return _found_again, (self.key,)
 

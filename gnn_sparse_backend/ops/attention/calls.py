@@ -16,7 +16,7 @@ from ...runtime.memory import empty
 from ...runtime.type_names import accumulator_of, type_name
 from ...structures.derived import fact
 from ...structures.graph import Graph
-from ..core.executable import build, imports_for_gpus, kept_by_plan
+from ..core.executable import build, kept_by_plan
 from ..core.plans import new_plan
 from ..message.calls import call_key, feature_shapes, flat, run_edge_map
 from ..message.message_op import MessageOp, message_op
@@ -28,11 +28,6 @@ from .programs.attention import AttentionSpec, Attribute
 from .programs.attention_gradient import GradientSpec
 from .programs.sums import Output
 from .schedules_cpu import plan_attention
-
-
-@imports_for_gpus
-def _import_for_gpus() -> None:
-    from . import executables_cuda  # noqa: F401
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,17 +52,28 @@ def run_spmm(parts: Decomposition, packed: Tensor, x: Tensor) -> Tensor:
     batched = x.dim() == 3
     values, x = (packed, x) if batched else (packed[None], x[None])
     batch, features = x.shape[0], x.shape[2]
-    rows, columns = parts.padded_shape
-    result = result_type(parts, x.dtype)
-    y = empty(x, batch, rows, features, dtype=result)
+    y = empty(x, batch, parts.padded_shape[0], features, dtype=result_type(parts, x.dtype))
     if not y.numel():
         return plain(y, parts.shape[0], batched, x.dtype)
     if features <= WHOLE_ROWS and by_rows(parts, batch):
         found = in_rows(parts, values[0], x[0])
         return found[None] if batched else found
+    launch, arguments = launch_spmm(parts, values, x, y, tile_vectors(parts, features, type_name(x.dtype)))
+    launch(*arguments)
+    return plain(y, parts.shape[0], batched, x.dtype)
+
+
+def launch_spmm(
+    parts: Decomposition, values: Tensor, x: Tensor, y: Tensor, vectors: int
+) -> tuple[Launch, list[Tensor | int]]:
+    """What fills y, of all rows of all blocks and of `result_type`, and its arguments. vectors: of columns that are
+    accumulated together, 0 for as many as the rule has.
+    """
+    batch, features = x.shape[0], x.shape[2]
+    rows, columns = parts.padded_shape
     x = compact(padded_rows(x, columns, 1))
-    types = type_name(x.dtype), type_name(result), type_name(parts.indptr.dtype)
-    tile = column_tile(features, types[0], tile_vectors(parts, features, types[0]))
+    types = type_name(x.dtype), type_name(y.dtype), type_name(parts.indptr.dtype)
+    tile = column_tile(features, types[0], vectors)
     masked = is_masked(parts, x)
     spec = ComposedSpec(formats_of(parts), *types, tile, masked)
     tasks, parallel = tasks_of(parts.num_slots * features * batch, rows)
@@ -77,8 +88,7 @@ def run_spmm(parts: Decomposition, packed: Tensor, x: Tensor) -> Tensor:
         "Y": y,
     }
     launch = launch_of(scheduled_spmm, spec, parallel)
-    launch.run(given, structure_of(parts, tasks, masked), _values(parts, values))
-    return plain(y, parts.shape[0], batched, x.dtype)
+    return launch, launch.arguments(given, structure_of(parts, tasks, masked), _values(parts, values))
 
 
 TILE = "tile of columns"

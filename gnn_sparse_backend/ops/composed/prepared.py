@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...formats.composed.decomposition import Decomposition
 from ...formats.composed.spec import SEPARATOR
 from ..core.prepared import Kind, Prepared, Width, prepares, structures
+from . import aggregation as _offered  # noqa: F401  (with it a search knows of formats)
 from .api import composed_linear, composed_sddmm, composed_spmm
 from .operators import SDDMM, SPMM
 

@@ -4,14 +4,16 @@ kernel over its edges as they are listed, whatever is planned.
 
 from __future__ import annotations
 
+import importlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ... import ops
 from ...compiler.cache.bounded import KernelCache
 from ...compiler.cache.kernel import Kernel, constant_argument
 from ...compiler.codegen import host_target
@@ -52,7 +54,6 @@ def kept_by_plan() -> KernelCache[Any, Any]:
 
 
 _builders: dict[tuple[type, type], Any] = {}
-_for_gpus: list[Callable[[], None]] = []
 _Class = TypeVar("_Class")
 
 
@@ -66,22 +67,19 @@ def builds(spec: type, *strategies: type[Plan]) -> Callable[[_Class], _Class]:
     return add
 
 
-def imports_for_gpus(load: Callable[[], None]) -> Callable[[], None]:
-    """Decorator: this function imports the executables of a family's plans for a GPU. It is called with the first such
-    plan.
-    """
-    _for_gpus.append(load)
-    return load
-
-
 def executable_of(spec: Any, plan: Plan) -> Any:
     """What makes executables of such a plan for what a spec describes, or None."""
     found = _builders.get((type(spec), type(plan)))
-    if found is None and plan.for_gpu:
-        for load in _for_gpus:  # imported once, and waited for by every thread
-            load()
+    if found is None:
+        for module in ops.LATE.get(plan.late, ()):  # imported once, and waited for by every thread
+            importlib.import_module(f"{ops.__name__}.{module}")
         found = _builders.get((type(spec), type(plan)))
     return found
+
+
+def executables_of(spec: Any) -> Iterator[Any]:
+    """All that makes executables for what a spec describes, as far as it is imported, each once."""
+    return iter({made: None for (of, _), made in list(_builders.items()) if of is type(spec)})
 
 
 def build(spec: Any, plan: Plan) -> Executable:
@@ -108,8 +106,12 @@ class Launch:
 
     def run(self, *given: Mapping[str, Any]) -> None:
         """Call the kernel with what these have of its parameters."""
+        self(*self.arguments(*given))
+
+    def arguments(self, *given: Mapping[str, Any]) -> list[Any]:
+        """What these have of the kernel's parameters, in their order."""
         known = {name: x for each in given for name, x in each.items()}
-        self(*(known[name] for name in self.names))
+        return [known[name] for name in self.names]
 
     def bind(self, given: Mapping[str, Any], own: Sequence[str]) -> Callable[..., None]:
         """What calls the kernel with these arguments at every call, and those of the names ``own``, in their order."""

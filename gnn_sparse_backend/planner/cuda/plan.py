@@ -71,7 +71,7 @@ class CudaPlan(Plan):
     partitions: column partitions, each of which is gone through for all rows before the next.
     """
 
-    for_gpu = True
+    late = "gpu"
     groups = 1
     balance = "teams"
     partitions = 1

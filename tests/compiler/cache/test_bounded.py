@@ -66,7 +66,6 @@ FILLED = {
     ("integrations.traced.entry_points", "_names"): "frameworks",
     ("log", "_told"): "emptied at MOST_TOLD",
     ("ops.core.executable", "_builders"): "kinds of programs and plans",
-    ("ops.core.executable", "_for_gpus"): "families of operators",
     ("ops.core.library", "OPERATORS"): "operators of this package",
     ("ops.core.library", "_libraries"): "operators of this package",
     ("ops.core.partitioned", "PLACED"): "operators of this package",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ...core.executable import imports_for_gpus
 from . import (  # noqa: F401  (with them strategies have their classes)
     edge_maps,
     one_pass,
@@ -11,8 +10,3 @@ from . import (  # noqa: F401  (with them strategies have their classes)
     slices,
 )
 from .aggregation import final_plan as final_plan
-
-
-@imports_for_gpus
-def _import_for_gpus() -> None:
-    from . import blocks_cuda, buckets_cuda, edge_maps_cuda, parts_cuda, segments_cuda  # noqa: F401

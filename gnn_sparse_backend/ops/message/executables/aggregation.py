@@ -10,6 +10,7 @@ from torch import Tensor
 from ....compiler.cache.kernel import Kernel
 from ....compiler.language.types import ACCUMULATOR
 from ....planner.plan import Plan
+from ....planner.problem import Problem
 from ...core.executable import executable_of
 from ..programs.aggregate import AggregateSpec
 from ..programs.edge_map import EdgeMapSpec
@@ -75,6 +76,11 @@ class Aggregation:
     def possible(cls, spec: AggregateSpec, plan: Plan, graph) -> Mapping[str, str]:
         """The variants that a call on a graph may take, and when."""
         return cls.variants
+
+    @classmethod
+    def offered(cls, spec: AggregateSpec, graph, problem: Problem) -> Mapping[Plan, float]:
+        """Plans that a search tries on a graph, with predicted seconds, of those that the problem does not tell."""
+        return {}
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:

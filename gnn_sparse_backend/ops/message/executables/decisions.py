@@ -14,7 +14,9 @@ from ....planner.decisions import Decision
 from ....planner.plan import Plan
 from ....planner.problem import Problem
 from ....runtime import devices
+from ...core.executable import executables_of
 from ...core.plans import database_of, problem_of, structure_fingerprint
+from ..programs.aggregate import AggregateSpec
 from .aggregation import final_plan
 
 
@@ -35,12 +37,16 @@ def tell(
         return found
 
     def candidates() -> Mapping[Plan, float]:
-        return _candidates(call, problem, graph.device)
+        return _candidates(call, problem, graph)
 
     told.append(Decision(call.of.kind, plan, problem, lambda: structure_fingerprint(graph), candidates, run))
 
 
-def _candidates(call: Any, problem: Problem, device: torch.device) -> dict[Plan, float]:
-    units = database_of(device).units
-    plans = (plan for plan in searched(problem) if final_plan(plan, call.spec) == plan)
-    return {plan: predicted_seconds(problem, plan, units) for plan in plans}
+def _candidates(call: Any, problem: Problem, graph) -> dict[Plan, float]:
+    units, spec = database_of(graph.device).units, call.spec
+    plans = (plan for plan in searched(problem) if final_plan(plan, spec) == plan)
+    found = {plan: predicted_seconds(problem, plan, units) for plan in plans}
+    if type(spec) is AggregateSpec:
+        for executable in executables_of(spec):
+            found |= executable.offered(spec, graph, problem)
+    return found

@@ -32,7 +32,7 @@ from ....runtime.type_names import type_name
 from ....structures.derived import fact
 from ....structures.pieces import Piece
 from ...core.arguments import edge_arguments
-from ...core.executable import Launch, build, builds, compiled, imports_for_gpus
+from ...core.executable import Launch, build, builds, compiled
 from ...core.library import TRANSPOSED
 from ...core.operands import check_dense, check_rows
 from ...core.operator import Operator
@@ -61,11 +61,6 @@ def rows_reversed(graph) -> Piece:
 def _on_rows(spec: RecurrenceSpec, plan: RowPlan) -> Launch:
     program = tile_axis(recurrence(spec), "K", register_tiles(spec.width, BYTES[spec.dtype], host_target()))
     return compiled(program, cpu_schedule(parallel=plan.groups > 1), plan)
-
-
-@imports_for_gpus
-def _import_for_gpus() -> None:
-    from . import recurrence_cuda  # noqa: F401
 
 
 _launch = kept(build)
