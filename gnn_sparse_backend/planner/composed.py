@@ -23,10 +23,11 @@ class Rates:
 
     blocks: for a multiplication of a value with a feature, of blocks by their shorter side. single: of single
     non-zeros, for which rows of the operand are gathered; it grows with the bytes over ``cached`` to the power of
-    ``growth``, up to ``MOST_GROWTH`` times. together: how many features of the operand the gathers go to at a time, all
-    where None. store: for an element of the result, of each piece. transpose: for an element of the operand, where
-    there are single non-zeros. half: what blocks of a half type are to those of float32, as they are widened again and
-    again. half_single: of single non-zeros likewise. dense: for a multiplication of a dense product.
+    ``growth``, up to ``MOST_GROWTH`` times. together: how many features of the operand the gathers go to at a time,
+    all where None. store: for an element of the result, of each piece. transpose: for an element of the operand,
+    where pieces go by slices: single non-zeros and blocks of a side below ``sliced``. half: what blocks of a half
+    type are to those of float32, as they are widened again and again. half_single: of single non-zeros likewise.
+    dense: for a multiplication of a dense product.
     """
 
     blocks: tuple[tuple[int, float], ...]
@@ -40,19 +41,22 @@ class Rates:
     half_single: float
     dense: float = 0.028
     read: float = 0.0
+    sliced: int = 2
 
 
 # Fitted on an EPYC with AVX2, two threads: linear layers to 3,072 x 768, 768 x 3,072 and 768 x 768 by 512 (blocks below
 # 8 are guesses), where single non-zeros go by slices of tokens; other products to a set of benchmarks/formats.py.
 RATES = {
-    LINEAR: Rates(((32, 0.034), (8, 0.055), (2, 0.100)), 0.075, 96 * 2**10, 0.15, 32, 1.0, 0.5, 2.0, 1.0, 0.031),
+    LINEAR: Rates(
+        ((32, 0.034), (8, 0.055), (2, 0.100)), 0.075, 96 * 2**10, 0.15, 32, 1.0, 0.33, 2.0, 1.0, 0.031, sliced=32
+    ),
     SPMM: Rates(((8, 0.067), (2, 0.065)), 0.070, 1.5 * 2**20, 0.72, None, 0.4, 0.0, 1.6, 1.5),
 }
 # Likewise of two cores of a Xeon with AVX-512 and AMX, whose rows of 32 tokens are held by 2 MiB of cache.
 # Products `A x` are fitted to logarithms of times and to regret together, on the same set.
 WITH_AVX512 = {
     LINEAR: Rates(
-        ((32, 0.018), (16, 0.021), (8, 0.024), (2, 0.05)), 0.046, 512 * 2**10, 0.15, 32, 0.8, 1.1, 1.2, 1.0, 0.0154
+        ((32, 0.018), (16, 0.021), (8, 0.024), (2, 0.05)), 0.046, 2**19, 0.15, 32, 0.8, 1.1, 1.2, 1.0, 0.0154, sliced=16
     ),
     SPMM: Rates(((8, 0.038), (2, 0.043)), 0.046, 855 * 2**10, 0.18, None, 1.3, 0.0, 1.14, 1.14, 0.0144, 0.08),
 }
@@ -140,7 +144,7 @@ def predicted(problem: Problem, pieces: Sequence[PieceCount] | None, processor: 
         return (work / problem.threads + CALL_NS) * 1e-9
     work = sum(piece.slots * problem.features * _rate(rates, piece, problem) for piece in pieces)
     work += len(pieces) * problem.rows * problem.features * rates.store
-    if any(piece.side == 1 for piece in pieces):
+    if any(piece.side < rates.sliced for piece in pieces):
         work += problem.cols * problem.features * rates.transpose
     return (work * scale / problem.threads + CALL_NS) * 1e-9
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from benchmarks.scorch import library
-from benchmarks.scorch.__main__ import Place, apart, arguments, main, places
+from benchmarks.scorch.__main__ import Place, apart, arguments, bound, main, places, shortfalls
 from benchmarks.scorch.autoencoder import Autoencoder
 from benchmarks.scorch.gcn import GCN, Sizes
 from benchmarks.scorch.transformer import Sizes as Encoder
@@ -133,6 +133,18 @@ def test_a_ratio_without_what_all_do_alike():
     timings = {"gsb": {"median": 3.0}, "dense": {"median": 5.0}}
     rated = {"timings": timings, "best_ours": "gsb", "best_peer": "dense", "speedup": 5 / 3}
     assert apart(rated, 2.0) == 3.0 and apart(rated, 3.0) is None
+
+
+def test_a_shortfall_has_its_bound_or_our_share():
+    """Where what all do alike takes too long no product could reach the ratio; else ours is to be faster."""
+    timings = {"gsb": {"median": 4.0}, "dense": {"median": 5.0}}
+    rated = {"timings": timings, "best_ours": "gsb", "best_peer": "dense", "speedup": 1.25, "where": "here"}
+    assert bound(rated, 2.5) == 2.0 and bound(rated | {"best_peer": None}, 2.5) is None
+    (bounded,) = shortfalls([rated | {"rest": 4.0, "bound": bound(rated, 4.0)}])
+    assert bounded == "here: 1.25 over dense; what all contenders do alike takes 4.00 s, and bounds the ratio by 1.25"
+    (ours,) = shortfalls([rated | {"rest": 1.0, "bound": bound(rated, 1.0)}])
+    assert ours == "here: 1.25 over dense; our products take 3.00 s of 4.00 s; without them the ratio would be 5.00"
+    assert not shortfalls([rated | {"speedup": 1.5}, rated | {"speedup": None}])
 
 
 def test_places_of_one_size_follow_each_other():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...compiler.codegen import Target, host_target
-from ...compiler.codegen.cpu.llvm_pairs import FEATURES
 from ...compiler.language.program import Program
 from ...compiler.language.types import ACCUMULATOR, BYTES
 from ...compiler.schedules.cpu import cpu_schedule
@@ -13,7 +12,7 @@ from ...compiler.schedules.primitives.cpu.amx_tiles import amx_tiles
 from ...compiler.schedules.primitives.cpu.lanes import fold_in_lanes
 from ...compiler.schedules.primitives.cpu.pairs import interleave, transpose_pairs, transpose_words
 from ...compiler.schedules.primitives.cpu.unroll_and_jam import unroll_and_jam
-from ...compiler.schedules.sequence import Schedule
+from ...compiler.schedules.sequence import Schedule, Step
 from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
 from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...formats.composed.spec import FormatSpec
@@ -134,12 +133,16 @@ def scheduled_sliced(spec: ComposedSpec, parallel: bool, target: Target) -> tupl
         elif piece.block[0] > 1 and not spec.masked:
             together.append(unroll_and_jam(f"rows_{name}", rows_together(target, piece.block[0])))
     turned = ("pack_stretch", "unpack_stretch") if spec.turned else ()
-    return program, cpu_schedule(*lanes, *together, *map(transpose_words, turned), parallel=parallel)
+    return program, cpu_schedule(*lanes, *together, *_in_squares(turned, target), parallel=parallel)
 
 
-def turns(dtype: str, target: Target | None = None) -> bool:
-    """Whether what goes by slices of this type is transposed in squares of 16 x 16, which are as many vectors."""
-    return dtype == "float32" and set(FEATURES) <= set((target or host_target()).features)
+def turns(dtype: str) -> bool:
+    """Whether what goes by slices of this type is transposed in squares of as many rows as a vector has lanes."""
+    return dtype == "float32"
+
+
+def _in_squares(iterations: Sequence[str], target: Target) -> list[Step]:
+    return [transpose_words(name, target.lanes("float32")) for name in iterations]
 
 
 PACKED_ALONE = 1 << 20
@@ -170,7 +173,7 @@ def scheduled_sliced_sddmm(spec: ComposedSpec, parallel: bool, target: Target) -
     """The program and its schedule: each dot product in the lanes of a vector."""
     program = reduce_in_lanes(sliced_sddmm(spec), f"dot_{name_of(0)}", target.lanes(spec.dtype))
     turned = ("rows_stretch", "columns_stretch") if spec.turned else ()
-    return program, cpu_schedule(*map(transpose_words, turned), parallel=parallel)
+    return program, cpu_schedule(*_in_squares(turned, target), parallel=parallel)
 
 
 def takes_tiles(pieces: Sequence[FormatSpec], tokens: int, target: Target | None = None) -> bool:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnn_sparse_backend.compiler.codegen import host_target
-from gnn_sparse_backend.compiler.codegen.cpu.llvm_pairs import FEATURES
 from gnn_sparse_backend.compiler.compile import compile_program, stage3
 from gnn_sparse_backend.compiler.language.axes import StageIError
 from gnn_sparse_backend.compiler.language.builder import ProgramBuilder
@@ -14,8 +12,7 @@ from gnn_sparse_backend.compiler.language.interpret import interpret
 from gnn_sparse_backend.compiler.schedules.cpu import cpu_schedule
 from gnn_sparse_backend.compiler.schedules.primitives.cpu.pairs import transpose_words
 
-SCHEDULE = cpu_schedule(transpose_words("turn"))
-on_avx512 = pytest.mark.skipif(not set(FEATURES) <= set(host_target().features), reason=f"no {FEATURES} here")
+SCHEDULE = cpu_schedule(transpose_words("turn", 16))
 
 
 def turning(rows=32, columns=16, dtype="float32", by_rows=True, plain=True):
@@ -32,10 +29,10 @@ def turning(rows=32, columns=16, dtype="float32", by_rows=True, plain=True):
     return p.finish()
 
 
-@on_avx512
+@pytest.mark.parametrize("lanes", [4, 8, 16])
 @pytest.mark.parametrize("by_rows", [True, False])
 @pytest.mark.parametrize("rows, columns", [(16, 16), (32, 16), (16, 48)])
-def test_squares_are_transposed(rows, columns, by_rows):
+def test_squares_are_transposed(rows, columns, by_rows, lanes):
     """Every bit as it was, of numbers that are none and of the smallest as well."""
     torch = pytest.importorskip("torch")
     program = turning(rows, columns, by_rows=by_rows)
@@ -43,7 +40,9 @@ def test_squares_are_transposed(rows, columns, by_rows):
     a[0, 3, 5], a[1, 2, 1], a[2, 0, 0], a[2, 1, 0] = np.nan, np.inf, -0.0, 1e-45
     b = torch.zeros(3, columns, rows)
     given = {"count": 3, "A": torch.from_numpy(a), "B": b}
-    compile_program(program, SCHEDULE)(*(given[name] for name in program.parameter_names))
+    compile_program(program, cpu_schedule(transpose_words("turn", lanes)))(
+        *(given[name] for name in program.parameter_names)
+    )
     np.testing.assert_array_equal(b.numpy().view(np.int32), np.swapaxes(a, 1, 2).view(np.int32))
     want = interpret(program, {"count": 3, "A": a, "B": np.zeros((3, columns, rows), np.float32)})
     np.testing.assert_array_equal(b.numpy(), want["B"])

@@ -16,16 +16,19 @@ from gnn_sparse_backend.ops.composed.schedules_cpu import (
 
 
 def test_slices_of_float32_are_transposed_in_squares():
-    """Forward and for the gradient of weights, where the processor has the vectors."""
-    with_vectors = dataclasses.replace(host_target(), features=("avx512bf16", "avx512f"))
-    assert turns("float32", with_vectors) and not turns("bfloat16", with_vectors)
-    assert not turns("float32", dataclasses.replace(host_target(), features=("avx2",)))
+    """Forward and for the gradient of weights, in squares of the processor's vectors."""
+    assert turns("float32") and not turns("bfloat16")
     spec = ComposedSpec(parse_formats(["csr"]), tile=32, turned=True)
-    assert "gsb_pairs_transposed" in str(stage3(*scheduled_sliced(spec, True, with_vectors)))
-    assert "gsb_pairs_transposed" in str(stage3(*scheduled_sliced_sddmm(spec, True, with_vectors)))
-    assert "gsb_pairs" not in str(
-        stage3(*scheduled_sliced(dataclasses.replace(spec, turned=False), True, with_vectors))
-    )
+    by_rows = dataclasses.replace(spec, turned=False)
+    for features, name in (
+        (("avx512f", "avx"), "gsb_transposed_16"),
+        (("avx",), "gsb_transposed_8"),
+        ((), "gsb_transposed_4"),
+    ):
+        target = dataclasses.replace(host_target(), features=features)
+        assert name in str(stage3(*scheduled_sliced(spec, True, target)))
+        assert name in str(stage3(*scheduled_sliced_sddmm(spec, True, target)))
+        assert "gsb_transposed" not in str(stage3(*scheduled_sliced(by_rows, True, target)))
 
 
 def test_few_weights_are_packed_by_one_thread():

@@ -14,7 +14,7 @@ import tvm_ffi
 
 from ....deferred import tirx, tvm
 from ..nodes import importing
-from . import llvm_amx, llvm_exp2, llvm_pairs
+from . import llvm_amx, llvm_exp2, llvm_pairs, llvm_transpose
 from .formulas import FUNCTIONS, TYPES, llvm_function
 from .llvm_vdpbf16 import function_name, lanes_of, llvm_text
 
@@ -27,7 +27,7 @@ def call_vector_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:
         ->  y[T.ramp(0, 1, 64)] = T.call_pure_extern("float32x64", "gsb_exp_float32x64", x[T.ramp(0, 1, 64)])
     """
     texts: dict[str, str] = {}
-    instructions: dict[ModuleType, set[str]] = {llvm_amx: set(), llvm_pairs: set()}
+    instructions: dict[ModuleType, set[str]] = {module: set() for module in (llvm_amx, llvm_pairs, llvm_transpose)}
     features = _features(function)
 
     def visit(call: tvm.ir.Call, mutator: tvm_ffi.StructuralMutator) -> tirx.Expr:

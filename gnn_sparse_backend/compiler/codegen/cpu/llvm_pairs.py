@@ -1,7 +1,6 @@
-"""Rows of bfloat16 numbers put in pairs, and pairs transposed: how operands of `llvm_amx` come to lie as tiles do.
+"""Rows of bfloat16 numbers put in pairs: how operands of `llvm_amx` come to lie as tiles do.
 
-A pair is two numbers side by side, taken as one word of 32 bits. TVM has no vectors whose lanes change places, so the
-text is LLVM's.
+A pair is two numbers side by side, taken as one word of 32 bits, which `llvm_transpose` transposes.
 """
 
 from __future__ import annotations
@@ -20,17 +19,11 @@ def interleave_name(dtype: str) -> str:
     return f"{PREFIX}of_{dtype}"
 
 
-def transpose_name() -> str:
-    """Name of the function (target, its second row, source, its second row) that transposes 16 x 16 pairs."""
-    return f"{PREFIX}transposed"
-
-
 def llvm_text(names: Collection[str]) -> str:
     """The functions of these names, for LLVM to put for their calls."""
     texts = {
         interleave_name("float32"): _interleave("float32"),
         interleave_name("bfloat16"): _interleave("bfloat16"),
-        transpose_name(): _transpose(),
     }
     return "".join(texts[name] for name in sorted(names))
 
@@ -57,43 +50,6 @@ def _interleave(dtype: str) -> str:
     if dtype == "float32":
         head = f"declare <16 x bfloat> @llvm.x86.avx512bf16.cvtneps2bf16.512({_FLOATS})\n"
     return head + _function(interleave_name(dtype), "ptr %to, ptr %first, ptr %second", lines)
-
-
-def _transpose() -> str:
-    """Rows with a number of bit b change the lanes of the other half with those 2^b further (Eklundh, 1972)."""
-    lines, rows = [], []
-    for x, y in (("to", "below"), ("from", "next")):
-        lines += [
-            f"%{x}.a = ptrtoint ptr %{x} to i64",
-            f"%{x}.b = ptrtoint ptr %{y} to i64",
-            f"%{x}.step = sub i64 %{x}.b, %{x}.a",
-        ]
-    for row in range(LANES):
-        lines += [
-            f"%from.o{row} = mul i64 %from.step, {row}",
-            f"%from.p{row} = getelementptr i8, ptr %from, i64 %from.o{row}",
-            f"%r0.{row} = load {_WORDS}, ptr %from.p{row}, align 2",
-        ]
-        rows.append(f"%r0.{row}")
-    for level, step in enumerate((1, 2, 4, 8), 1):
-        upper = [lane + LANES - step if lane & step else lane for lane in range(LANES)]
-        lower = [lane + LANES if lane & step else lane + step for lane in range(LANES)]
-        new = list(rows)
-        for row in range(LANES):
-            if not row & step:
-                for at, lanes in ((row, upper), (row + step, lower)):
-                    mask = ", ".join(f"i32 {lane}" for lane in lanes)
-                    new[at] = f"%r{level}.{at}"
-                    both = f"{_WORDS} {rows[row]}, {_WORDS} {rows[row + step]}"
-                    lines.append(f"{new[at]} = shufflevector {both}, {_WORDS} <{mask}>")
-        rows = new
-    for row in range(LANES):
-        lines += [
-            f"%to.o{row} = mul i64 %to.step, {row}",
-            f"%to.p{row} = getelementptr i8, ptr %to, i64 %to.o{row}",
-            f"store {_WORDS} {rows[row]}, ptr %to.p{row}, align 2",
-        ]
-    return _function(transpose_name(), "ptr %to, ptr %below, ptr %from, ptr %next", [*lines, "ret void"])
 
 
 def _function(name: str, parameters: str, lines: list[str]) -> str:

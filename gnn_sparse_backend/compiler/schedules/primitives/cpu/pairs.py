@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .....deferred import tirx
 from ....codegen.cpu import llvm_pairs as pairs
+from ....codegen.cpu.llvm_transpose import transpose_name
 from ....codegen.nodes import blocks, nodes, sequence, substitute
 from ....language.axes import StageIError
 from ....language.expr import Cast, Expr, Load
@@ -59,8 +60,8 @@ def interleave(stage2: PositionFunction, iteration: Iteration) -> PositionFuncti
 def transpose_pairs(stage2: PositionFunction, iteration: Iteration) -> PositionFunction:
     """Make calls for 16 x 16 pairs of the loops of an iteration that transposes them.
 
-        for i, j, q in grid(32, 32, 2):                 gsb_pairs_transposed(B[0, 0], B[1, 0], A[0, 0], A[1, 0])
-            B[j, 2 * i + q] = A[i, 2 * j + q]      ->   gsb_pairs_transposed(B[16, 0], B[17, 0], A[0, 32], A[1, 32])
+        for i, j, q in grid(32, 32, 2):                 gsb_transposed_16(B[0, 0], B[1, 0], A[0, 0], A[1, 0])
+            B[j, 2 * i + q] = A[i, 2 * j + q]      ->   gsb_transposed_16(B[16, 0], B[17, 0], A[0, 32], A[1, 32])
                                                         ...
 
     Preconditions, refused with a StageIError: the last axes are spatial, two of multiples of 16 and one of 2, there is
@@ -90,7 +91,7 @@ def transpose_pairs(stage2: PositionFunction, iteration: Iteration) -> PositionF
                 places = target, corner | {j: b + 1}, source, corner | {i: a + 1}
                 found.append(
                     call(
-                        pairs.transpose_name(),
+                        transpose_name(pairs.LANES),
                         *(address(places[0], corner), address(places[0], places[1])),
                         *(address(places[2], corner), address(places[2], places[3])),
                     )
@@ -101,20 +102,21 @@ def transpose_pairs(stage2: PositionFunction, iteration: Iteration) -> PositionF
 
 
 @iteration_primitive()
-def transpose_words(stage2: PositionFunction, iteration: Iteration) -> PositionFunction:
-    """Make calls for 16 x 16 numbers of float32 of the loops of an iteration that transposes them.
+def transpose_words(stage2: PositionFunction, iteration: Iteration, lanes: int) -> PositionFunction:
+    """Make calls for squares of ``lanes`` x ``lanes`` numbers of float32 of the loops of an iteration that transposes
+    them.
 
-        for i, j in grid(32, 16):          gsb_pairs_transposed(B[0, 0], B[1, 0], A[0, 0], A[1, 0])
-            B[j, i] = A[i, j]         ->   gsb_pairs_transposed(B[0, 16], B[1, 16], A[16, 0], A[17, 0])
+        for i, j in grid(32, 16):          gsb_transposed_16(B[0, 0], B[1, 0], A[0, 0], A[1, 0])
+            B[j, i] = A[i, j]         ->   gsb_transposed_16(B[0, 16], B[1, 16], A[16, 0], A[17, 0])
 
-    Preconditions, refused with a StageIError: two spatial axes of multiples of 16, and one store of a number of float32
-    that lies so, its rows along either of them.
+    Preconditions, refused with a StageIError: two spatial axes of multiples of ``lanes``, and one store of a number of
+    float32 that lies so, its rows along either of them.
     """
     where = f"transpose_words: iteration {iteration.name!r}"
     stores = _plain_stores(iteration, where, "float32")
     lengths = [axis.length for axis in iteration.axes if isinstance(axis.length, int)]
-    if iteration.kinds != "SS" or len(lengths) != 2 or any(length % pairs.LANES for length in lengths):
-        raise StageIError(f"{where} is not over two axes of multiples of {pairs.LANES}")
+    if iteration.kinds != "SS" or len(lengths) != 2 or any(length % lanes for length in lengths):
+        raise StageIError(f"{where} is not over two axes of multiples of {lanes}")
     if len(stores) != 1 or not isinstance(stores[0].value, Load) or stores[0].value.buffer.dtype != "float32":
         raise StageIError(f"{where} is not one store of a number of float32")
 
@@ -131,12 +133,12 @@ def transpose_words(stage2: PositionFunction, iteration: Iteration) -> PositionF
         (row, down), (column, across) = axes
         check_rows(target, column, row, 1)
         found = []
-        for a in range(0, down, pairs.LANES):
-            for b in range(0, across, pairs.LANES):
+        for a in range(0, down, lanes):
+            for b in range(0, across, lanes):
                 corner = {row: a, column: b}
                 found.append(
                     call(
-                        pairs.transpose_name(),
+                        transpose_name(lanes),
                         *(address(target, corner), address(target, corner | {column: b + 1})),
                         *(address(source, corner), address(source, corner | {row: a + 1})),
                     )
