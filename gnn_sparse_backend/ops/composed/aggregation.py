@@ -29,7 +29,7 @@ from ..message.executables.aggregation import Aggregation
 from ..message.programs.aggregate import AggregateSpec
 from ..message.programs.message import arg, commuted
 from .candidates import CANDIDATES, counted, named, registered, tiles
-from .executables import WHOLE_ROWS, launch_spmm, result_type
+from .executables import WHOLE_ROWS, is_masked, product_of
 
 BESIDE = ("hyb(1, 3)",)
 """What is tried of graphs beside ``CANDIDATES``."""
@@ -75,17 +75,18 @@ class InFormats(Aggregation):
         parts = in_formats(graph, self.formats)
         weight = None if self.weight is None else operands[self.weight]
         values = ones(parts, x.dtype) if weight is None else packed(parts, compact(weight).view(-1))
-        rows, features = parts.padded_shape[0], out.shape[1]
-        wide, x = result_type(parts, x.dtype), compact(x).view(1, -1, features)
-        whole = rows == out.shape[0] and wide is out.dtype
-        y = out if whole else empty(x, rows, features, dtype=wide)
-        launch, arguments = launch_spmm(parts, values[None], x, y[None], self.plan.tile)
-        (kernel,) = launch.kernels
+        features = out.shape[1]
+        x, threads = compact(x).view(1, -1, features), torch.get_num_threads()
+        product = product_of(parts, 1, features, x.dtype, self.plan.tile, threads, is_masked(parts, x))
+        whole = (product.rows, product.width, product.result) == (*out.shape, out.dtype)
+        y = out[None] if whole else empty(x, 1, product.rows, product.width, dtype=product.result)
+        arguments = product.arguments(values[None], x, y)
+        (kernel,) = product.launch.kernels
         self._kernels[kernel] = kernel
         note(self, "")
         kernel.entry(*arguments)
         if not whole:
-            out.copy_(y[: out.shape[0]])
+            out.copy_(y[0, : out.shape[0], :features])
 
 
 def refuses_product(spec: AggregateSpec) -> str | None:

@@ -24,11 +24,11 @@ from ..core.executable import Launch, compiled, in_threads
 from ..core.signatures import prepared_call
 from ..message.message_op import message_op
 from ..message.prepared_call import PreparedAggregate
-from .arguments import formats_of, structure_of, values_of
+from .arguments import formats_of, slots_of, structure_of
 from .launches import first_tokens, padded_rows
 from .programs.rules import ComposedSpec
 from .programs.sliced import STRETCH
-from .schedules_cpu import column_tile, scheduled_spmm
+from .schedules_cpu import column_tile, is_narrow, scheduled_spmm, stored_width
 
 TASKS_OF_A_THREAD = 4
 """Tasks of rows that a thread takes one after the other, which evens out what they cost."""
@@ -52,43 +52,75 @@ def run_spmm(parts: Decomposition, packed: Tensor, x: Tensor) -> Tensor:
     batched = x.dim() == 3
     values, x = (packed, x) if batched else (packed[None], x[None])
     batch, features = x.shape[0], x.shape[2]
-    y = empty(x, batch, parts.padded_shape[0], features, dtype=result_type(parts, x.dtype))
-    if not y.numel():
-        return plain(y, parts.shape[0], batched, x.dtype)
+    if not (batch and features and parts.shape[0]):
+        y = empty(x, batch, parts.shape[0], features, dtype=x.dtype)
+        return y if batched else first(y)
     if features <= WHOLE_ROWS and by_rows(parts, batch):
         found = in_rows(parts, values[0], x[0])
         return found[None] if batched else found
-    launch, arguments = launch_spmm(parts, values, x, y, tile_vectors(parts, features, type_name(x.dtype)))
-    launch(*arguments)
+    vectors = tile_vectors(parts, features, type_name(x.dtype))
+    product = product_of(parts, batch, features, x.dtype, vectors, torch.get_num_threads(), is_masked(parts, x))
+    y = empty(x, batch, product.rows, product.width, dtype=product.result)
+    product.launch(*product.arguments(values, x, y))
+    y = y[..., :features] if product.width != features else y
     return plain(y, parts.shape[0], batched, x.dtype)
 
 
-def launch_spmm(
-    parts: Decomposition, values: Tensor, x: Tensor, y: Tensor, vectors: int
-) -> tuple[Launch, list[Tensor | int]]:
-    """What fills y, of all rows of all blocks and of `result_type`, and its arguments. vectors: of columns that are
-    accumulated together, 0 for as many as the rule has.
+class Product:
+    """``composed_spmm`` of a decomposition for operands of one size and type.
+
+    rows, width, result: rows, columns and type of the results that kernels write, of all rows of all blocks and of all
+    columns that operands get.
     """
-    batch, features = x.shape[0], x.shape[2]
-    rows, columns = parts.padded_shape
-    x = compact(padded_rows(x, columns, 1))
-    types = type_name(x.dtype), type_name(y.dtype), type_name(parts.indptr.dtype)
-    tile = column_tile(features, types[0], vectors)
-    masked = is_masked(parts, x)
-    spec = ComposedSpec(formats_of(parts), *types, tile, masked)
-    tasks, parallel = tasks_of(parts.num_slots * features * batch, rows)
-    given = {
-        "num_tasks": tasks,
-        "m": rows,
-        "n": columns,
-        "batch": batch,
-        "features": features,
-        "column_tiles": -(-features // tile),
-        "X": x,
-        "Y": y,
-    }
-    launch = launch_of(scheduled_spmm, spec, parallel)
-    return launch, launch.arguments(given, structure_of(parts, tasks, masked), _values(parts, values))
+
+    __slots__ = ("_arguments", "_columns", "_features", "_operand", "_slots", "launch", "result", "rows", "width")
+
+    def __init__(
+        self, parts: Decomposition, batch: int, features: int, dtype: torch.dtype, vectors: int, masked: bool
+    ) -> None:
+        formats, name = formats_of(parts), type_name(dtype)
+        self.rows, self._columns = parts.padded_shape
+        self.result, self._features = result_type(parts, dtype), features
+        self.width = features if masked else stored_width(formats, features, name)
+        narrow = not masked and self.width <= host_target().lanes(name) and any(each.shape.alike for each in formats)
+        widened = narrow and dtype is torch.bfloat16  # processors load the other half type as float32
+        self._operand = accumulator_of(dtype) if widened else dtype
+        tile = column_tile(self.width, name, vectors)
+        types = name, type_name(self.result), type_name(parts.indptr.dtype)
+        spec = ComposedSpec(formats, *types, tile, masked, whole=tile == self.width, widened=widened)
+        tasks, parallel = tasks_of(parts.num_slots * features * batch, self.rows)
+        given = {
+            "num_tasks": tasks,
+            "m": self.rows,
+            "n": self._columns,
+            "batch": batch,
+            "features": self.width,
+            "column_tiles": -(-self.width // tile),
+        }
+        self._slots = slots_of(parts)
+        self.launch = launch_of(scheduled_spmm, spec, parallel)
+        own = "X", "Y", *(f"A_{name}" for name, *_ in self._slots)
+        self._arguments = self.launch.bound({**given, **structure_of(parts, tasks, masked)}, own)
+
+    def arguments(self, values: Tensor, x: Tensor, y: Tensor) -> list[Tensor | int]:
+        """What `launch` takes for (batch, num_slots), (batch, n, features), and a result, (batch, rows, width)."""
+        if self.width != self._features or self._operand is not x.dtype:
+            wide = x.new_zeros(x.shape[0], self._columns, self.width, dtype=self._operand)
+            wide[:, : x.shape[1], : self._features] = x
+            x = wide
+        values = compact(values)
+        pieces = (compact(values[:, first:end]).unflatten(1, stored) for _, first, end, stored in self._slots)
+        return self._arguments(compact(padded_rows(x, self._columns, 1)), y, *pieces)
+
+
+@fact
+def product_of(
+    parts: Decomposition, batch: int, features: int, dtype: torch.dtype, vectors: int, threads: int, masked: bool
+) -> Product:
+    """What multiplies operands of this size. vectors: of columns that are accumulated together, 0 for as many as the
+    rule has. masked: padding is skipped.
+    """
+    return Product(parts, batch, features, dtype, vectors, masked)
 
 
 TILE = "tile of columns"
@@ -104,6 +136,8 @@ def tile_vectors(parts: Decomposition, features: int, dtype: str) -> int:
     """Vectors of columns that a kernel accumulates together: as `with_tile` said, as was fastest in these formats where
     ``gsb.tune_format`` has measured the matrix, else 0, for the rule's.
     """
+    if is_narrow(features, dtype):
+        return 0
     said = parts.facts.get(TILE)
     if said is not None:
         return int(said)
@@ -172,11 +206,6 @@ def sliced_sizes(parts: Decomposition, tokens: int, width: int, tasks: int) -> d
         "slice_ptr": shares(slices, tasks, index),
         "First": first_tokens(tokens, width, index),
     }
-
-
-def _values(parts: Decomposition, packed: Tensor) -> dict[str, Tensor]:
-    """The values of all pieces as kernels read them."""
-    return {name: compact(x) for name, x in values_of(parts, compact(packed), "A").items()}
 
 
 def tasks_of(work: int, rows: int) -> tuple[int, bool]:

@@ -16,7 +16,7 @@ from ...compiler.schedules.sequence import Schedule, Step
 from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
 from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...formats.composed.spec import FormatSpec
-from ...planner.cpu.tiling import register_tiles
+from ...planner.cpu.tiling import register_tiles, row_lanes
 from ...planner.machine import private_cache_bytes
 from .programs.linear import linear
 from .programs.rules import ComposedSpec, name_of, within_of
@@ -38,11 +38,27 @@ def column_tile(features: int, dtype: str, vectors: int = 0) -> int:
     the widest one, 0 for the rule's.
     """
     lanes = host_target().lanes(dtype)
-    if features < 2 * lanes:
+    if is_narrow(features, dtype):
         return features
     most = vectors or TILE_VECTORS
     tiles = [count * lanes for count in {most, min(most, 4), min(most, 2)} if count * lanes <= features]
     return min(tiles, key=lambda tile: (-(-features // tile) * tile, -tile))
+
+
+def is_narrow(features: int, dtype: str) -> bool:
+    """Whether all columns are accumulated together, whatever a tile has at most."""
+    return features < 2 * host_target().lanes(dtype)
+
+
+def stored_width(pieces: Sequence[FormatSpec], features: int, dtype: str) -> int:
+    """Columns that operands get, with zeros behind their own: a power of two where they are fewer than a vector has, of
+    rows with equally many elements, whose lanes are vectors of columns. Code for vectors of other widths takes up to
+    twice as long.
+    """
+    lanes = host_target().lanes(dtype)
+    if features >= lanes or not any(piece.shape.alike for piece in pieces):
+        return features
+    return 1 << (features - 1).bit_length()
 
 
 def rows_together(target: Target, most: int, wide: bool = False) -> int:
@@ -57,7 +73,9 @@ def _registers(target: Target) -> int:
 
 
 def scheduled_spmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[Program, Schedule]:
-    """The program and its schedule: of a block several rows at a time, and of any other piece one."""
+    """The program and its schedule: of a block several rows at a time, of rows of equally many elements several, or
+    several elements of each where features are few, and of any other piece one row.
+    """
     program, together = spmm(spec), []
     lanes = target.lanes(spec.dtype)
     for number, piece in enumerate(spec.pieces):
@@ -68,10 +86,15 @@ def scheduled_spmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[
             if count > 1:
                 together.append(unroll_and_jam(rows, count))
         else:
-            tiles = register_tiles(spec.tile, BYTES[ACCUMULATOR[spec.dtype]], target)
+            itemsize = BYTES[ACCUMULATOR[spec.dtype]]
+            tiles = register_tiles(spec.tile, itemsize, target)
             count = CHAINS_OF_ROWS // -(-max(map(sum, tiles)) // lanes)
-            if piece.shape.alike and count > 1 and not spec.masked:
-                together.append(unroll_and_jam(rows, count))
+            if piece.shape.alike and not spec.masked:
+                if spec.tile <= lanes:
+                    in_lanes = row_lanes(spec.tile, itemsize, target)
+                    together.append(fold_in_lanes(f"sum_{name_of(number)}_tile_0", in_lanes))
+                elif count > 1:
+                    together.append(unroll_and_jam(rows, count))
         program = tile_axis(program, "C", tiles, rows)
     return program, cpu_schedule(*together, parallel=parallel)
 

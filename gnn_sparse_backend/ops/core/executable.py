@@ -115,17 +115,22 @@ class Launch:
 
     def bind(self, given: Mapping[str, Any], own: Sequence[str]) -> Callable[..., None]:
         """What calls the kernel with these arguments at every call, and those of the names ``own``, in their order."""
+        arguments = self.bound(given, own)
+        return lambda *values: self(*arguments(*values))
+
+    def bound(self, given: Mapping[str, Any], own: Sequence[str]) -> Callable[..., list[Any]]:
+        """What gives all arguments of `bind`."""
         constant = {name: constant_argument(x) if isinstance(x, Tensor) else x for name, x in given.items()}
         known = [None if name in own else constant[name] for name in self.names]
         places = [self.names.index(name) for name in own]
 
-        def call(*values: Tensor) -> None:
-            arguments = known.copy()
+        def arguments(*values: Tensor) -> list[Any]:
+            found = known.copy()
             for at, x in zip(places, values):
-                arguments[at] = x
-            self(*arguments)
+                found[at] = x
+            return found
 
-        return call
+        return arguments
 
 
 def compiled(program: Program, schedule: Schedule, plan: Plan | str) -> Launch:

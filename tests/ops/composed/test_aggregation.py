@@ -159,6 +159,27 @@ def test_a_search_finds_formats_and_other_processes_run_by_them(plans, monkeypat
     assert done.stdout.strip() == "bsr(8) + csr", done.stderr
 
 
+def test_a_search_measures_formats_of_dense_blocks(plans, monkeypatch):
+    """By the clock, and whatever is the fastest runs from then on."""
+    monkeypatch.setattr("gnn_sparse_backend.ops.composed.aggregation.CANDIDATES", ("bsr(16)",))
+    monkeypatch.setattr("gnn_sparse_backend.ops.composed.aggregation.BESIDE", ())
+    monkeypatch.setattr(
+        search_module, "promising", lambda found: [each for each in found if isinstance(each, FormatsPlan)]
+    )
+    block, row, column = torch.meshgrid(torch.arange(24), torch.arange(16), torch.arange(16), indexing="ij")
+    ends = (block // 3 * 16 + row).flatten(), (block * 5 % 8 * 16 + column).flatten()
+    graph, x, weight = gsb.Graph.from_coo(*ends, (128, 128)), torch.randn(128, 64), torch.randn(ends[0].numel())
+    report = gsb.precompile(
+        graph, 64, "weighted_sum", budget="1m", backward=False, search=True, progress=False, dtype=torch.float32
+    )
+    (line,) = report.rows
+    measured = {plan: seconds for plan, _, seconds in line.tried if seconds is not None}
+    assert "bsr(16)" in {plan.formats for plan in measured if isinstance(plan, FormatsPlan)}
+    assert line.plan == min(measured, key=measured.get)
+    torch.testing.assert_close(gsb.spmm(graph, x, weight), oracle(*ends, (128, 128), x, weight), rtol=1e-4, atol=1e-4)
+    assert gsb.last_run().steps[0].plan == line.plan
+
+
 def test_a_call_that_nobody_listens_to_counts_no_blocks(monkeypatch):
     monkeypatch.setattr("gnn_sparse_backend.ops.composed.aggregation.stored_of", None)
     gsb.spmm(gsb.Graph.from_coo(*ends(False), (33, 37)), torch.ones(37, 11))

@@ -65,6 +65,31 @@ def test_values(formats, dtype, index, m, n, width):
     close(gsb.composed_sddmm(parts, u, x), parts.values_of(u.double() @ x.double().T), dtype)
 
 
+@pytest.mark.parametrize("index", [torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_few_columns_of_rows_with_equally_many(dtype, index):
+    """Elements of a row in lanes, which several rounds fill and some are left of; and columns padded to a vector."""
+    dense = pruned(13, 83)
+    csr = dense.to_sparse_csr()
+    graph = gsb.Graph.from_csr(csr.crow_indices().to(index), csr.col_indices().to(index), dense.shape)
+    parts = decompose(graph, ["nm(2, 4)", "csr"], fill=0.2)
+    values = parts.values_of(dense).to(dtype).requires_grad_()
+    exact = parts.to_dense(values.detach().double())
+    for width in (1, 2, 3, 8):
+        x, tokens = randn(83, width, dtype=dtype).requires_grad_(), randn(width, 83, dtype=dtype)
+        y = gsb.composed_spmm(parts, values, x)
+        close(y, exact @ x.double(), dtype)
+        close(gsb.composed_linear(parts, values, tokens), tokens.double() @ exact.T, dtype)
+        flowing = randn(13, width, dtype=dtype)
+        to_values, to_x = torch.autograd.grad(y, (values, x), flowing)
+        close(to_x, exact.T @ flowing.double(), dtype)
+        close(to_values, parts.values_of(flowing.double() @ x.detach().double().T), dtype)
+    x = randn(83, 3, dtype=dtype)
+    x[1] = torch.inf
+    found, wanted = gsb.composed_spmm(parts, values.detach(), x), (dense != 0)[:, 1]
+    assert torch.equal(found.isfinite().all(1), ~wanted)
+
+
 @every_format
 def test_gradients_of_both_orders(formats):
     dense = pruned(9, 7)

@@ -17,7 +17,8 @@ class ComposedSpec:
     pieces: formats, in order. dtype: of values and operands. result: of the results. tile: columns that are accumulated
     together. masked: padding is skipped, as operands that may be infinite want it, and not multiplied as zeros. grid:
     matrices of the batch and tiles of columns are a dimension of a GPU's grid. bias: rows begin with a number each.
-    turned: what goes by slices is transposed in squares, and not row by row.
+    turned: what goes by slices is transposed in squares, and not row by row. whole: a tile has all columns. widened:
+    the dense operand has the type of the sums.
     """
 
     pieces: tuple[FormatSpec, ...]
@@ -29,6 +30,8 @@ class ComposedSpec:
     grid: bool = False
     bias: bool = False
     turned: bool = False
+    whole: bool = False
+    widened: bool = False
 
 
 def name_of(number: int) -> str:

@@ -24,7 +24,7 @@ def spmm(spec: ComposedSpec) -> Program:
     row of each task) among the index arrays; X (batch, n, features), Y (batch, m, features), and the values of the
     pieces (batch, ...)). m and n are multiples of the sides of blocks. The last tile begins so that it ends with the
     features, of which there are as many as in a tile at least: what it has in common with the one before is computed
-    twice.
+    twice. Of a spec that is ``whole`` there is no parameter features.
     """
     p = ProgramBuilder("composed_spmm")
     tasks, m, n, nnz, batch, features, tiles = p.sizes(
@@ -37,14 +37,14 @@ def spmm(spec: ComposedSpec) -> Program:
     Z, Q, N = p.dense_fixed("Z", batch), p.dense_fixed("Q", tiles), p.dense_fixed("N", n)
     # as one axis, of batch * column_tiles elements
     B = p.role_axis("B", p.size("grid"), "grid") if spec.grid else None
-    K, C = p.dense_fixed("K", features), p.dense_fixed("C", spec.tile)
+    K, C = p.dense_fixed("K", spec.tile if spec.whole else features), p.dense_fixed("C", spec.tile)
     A = p.buffer("A", (Z, T, I, J), spec.dtype)
-    X = p.buffer("X", (Z, N, K), spec.dtype)
+    X = p.buffer("X", (Z, N, K), wide if spec.widened else spec.dtype)
     Y = p.buffer("Y", (Z, T, I, K), spec.result)
     axes, names = ((T, Z, Q), ("t", "z", "q")) if B is None else ((T, B), ("t", "b"))
     with p.iterate("tasks", axes, "S" * len(axes), names) as (t, *rest):
         z, q = rest if B is None else (rest[0] // as_expr(tiles), rest[0] % as_expr(tiles))
-        first = minimum(q * spec.tile, as_expr(features) - spec.tile)
+        first = as_expr(0) if spec.whole else minimum(q * spec.tile, as_expr(features) - spec.tile)
         with p.iterate("rows", (I,), "S") as (i,):
             S = p.local("S", (C,), wide)
             with p.iterate("sum", (J, C), "RS") as (j, c):

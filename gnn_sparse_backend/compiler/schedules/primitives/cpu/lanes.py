@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import tvm_ffi
@@ -29,7 +30,7 @@ def fold_in_lanes(stage2: PositionFunction, iteration: Iteration, lanes: int) ->
     stood.
 
     With one feature the lanes are a vector, and what does not fill it is the beginning of a vector (`_Rest`), added by
-    no loop, whose end would be mispredicted.
+    no loop, whose end would be mispredicted. Static dense axes within the reduction axis are one loop with it.
 
         for j in range(n):                        if n >= 4:
             with block("sum"):                        P[0:4] = 0
@@ -49,16 +50,22 @@ def fold_in_lanes(stage2: PositionFunction, iteration: Iteration, lanes: int) ->
         raise StageIError(f"{where}: {lanes} lanes are not a power of two of at least 2")
     refuse(where, refuses(stage2.program, iteration))
     inner = {it.name: it for it in iteration.nested}
-    return rewrite_loop(stage2, iteration.name, 0, lambda loop: _Lanes(loop, inner, lanes).statement(stage2, iteration))
+    level = len(iteration.axes) - 1
+    return rewrite_loop(
+        stage2, iteration.name, level, lambda loop: _Lanes(loop, inner, lanes).statement(stage2, iteration)
+    )
 
 
 def refuses(program: Program, iteration: Iteration) -> str | None:
     """Why the elements of `iteration` cannot be folded in lanes, or None."""
     if iteration in program.iterations:
         return "is not nested in another, so its lanes would live nowhere"
-    if len(iteration.axes) != 1 or iteration.kinds != "R":
-        return "is not over one reduction axis"
-    if iteration.init or iteration.where is not None or iteration.locals or iteration.axes[0].padded:
+    _, *within = iteration.axes
+    if set(iteration.kinds) != {"R"} or not all(
+        axis.kind == "dense_fixed" and isinstance(axis.length, int) for axis in within
+    ):
+        return "is not over one reduction axis, or one and static dense ones in it"
+    if iteration.init or iteration.where is not None or iteration.locals or any(axis.padded for axis in iteration.axes):
         return "has an init, a condition, local buffers or padding"
     stores: list[Store] = []
     for inner in iteration.body:
@@ -79,10 +86,14 @@ class _Lanes:
     """The statements that take the place of the loop. inner: the iterations in its block, by name."""
 
     def __init__(self, loop: tirx.For, inner: dict[str, Iteration], lanes: int) -> None:
-        self.loop, self.lanes = loop, lanes
-        self.block = loop.body.block
-        self.at = self.block.iter_vars[0].var
-        self.rest = tirx.floormod(loop.extent, int64(lanes))
+        self.lanes, self.loops = lanes, [loop]
+        while isinstance(self.loops[-1].body, tirx.For):
+            self.loops.append(self.loops[-1].body)
+        self.realize = self.loops[-1].body
+        self.block = self.realize.block
+        self.extent = functools.reduce(operator.mul, (each.extent for each in self.loops))
+        self.gathered: list[tirx.Buffer] = []
+        self.rest = tirx.floormod(self.extent, int64(lanes))
         self.parts = [
             _Part(block, inner[block.name_hint], lanes) for block in blocks(self.block.body) if block.name_hint in inner
         ]
@@ -91,17 +102,17 @@ class _Lanes:
 
     def statement(self, stage2: PositionFunction, iteration: Iteration) -> tirx.Stmt:
         begin, steps = ([*many] for many in zip(*((part.begin(), [*part.tree()]) for part in self.parts)))
-        rest = self._rest(stage2, iteration.axes[0])
+        rest = self._rest(stage2, iteration.axes[0]) if len(self.loops) == 1 else None
         tree = [step for part in steps for step in part]
         if rest is None:
             full = tirx.SeqStmt([*begin, self._rounds(), *tree])
-            found = [tirx.IfThenElse(self.loop.extent >= int64(self.lanes), full, None), self._remainder()]
+            found = [tirx.IfThenElse(self.extent >= int64(self.lanes), full, None), self._remainder()]
         else:
             found = [*begin, self._rounds(), rest, *tree]
             if any(part.has_places for part in self.parts):
-                found = [tirx.IfThenElse(self.loop.extent > int64(0), sequence(found), None)]
+                found = [tirx.IfThenElse(self.extent > int64(0), sequence(found), None)]
         partials = [partial for part in self.parts for partial in part.partials.values()]
-        return own_block(f"{self.block.name_hint}_lanes", sequence(found), partials)
+        return own_block(f"{self.block.name_hint}_lanes", sequence(found), [*partials, *self.gathered])
 
     def _rounds(self) -> tirx.Stmt:
         turn = tirx.Var("turn", "int64")
@@ -109,16 +120,43 @@ class _Lanes:
         def lanes(kind: tirx.ForKind, statement: Callable[[tirx.Var], tirx.Stmt]) -> tirx.Stmt:
             lane = tirx.Var("lane", "int64")
             element = turn * int64(self.lanes) + lane
-            return _for(lane, int64(self.lanes), kind, substitute(statement(lane), {self.at: element}))
+            return _for(lane, int64(self.lanes), kind, substitute(statement(lane), self._of(element)))
 
         hints = _hints(self.block.body)
         body = [lanes(tirx.ForKind.UNROLLED, lambda lane: sequence(hints))] if hints else []
-        # with one feature the lanes are a vector: LLVM makes scalar code of a choice between unrolled scalars
-        body += [
-            lanes(tirx.ForKind.VECTORIZED if part.width == 1 else tirx.ForKind.UNROLLED, part.take)
-            for part in self.parts
+        for part in self.parts:
+            if part.width > 1:
+                body.append(lanes(tirx.ForKind.UNROLLED, part.take))
+                continue
+            # with one feature the lanes are a vector: LLVM makes scalar code of a choice between unrolled scalars
+            body += self._gathered(lanes(tirx.ForKind.VECTORIZED, part.take))
+        return _for(turn, tirx.floordiv(self.extent, int64(self.lanes)), tirx.ForKind.SERIAL, sequence(body))
+
+    def _gathered(self, vector: tirx.For) -> list[tirx.Stmt]:
+        """The vector loop, before which scalars put side by side what it gathers: where addresses are a vector, each is
+        taken out of it again.
+        """
+        lane = vector.loop_var
+        found: list[tuple[tirx.Buffer, tirx.Expr]] = []
+
+        def visit(load: tvm.ir.TensorLoad, mutator: tvm_ffi.StructuralMutator) -> tirx.Expr:
+            inner = [each for place in load.indices for each in nodes(place, tvm.ir.TensorLoad)]
+            if not any(var.same_as(lane) for each in inner for var in nodes(each, tirx.Var)):
+                return mutator.default_mutate(load)
+            known = next((buffer for buffer, other in found if tvm_ffi.structural_equal(other, load)), None)
+            if known is None:
+                name = f"{load.source.name}_gathered_{len(self.gathered)}"
+                known = tirx.decl_buffer((int64(self.lanes),), load.source.ty.dtype, name, layout=None)
+                found.append((known, load))
+                self.gathered.append(known)
+            return known[lane]
+
+        body = tvm_ffi.structural_mutate(vector.body, [(tvm.ir.TensorLoad, visit)])
+        each = [
+            _for(lane, vector.extent, tirx.ForKind.UNROLLED, tirx.BufferStore(b, load, [lane])) for b, load in found
         ]
-        return _for(turn, tirx.floordiv(self.loop.extent, int64(self.lanes)), tirx.ForKind.SERIAL, sequence(body))
+        own = tirx.Var("lane", "int64")
+        return [*each, _for(own, vector.extent, tirx.ForKind.VECTORIZED, substitute(body, {lane: own}))]
 
     def _rest(self, stage2: PositionFunction, axis: Axis) -> tirx.Stmt | None:
         """What does not fill a round, in the first lanes of a vector. The others read elements of the next rows, and
@@ -126,16 +164,16 @@ class _Lanes:
 
         None of several features, and where what is read is not known to be there for every element.
         """
-        extent = self.loop.extent
+        extent, at = self.extent, self.block.iter_vars[0].var
         if not (axis.is_variable and isinstance(extent, tirx.Sub) and all(part.width == 1 for part in self.parts)):
             return None
-        if not _of_elements(stage2, self.block, axis, self.at, extent.b):
+        if not _of_elements(stage2, self.block, axis, at, extent.b):
             return None
         stored = next((p for p in stage2.function.params if p.name == str(axis.nnz)), axis.nnz)
         first, rest = extent - self.rest, self.rest.astype("int32")
 
         def taken(lane: tirx.Expr) -> tirx.Stmt:
-            return substitute(sequence([part.take(lane) for part in self.parts]), {self.at: first + lane})
+            return substitute(sequence([part.take(lane) for part in self.parts]), self._of(first + lane))
 
         lane = tirx.Var("lane", "int64")
         chosen = _stored_where(lane.astype("int32") < rest, taken(lane))
@@ -144,11 +182,20 @@ class _Lanes:
         return tirx.IfThenElse(extent.b + first + int64(self.lanes) <= stored, at_once, sequence(single))
 
     def _remainder(self) -> tirx.Stmt:
-        loop, realize = self.loop, self.loop.body
-        first = loop.extent - self.rest
-        values = [substitute(v, {loop.loop_var: first + loop.loop_var}) for v in realize.iter_values]
-        body = s_tir.SBlockRealize(values, realize.predicate, realize.block)
-        return _for(loop.loop_var, self.rest, tirx.ForKind.SERIAL, body)
+        left = tirx.Var(self.loops[0].loop_var.name, "int64")
+        values = list(self._of(self.extent - self.rest + left).values())
+        body = s_tir.SBlockRealize(values, self.realize.predicate, self.block)
+        return _for(left, self.rest, tirx.ForKind.SERIAL, body)
+
+    def _of(self, element: tirx.Expr) -> dict[tirx.Var, tirx.Expr]:
+        """Variables of the block at one of the elements of all loops."""
+        places = {}
+        for loop in reversed(self.loops[1:]):
+            places[loop.loop_var] = tirx.floormod(element, loop.extent)
+            element = tirx.floordiv(element, loop.extent)
+        places[self.loops[0].loop_var] = element
+        own = zip(self.block.iter_vars, self.realize.iter_values)
+        return {iterator.var: substitute(value, places) for iterator, value in own}
 
 
 class _Part(Folded):
