@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from .integrations import status as status
     from .integrations.core.planning import explain as explain
     from .integrations.core.planning import precompile as precompile
+    from .integrations.exported.load import load_export as load_export
+    from .integrations.exported.package import export as export
     from .integrations.traced import compile as compile
     from .ops.attention.api import attention as attention
     from .ops.attention.api import gat_attention as gat_attention
@@ -111,6 +113,8 @@ _HOMES = {
     "enabled": "gnn_sparse_backend.integrations",
     "status": "gnn_sparse_backend.integrations",
     "compile": "gnn_sparse_backend.integrations.traced",
+    "export": "gnn_sparse_backend.integrations.exported.package",
+    "load_export": "gnn_sparse_backend.integrations.exported.load",
     "tune_format": "gnn_sparse_backend.tuning.tune_format",
     "schedule": "gnn_sparse_backend.tuning.schedule",
     "precompile": "gnn_sparse_backend.integrations.core.planning",
