@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from . import formats as formats
     from . import nn as nn
     from . import tensor as tensor
+    from .compiler.packs.in_force import load_pack as load_pack
     from .integrations import disable as disable
     from .integrations import enable as enable
     from .integrations import enabled as enabled
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from .structures.relational.graph import RelGraph as RelGraph
     from .structures.reordering.reorder import reorder as reorder
     from .structures.segments import Segments as Segments
+    from .tuning.pack import pack as pack
     from .tuning.schedule import schedule as schedule
     from .tuning.tune_format import tune_format as tune_format
 
@@ -117,6 +119,8 @@ _HOMES = {
     "load_export": "gnn_sparse_backend.integrations.exported.load",
     "tune_format": "gnn_sparse_backend.tuning.tune_format",
     "schedule": "gnn_sparse_backend.tuning.schedule",
+    "pack": "gnn_sparse_backend.tuning.pack",
+    "load_pack": "gnn_sparse_backend.compiler.packs.in_force",
     "precompile": "gnn_sparse_backend.integrations.core.planning",
     "explain": "gnn_sparse_backend.integrations.core.planning",
 }

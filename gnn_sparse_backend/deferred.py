@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __all__ = [
+    "can_compile",
     "compilation_pipeline",
     "console",
     "cuda_op",
@@ -113,6 +114,15 @@ else:
     compilation_pipeline = _Later("tvm.tirx.compilation_pipeline")
     console, table, scipy_sparse = _Later("rich.console"), _Later("rich.table"), _Later("scipy.sparse")
     filelock = _Later("filelock")
+
+
+@functools.cache
+def can_compile() -> bool:
+    """Whether TVM is installed. Without it kernels come from packs alone."""
+    try:
+        return importlib.util.find_spec("tvm") is not None
+    except ImportError:
+        return False
 
 
 @functools.cache

@@ -16,6 +16,7 @@ import tvm_ffi
 from ...deferred import load_libraries, tvm
 from .cpu import threads
 from .errors import BuildError
+from .opened import open_packed
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,15 @@ def load(path: str | os.PathLike[str]) -> LoadedModule:
     if module.imports:
         _of_gpus.append(module)
     return LoadedModule((), module, path)
+
+
+def load_packed(name: str, library: bytes) -> LoadedModule:
+    """Load a library of a pack, of code for a CPU, whose hash was compared. Needs no TVM, and no folder to write into
+    where the system has files in memory. Raises BuildError.
+    """
+    module = open_packed(name, library)
+    threads.share(module)
+    return LoadedModule((), module)
 
 
 _of_gpus: list[tvm.runtime.Module] = []

@@ -17,15 +17,18 @@ from tests.compiler.cache.helpers import assert_scales, get, load
 PACKAGE = Path(store.__file__).parents[2]
 # Caches without a bound, by module and function, and why they cannot grow.
 FINITE = {
-    ("compiler.cache.key", "toolchain"): "no arguments",
+    ("compiler.packs.processor", "usable_flags"): "no arguments",
+    ("compiler.packs.toolchain", "calling_versions"): "no arguments",
+    ("compiler.packs.toolchain", "toolchain"): "no arguments",
     ("compiler.codegen.cpu.functions", "features"): "no arguments; of one function that is being compiled",
-    ("compiler.codegen.cpu.host", "host_target"): "no arguments",
+    ("compiler.codegen.cpu.host", "native_target"): "no arguments",
     ("compiler.codegen.cpu.launcher", "launcher_state"): "no arguments",
     ("compiler.codegen.cpu.pipeline", "cpu_pipeline"): "no arguments",
     ("compiler.codegen.cuda.library", "cuda_compiler"): "no arguments",
     ("compiler.codegen.cuda.nvidia", "find_library"): "the libraries of NVIDIA that this package names",
     ("compiler.codegen.cuda.nvrtc", "_library"): "no arguments",
     ("compiler.codegen.target", "_tvm_target"): "processors and GPUs that code is made for",
+    ("deferred", "can_compile"): "no arguments",
     ("deferred", "load_libraries"): "no arguments",
     ("integrations.dgl.sddmm", "form_of"): "operators of DGL, and ends of its edges",
     ("integrations.dgl.spmm", "_jit_ties"): "types",
