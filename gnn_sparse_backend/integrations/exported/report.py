@@ -42,10 +42,12 @@ class Export:
 
     Attributes:
         path: of the package.
+        pack: path of its kernels.
         layers: the modules that move rows along edges, in the order of the program.
     """
 
     path: Path
+    pack: Path
     layers: tuple[Layer, ...]
 
     @property
