@@ -58,7 +58,8 @@ def pack(
         targets: names of processors: "native", this one, as without any; levels "x86-64-v2", "x86-64-v3", "x86-64-v4";
             "aarch64", for which a linker has to be installed.
         threads: for how many threads of PyTorch the work is run: (1, those that it has now, at least 2) by default,
-            since kernels for one thread are others.
+            since kernels for one thread are others. Those for further numbers may be, too: name the numbers that the
+            other process will have.
 
     Returns:
         What `load_pack` returns, with its ``sha256``.

@@ -54,7 +54,7 @@ def packed(tmp_path_factory):
     exec(WORK, names)
     names["work"]()
     targets = ["native", "x86-64-v3", "x86-64-v4"] if host_target().triple.startswith("x86_64") else ["native"]
-    return gsb.pack(names["work"], tmp_path_factory.mktemp("pack") / "kernels.gsb", targets)
+    return gsb.pack(names["work"], tmp_path_factory.mktemp("pack") / "kernels.gsb", targets, threads=(1, 2, 3))
 
 
 def elsewhere(code: str, folder, **environment: str) -> subprocess.CompletedProcess:
