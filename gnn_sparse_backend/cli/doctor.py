@@ -33,7 +33,7 @@ _OPTIONAL = (
 
 def examine() -> list[Finding]:
     """Look at everything; no finding raises. Takes some seconds: it imports the frameworks and compiles one kernel."""
-    return [*_versions(), *_cpu(), *examine_cuda(), *_threads(), *_cache(), *_settings()]
+    return [*_versions(), *_cpu(), *examine_cuda(), *_threads(), *_packs(), *_cache(), *_settings()]
 
 
 def exit_code(findings: list[Finding]) -> int:
@@ -162,6 +162,24 @@ def _threads() -> list[Finding]:
         return [Finding("threads", "pool", OK if threads.attach() else ABSENT, threads.description())]
     except (ImportError, AttributeError, RuntimeError) as error:
         return [Finding("threads", "pool", BROKEN, f"{type(error).__name__}: {error}")]
+
+
+def _packs() -> list[Finding]:
+    """Each pack of ``GSB_PACK``, and what of it runs here."""
+    group = "packs"
+    try:
+        from ..compiler.packs import PackError, packs
+
+        loaded = packs.loaded
+    except ImportError as error:
+        return [Finding(group, "packs", BROKEN, f"{type(error).__name__}: {error}")]
+    except PackError as error:
+        return [Finding(group, "GSB_PACK", BROKEN, str(error))]
+    taken = packs.target()
+    return [
+        Finding(group, pack.path.name, OK, f"{pack}; {packs.used(pack)} used, runs here: {taken and taken.name}")
+        for pack in loaded
+    ] or [Finding(group, "GSB_PACK", ABSENT, "no pack is loaded: kernels come from the cache and the compiler")]
 
 
 def _cache() -> list[Finding]:

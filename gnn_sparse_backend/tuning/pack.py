@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 
 import torch
 
@@ -16,6 +17,7 @@ from ..compiler.cache.default import default_store
 from ..compiler.cache.store import Wanted
 from ..compiler.codegen import Target, compiling_for, target_of
 from ..compiler.codegen.cpu.launcher import LAUNCHER, build_text
+from ..compiler.codegen.cpu.workspace import WORKSPACE
 from ..compiler.codegen.linker import link, linker_for
 from ..compiler.own_schedules import in_force
 from ..compiler.packs import Pack, PackedKernel, PackedTarget, PackError
@@ -23,9 +25,11 @@ from ..compiler.packs.file import write_pack
 from ..compiler.packs.processor import needs_of
 from ..compiler.packs.toolchain import toolchain
 from ..config import TARGETS
+from ..planner.database import PlanDatabase, database
+from ..planner.machine import caches
 from ..runtime.large_blocks import LARGE_BLOCKS
 
-HELPERS = LAUNCHER, LARGE_BLOCKS
+HELPERS = LAUNCHER, WORKSPACE, LARGE_BLOCKS
 """Machine code that is no kernel and that every process needs."""
 
 
@@ -44,7 +48,8 @@ def pack(
     ``work()`` is run once for each target and number of threads, on kernels that are chosen for the target; where this
     machine cannot run its code, on kernels of this machine in their places. So ``work`` has to do what the other
     process will: forward and backward, with the widths, types and sizes of its graphs, on one thread and on several.
-    Kernels that are in memory already are noted as well. While it runs, kernels that other threads ask for are noted,
+    Kernels that are in memory already are noted as well, and plans are those of the cost model, not of measurements:
+    make graphs within ``work`` that were measured. While it runs, kernels that other threads ask for are noted,
     too.
 
     Args:
@@ -53,7 +58,8 @@ def pack(
         targets: names of processors: "native", this one, as without any; levels "x86-64-v2", "x86-64-v3", "x86-64-v4";
             "aarch64", for which a linker has to be installed.
         threads: for how many threads of PyTorch the work is run: (1, those that it has now, at least 2) by default,
-            since kernels for one thread are others.
+            since kernels for one thread are others. Those for further numbers may be, too: name the numbers that the
+            other process will have.
 
     Returns:
         What `load_pack` returns, with its ``sha256``.
@@ -93,7 +99,7 @@ def pack(
                 library = build_text(helper, target, folder).read_bytes()
             libraries[_packed(helper.identity(target), helper.name, helper.name, target.key, name, library)] = library
     described = [_described(name, target) for name, target in made_for.items()]
-    return write_pack(path, toolchain(), described, libraries, {"threads": list(counts)})
+    return write_pack(path, toolchain(), described, libraries, {"threads": list(counts), "caches": caches()})
 
 
 def _listed(targets: Sequence[str]) -> Sequence[str]:
@@ -119,9 +125,15 @@ def _recorded(work: Callable[[], object], target: Target, threads: Sequence[int]
 
 @contextmanager
 def _anew(target: Target) -> Iterator[None]:
-    """Inside the block every kernel is chosen anew, for a target; and behind it for this machine again."""
+    """Inside the block every kernel is chosen anew, for a target and without measured plans, which the other process
+    does not know; behind it for this machine again.
+    """
     try:
-        with compiling_for(target):
+        with (
+            compiling_for(target),
+            tempfile.TemporaryDirectory(prefix="gsb-") as empty,
+            database.using(PlanDatabase(Path(empty) / "plans.json")),
+        ):
             in_force.renew()
             forget()
             yield

@@ -15,6 +15,7 @@ import tvm_ffi
 
 from ...deferred import load_libraries, tvm
 from .cpu import threads
+from .cpu.workspace import provide_runtime
 from .errors import BuildError
 from .opened import open_packed
 
@@ -68,6 +69,7 @@ def load_packed(name: str, library: bytes) -> LoadedModule:
     """Load a library of a pack, of code for a CPU, whose hash was compared. Needs no TVM, and no folder to write into
     where the system has files in memory. Raises BuildError.
     """
+    provide_runtime()
     module = open_packed(name, library)
     threads.share(module)
     return LoadedModule((), module)

@@ -105,7 +105,7 @@ class Packs:
         if self.settled is not None and self.settled not in [target.key for target in pack.targets]:
             raise PackError(
                 f"{path} was loaded after the first kernel, and has none for the target that was settled then "
-                f"({self.settled}): call gsb.load_pack before anything runs, or set GSB_PACK"
+                f"({self.settled}): call gsb.load_pack before gsb.enable and the first operator, or set GSB_PACK"
             )
         return pack
 
@@ -125,8 +125,8 @@ def load_pack(path: str | os.PathLike[str], sha256: str | None = None) -> Pack:
         gsb.load_pack("kernels.gsb", sha256="9f86d0...")
 
     What a pack has is not compiled, and needs no compiler: a process whose kernels are all in packs works without TVM,
-    on a read-only file system, and as any user. Call it before the first operator runs: the processor's level is
-    settled then, as the highest among the packs that runs here. ``GSB_PACK`` loads packs without a call.
+    on a read-only file system, and as any user. Call it before `enable` and the first operator: the level of the
+    processor is settled then, as the highest among the packs that runs here. ``GSB_PACK`` loads packs without a call.
 
     A pack is machine code. Its hash finds damage; that nobody else made it is known only where ``sha256`` is given, as
     `pack` returned it.

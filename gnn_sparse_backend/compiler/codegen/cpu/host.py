@@ -107,7 +107,8 @@ def _settle() -> Target:
     if not can_compile():
         raise MissingKernelError(
             f"TVM is not installed, and no pack of kernels {f'for {name} ' if name else ''}is loaded: call "
-            "gsb.load_pack (or set GSB_PACK) before anything runs, or install TVM (pip install apache-tvm)"
+            "gsb.load_pack before gsb.enable and the first operator (or set GSB_PACK), or install TVM "
+            "(pip install apache-tvm)"
         )
     if name is None:
         return native_target()
