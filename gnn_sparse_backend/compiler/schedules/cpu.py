@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..language.program import walk_iterations
 from ..position.function import PositionFunction
 from .primitives.cpu import parallelize, vectorize
 from .primitives.shared.decompose import decompose_reductions
@@ -35,10 +34,7 @@ def cpu_schedule(
 @primitive()
 def vectorize_all(stage2: PositionFunction) -> PositionFunction:
     """Make a vector loop of every iteration of several elements that `vectorize_spatial` does not refuse."""
-    for iteration in walk_iterations(stage2.program.iterations):
-        if vectorize.refuses(iteration) is None and iteration.axes[0].static_length > 1:
-            stage2 = vectorize.vectorize_spatial(iteration.name)(stage2)
-    return stage2
+    return vectorize.vectorize_each(stage2)
 
 
 @primitive()

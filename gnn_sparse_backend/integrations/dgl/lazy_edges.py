@@ -34,7 +34,7 @@ from ..lazy.handlers import given
 from ..lazy.recipes import EDGE, Pointwise, Recipe, gathered
 from ..lazy.stages import Score
 from ..lazy.terms import term
-from ..scopes import current, has_hooks, is_forgotten, kind_of, transformed
+from ..scopes import copied, current, has_hooks, is_forgotten, kind_of, transformed
 from ..scopes.torch_state import saving_hooks
 from .host import HOST, GraphEnd
 from .structure import is_small
@@ -125,11 +125,12 @@ class _LocalScope:
     def __enter__(self):
         self.inner.__enter__()
         if HOST.deferring:
-            if not _is_of_dgl(sys._getframe(1)):
+            if not _is_of_dgl(frame := sys._getframe(1)):
                 worth_it = self.g.number_of_nodes() * WIDEST >= LEAST
                 self.scope = watched(HOST.name, (), trusted=False, worth_it=worth_it)
                 if not worth_it:
                     self.scope.mode = None  # what is lazy here is made of copies
+                self.scope.site = frame.f_code, frame.f_lasti
                 self.scope.__enter__()
             if current() is not None:
                 _mark(self.g)
@@ -195,7 +196,7 @@ def lazy_values(graph: Graph, op: str, message: str, of: MessageOp, operands: tu
     features = tuple([tuple(x.shape[1:]) for x in operands])
     inner, sums, kept = _layout(op, features)
     shape = torch.Size((graph.num_edges, *inner))
-    operands = operands if ours else tuple(map(lasting, operands))
+    operands = operands if ours else lasting(*operands)
     ends = tuple([EDGE if place == "edge" else GraphEnd(graph, _SIDES[place]) for place in of.places])
     recipe = Pointwise(HOST, shape, operands[0].dtype, operands, _term(message), ends, features, inner)
     if sums:
@@ -214,7 +215,7 @@ def combined(graph: Graph, op: str, first, second, of: MessageOp, ours: bool) ->
     if x.dim() != y.dim() or x.dtype is not y.dtype:
         return None
     sides = [
-        given(each) if type(each) is LazyTensor else _plain(graph, each if ours else lasting(each), place)
+        given(each) if type(each) is LazyTensor else _plain(graph, *((each,) if ours else lasting(each)), place)
         for each, place in ((x, here), (y, there))
     ]
     if not any(isinstance(side, Recipe) for side in sides):
@@ -229,10 +230,14 @@ def combined(graph: Graph, op: str, first, second, of: MessageOp, ours: bool) ->
     return lazy_tensor(found, lambda *sides: edge_map(of, graph, sums, *computed(sides, "gsddmm of it")), x, y)
 
 
-def lasting(x: Tensor) -> Tensor:
-    """An operand as it is now, where a user's program goes on before it is read."""
-    scope = current()
-    return x if scope.trusted else x.clone()
+def lasting(*operands: Tensor) -> tuple[Tensor, ...]:
+    """Operands as they are now, where a user's program goes on before they are read."""
+    if current().trusted:
+        return operands
+    copies = {id(x): x for x in operands}
+    for key, x in copies.items():
+        copies[key] = copied(x)
+    return tuple([copies[id(x)] for x in operands])
 
 
 def reduce(graph: Graph, lazy: LazyTensor, reduce_op: str, ties: str) -> tuple[Tensor, str] | Refusal | None:

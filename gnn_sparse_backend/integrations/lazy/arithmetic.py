@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 
 import torch
 from torch import Tensor
 
 from ...ops.message.programs.operands import broadcast_features
 from ...ops.message.thin import MANY
+from ..scopes import copy_among, note_shared, shares_sums
 from . import learnt
 from .recipes import ALL, EDGE, PLAIN, SCALAR, Pointwise, Recipe, number
 from .stages import Score, Softmax, Weighted
@@ -80,6 +82,7 @@ def _two(op: str, first: Recipe, second: Recipe):
         weighted = _weighted(first, second)
         if weighted is not None:
             return weighted
+    first, second = _by_copies(first, second), _by_copies(second, first)
     first, second = _with_sum(first, second), _with_sum(second, first)
     if type(first) is not Pointwise or type(second) is not Pointwise:
         # a score or a softmax is a small tensor of its own
@@ -134,15 +137,29 @@ def _widens(recipe: Pointwise) -> bool:
     )
 
 
+def _by_copies(recipe: Recipe, other: Recipe) -> Recipe:
+    """A message without sums as one of the copies that ``other`` has of what it reads: each row is gathered once."""
+    if type(recipe) is not Pointwise or recipe.term.sums:
+        return recipe
+    operands = tuple([copy_among(x, other.operands) for x in recipe.operands])
+    return recipe if all(map(operator.is_, operands, recipe.operands)) else recipe.on(operands)
+
+
 def _with_sum(recipe: Recipe, other: Recipe) -> Pointwise | Tensor:
     """`_pointwise`, where a message with a sum over features that reads nothing that ``other`` does is computed, too:
-    two kernels then gather no more than one, and gradients of the sum go by what there is for each edge.
+    two kernels then gather no more than one, and gradients of the sum go by what there is for each edge. So is one that
+    several messages read, where that is known.
     """
     found = recipe.pointwise() if type(recipe) is Score and type(other) is Pointwise else recipe
     if type(found) is not Pointwise or not found.term.sums or found is other:
         return _pointwise(recipe if found is None else found)
     message = other.values if type(other) is Weighted else other
-    if type(message) is Pointwise and (message.term.sums or _share(found, message)):
+    if type(message) is Pointwise and message.term.sums:
+        return found
+    if recipe.merged:
+        note_shared()
+    if type(message) is Pointwise and _share(found, message) and not shares_sums():
+        recipe.merged = True
         return found
     return recipe.settle("a score or a softmax in an expression")
 

@@ -44,6 +44,7 @@ class Recipe:
         mode: in which the operation was asked for.
         tensor: () -> the tensor of this recipe, lazy or computed; None where nobody holds it any more.
         computed: values that another recipe's computation gave beside its own, until they are asked for.
+        merged: whether it has become part of a message that reads rows beside its sum.
         used: whether gradients may come to it from what was made of it.
         base: where this is a view of another recipe, ``(recipe, function)``: the function of its tensor, which shares
             memory with it.
@@ -63,6 +64,7 @@ class Recipe:
         "dtype",
         "hooks",
         "host",
+        "merged",
         "mode",
         "natural",
         "operands",
@@ -80,7 +82,7 @@ class Recipe:
         self.mode = mode()
         self.aliases = self.base = self.computed = self.hooks = self.natural = None
         self.scope = self.version = self.way = None
-        self.used, self.unlooked = False, 0
+        self.merged, self.used, self.unlooked = False, False, 0
         self.tensor: Callable[[], Tensor | None] = _nobody
 
     @property

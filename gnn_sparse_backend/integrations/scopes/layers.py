@@ -20,6 +20,7 @@ from .frames import has_hooks
 
 _KNOWN = ("torch.", "torch_geometric.", "dgl.")
 _hands_out = shared("layers that hand out messages", 4096)
+_shares = shared("programs with shared sums", 4096)
 _whole: WeakKeyDictionary = WeakKeyDictionary()
 """What a layer had when its modules were looked through, and whether all of them are known, without hooks."""
 
@@ -50,6 +51,19 @@ def note(kind: Hashable, handed_out: bool) -> None:
     """A call of this kind has ended. handed_out: whether somebody holds what something else was made of."""
     if handed_out or kind not in _hands_out:
         _hands_out.keep(kind, handed_out)
+
+
+def shares_sums(site: Hashable | None) -> bool:
+    """Whether a program was seen to read a function of a sum in two messages at this place: computed once, it costs
+    less than in each of two operators and their gradients.
+    """
+    return site is not None and site in _shares
+
+
+def note_shared(site: Hashable | None) -> None:
+    """A program has read a function of a sum in a second message."""
+    if site is not None and site not in _shares:
+        _shares.keep(site, True)
 
 
 def _is_known(module: Module) -> bool:

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from . import layers
+from .copies import copied
 
 
 class Scope:
@@ -25,6 +26,7 @@ class Scope:
     Attributes:
         trusted: whether all code that runs inside is known not to write to what it is given.
         given: what the layer was called with. result: what it returned.
+        site: where in a user's program it begins, if that is known.
         kind: the kind of the call (`layers.kind_of`), if any. plain: whether calls of it hand out nothing.
         alive: the lazy tensors that were made inside. consumed: whether something else was made of any that has a
             gradient. passed: those that were computed after that. kept: what was computed for several others.
@@ -48,6 +50,7 @@ class Scope:
         "result",
         "rows",
         "shown",
+        "site",
         "trusted",
         "ways",
     )
@@ -62,9 +65,12 @@ class Scope:
         self.ended = False
         self.mode = self.result = self.rows = self.shown = None
         self.outer: Scope | None = None
+        self.site: Hashable | None = None
 
     def __enter__(self) -> Scope:
         self.outer, _now.scope = _now.scope, self
+        if self.site is None and self.outer is not None:
+            self.site = self.outer.site
         if self.mode is not None:
             self.mode.__enter__()
         return self
@@ -130,7 +136,7 @@ class Scope:
     def lasting(self, x: Tensor) -> Tensor:
         """A tensor, or a copy of one that somebody may write to before a gradient reads it."""
         if not self.trusted:
-            return x.clone()
+            return copied(x)
         if self.shown is None:
             self.shown = {_memory(each) for each in tree_leaves(self.given) if isinstance(each, Tensor)}
         return x.clone() if _memory(x) in self.shown else x
@@ -166,6 +172,17 @@ def lasting(x: Tensor) -> Tensor:
 def current() -> Scope | None:
     """The scope that this thread is in, if any."""
     return _now.scope
+
+
+def shares_sums() -> bool:
+    """Whether the program that is running was seen to read a function of a sum in two messages."""
+    return _now.scope is not None and layers.shares_sums(_now.scope.site)
+
+
+def note_shared() -> None:
+    """The program that is running has read a function of a sum in a second message."""
+    if _now.scope is not None:
+        layers.note_shared(_now.scope.site)
 
 
 def _memory(x: Tensor) -> int | None:

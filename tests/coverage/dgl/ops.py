@@ -280,6 +280,13 @@ def _updates() -> list[Case]:
         graph.apply_edges(fn.e_sub_v("s", "h", "t"), edges=[1, 2, 3])
         return graph.edata["s"], graph.edata["t"]
 
+    def fused(graph: dgl.DGLGraph) -> Tensor:
+        with graph.local_scope():
+            graph.apply_edges(fn.u_dot_v("h", "h", "s"))
+            graph.edata["a"] = torch.sigmoid(graph.edata["s"])
+            graph.update_all(fn.u_mul_e("h", "a", "m"), fn.sum("m", "out"))
+            return graph.ndata["out"]
+
     def in_waves(graph: dgl.DGLGraph) -> Tensor:
         graph.prop_nodes([[0, 1], [2], [5, 6]], fn.copy_u("h", "m"), fn.sum("m", "h"))
         return graph.ndata["h"]
@@ -306,6 +313,7 @@ def _updates() -> list[Case]:
         case("update_all, both own", update(product, squares), "messages and reduction are Python functions"),
         case("send_and_recv, pull, push", some),
         case("apply_edges", on_edges),
+        case("local_scope, sigmoid of u_dot_v, u_mul_e, sum", fused, "one kernel, but on a few edges as here"),
         case("prop_nodes", in_waves),
     ]
 

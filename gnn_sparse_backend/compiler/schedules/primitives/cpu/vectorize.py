@@ -6,11 +6,11 @@ from .....deferred import tirx
 from ....codegen.nodes import int64, substitute
 from ....language.axes import refuse
 from ....language.expr import Load
-from ....language.program import Iteration, Store
+from ....language.program import Iteration, Store, walk_iterations
 from ....language.traversal import walk
 from ....position.function import PositionFunction
 from ...sequence import iteration_primitive
-from ..shared.loops import rewrite_loop
+from ..shared.loops import rewrite_loop, rewrite_loops
 
 MOST_LANES, LANES = 128, 64
 """The longest loop that is one vector, and the longest vectors of a longer one: LLVM takes minutes over one of several
@@ -35,6 +35,19 @@ def vectorize_spatial(stage2: PositionFunction, iteration: Iteration) -> Positio
     """
     refuse(f"vectorize_spatial: iteration {iteration.name!r}", refuses(iteration))
     return rewrite_loop(stage2, iteration.name, 0, _in_vectors)
+
+
+def vectorize_each(stage2: PositionFunction) -> PositionFunction:
+    """Make a vector loop of every iteration of several elements that is not refused, in one walk over the function.
+
+    The loops are apart from one another, since an iteration that holds others is refused.
+    """
+    names = [
+        iteration.name
+        for iteration in walk_iterations(stage2.program.iterations)
+        if refuses(iteration) is None and iteration.axes[0].static_length > 1
+    ]
+    return rewrite_loops(stage2, names, 0, _in_vectors) if names else stage2
 
 
 def _in_vectors(loop: tirx.For) -> tirx.For:
@@ -64,11 +77,17 @@ def refuses(iteration: Iteration) -> str | None:
     if not all(isinstance(s, Store) for s in iteration.body):
         return "holds other iterations"
     var = iteration.variables[0]
-    for store in iteration.stores:
+    stores = iteration.stores
+    loads = [
+        load
+        for store in stores
+        for root in (store.value, *store.indices)
+        for load in walk(root)
+        if isinstance(load, Load)
+    ]
+    for store in stores:
         if not any(e == var for index in store.indices for e in walk(index)):
             return f"stores every element to the same place of {store.buffer.name!r}"
-        for other in iteration.stores:
-            for expr in (e for root in (other.value, *other.indices) for e in walk(root)):
-                if isinstance(expr, Load) and expr.buffer == store.buffer and expr.indices != store.indices:
-                    return f"reads buffer {store.buffer.name!r} elsewhere than it writes it"
+        if any(load.buffer == store.buffer and load.indices != store.indices for load in loads):
+            return f"reads buffer {store.buffer.name!r} elsewhere than it writes it"
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import tvm_ffi
 
@@ -37,27 +37,38 @@ def rewrite_loop(
 
     Raises StageIError where there is no such loop, as after a reduction above the block has been decomposed.
     """
-    found = 0
+    return rewrite_loops(stage2, (block,), level, change)
 
-    def above(loop: tirx.For) -> bool:
+
+def rewrite_loops(
+    stage2: PositionFunction, blocks: Collection[str], level: int, change: Callable[[tirx.For], tirx.Stmt]
+) -> PositionFunction:
+    """Apply `change` to the loop `level` loops above each of the blocks of these names, in one walk over the function.
+
+    Raises StageIError where a block has no such loop.
+    """
+    found = dict.fromkeys(blocks, 0)
+
+    def below(loop: tirx.For) -> str | None:
         body = loop.body
         for _ in range(level):
             if not isinstance(body, tirx.For):
-                return False
+                return None
             body = body.body
-        return isinstance(body, s_tir.SBlockRealize) and body.block.name_hint == block
+        return str(body.block.name_hint) if isinstance(body, s_tir.SBlockRealize) else None
 
     def visit(loop: tirx.For, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
-        nonlocal found
         inner = mutator.default_mutate(loop)
-        if not above(loop):
+        block = below(loop)
+        if block not in found:
             return inner
-        found += 1
+        found[block] += 1
         return change(inner)
 
     stage2 = stage2.mutated((tirx.For, visit))
-    if found != 1:
-        raise StageIError(f"there are {found} loops {level} levels above block {block!r}, expected one")
+    for block, count in found.items():
+        if count != 1:
+            raise StageIError(f"there are {count} loops {level} levels above block {block!r}, expected one")
     return stage2
 
 
