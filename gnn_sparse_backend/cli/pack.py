@@ -25,7 +25,9 @@ def add(commands) -> None:
         "--target", default="native", help=f"one or several of {', '.join(TARGETS)}, with commas (default: native)"
     )
     command.add_argument("--threads", help="numbers of threads, with commas (default: 1 and those of PyTorch)")
-    command.add_argument("arguments", nargs="*", help="of the script, behind --")
+    command.add_argument(
+        "--args", nargs=argparse.REMAINDER, default=[], metavar="ARGUMENT", help="the script's: all that follows"
+    )
     command.set_defaults(run=run)
 
 
@@ -37,9 +39,7 @@ def run(options: argparse.Namespace) -> int:
 
     try:
         threads = None if options.threads is None else [int(count) for count in options.threads.split(",")]
-        made = pack(
-            work_of(options.work, options.arguments), options.output, options.target.split(","), threads=threads
-        )
+        made = pack(work_of(options.work, options.args), options.output, options.target.split(","), threads=threads)
     except (PackError, BuildError, ValueError, ImportError, FileNotFoundError) as error:
         print(f"gsb pack: {error}", file=sys.stderr)
         return 1

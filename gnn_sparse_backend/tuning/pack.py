@@ -48,9 +48,9 @@ def pack(
     ``work()`` is run once for each target and number of threads, on kernels that are chosen for the target; where this
     machine cannot run its code, on kernels of this machine in their places. So ``work`` has to do what the other
     process will: forward and backward, with the widths, types and sizes of its graphs, on one thread and on several.
-    Kernels that are in memory already are noted as well, and plans are those of the cost model, not of measurements:
-    make graphs within ``work`` that were measured. While it runs, kernels that other threads ask for are noted,
-    too.
+    Kernels that are in memory already are noted as well, but not those that a compiled tensor expression holds, and
+    plans are those of the cost model, not of measurements: make such expressions, and graphs that were measured, within
+    ``work``. While it runs, kernels that other threads ask for are noted, too.
 
     Args:
         work: a function without arguments.

@@ -54,5 +54,5 @@ def get_kernel(
 
 
 def stats() -> StoreStats:
-    """Where this process's kernels came from so far: memory, disk or the compiler."""
+    """Where this process's kernels came from so far: memory, packs, disk or the compiler."""
     return default_store().stats()

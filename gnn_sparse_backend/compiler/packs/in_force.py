@@ -91,6 +91,13 @@ class Packs:
         """What the planner went by when the kernels of the first pack were chosen; empty without a pack."""
         return self.loaded[0].settings if self.loaded else {}
 
+    def nearest_threads(self, threads: int) -> int:
+        """The number of threads nearest to this that the packs were made for, or this without a pack. Several threads
+        are nearer to several than to one, since one has kernels of its own.
+        """
+        counts = [count for pack in self.loaded for count in pack.settings.get("threads", ())]
+        return min(counts, key=lambda count: ((count > 1) != (threads > 1), abs(count - threads)), default=threads)
+
     def _targets(self) -> list[PackedTarget]:
         return [target for pack in self.loaded for target in pack.targets]
 
