@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend import cli
@@ -18,6 +19,7 @@ from gnn_sparse_backend.compiler.packs import Pack, PackError
 from gnn_sparse_backend.compiler.packs.file import FORMAT, read_pack, write_pack
 from gnn_sparse_backend.compiler.packs.in_force import Packs
 from gnn_sparse_backend.compiler.packs.toolchain import calling_versions
+from gnn_sparse_backend.runtime import threads as threads_of_work
 
 WORK = """
 import torch
@@ -82,7 +84,7 @@ def test_a_process_without_tvm_runs_from_a_pack(packed, tmp_path):
     told = "print(gsb.status(), file=sys.stderr)"
     code = f"{WORK}\ntorch.set_num_threads(7)\nwork()\n{COUNTED}\n{told}"
     several, others = counts(done := elsewhere(code, tmp_path, GSB_PACK=str(packed.path)))
-    assert several >= 2 and others == ["0", "0", "False"]  # planned for 3, which the pack has
+    assert several >= 2 and others == ["0", "0", "False"]
     assert f"pack {packed.path}: " in done.stderr and f" of {len(packed.kernels)} kernels taken" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
@@ -132,12 +134,17 @@ def test_every_target_has_its_own_kernels(packed):
         assert sums["x86-64-v3"] and sums["x86-64-v4"] and not sums["x86-64-v3"] & sums["x86-64-v4"]
 
 
-def test_several_threads_are_nearer_to_several_than_to_one():
+def test_several_threads_are_nearer_to_several_than_to_one(monkeypatch):
     found = Packs()
     assert found.nearest_threads(5) == 5
     for counts in ((1, 8), (16,)):
         found._loaded = (*found.loaded, Pack(Path(), "", {}, (), (), {"threads": counts}, b""))
     assert [found.nearest_threads(threads) for threads in (1, 2, 8, 11, 64)] == [1, 8, 8, 8, 16]
+    monkeypatch.setattr(threads_of_work, "packs", found)
+    assert threads_of_work.planned_threads() == torch.get_num_threads()  # where TVM is installed
+    monkeypatch.setattr(threads_of_work, "can_compile", lambda: False)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 11)
+    assert threads_of_work.planned_threads() == 8
 
 
 def test_packing_leaves_the_process_as_it_was(packed):
