@@ -24,12 +24,15 @@ if TYPE_CHECKING:
     from . import formats as formats
     from . import nn as nn
     from . import tensor as tensor
+    from .compiler.packs.in_force import load_pack as load_pack
     from .integrations import disable as disable
     from .integrations import enable as enable
     from .integrations import enabled as enabled
     from .integrations import status as status
     from .integrations.core.planning import explain as explain
     from .integrations.core.planning import precompile as precompile
+    from .integrations.exported.load import load_export as load_export
+    from .integrations.exported.package import export as export
     from .integrations.traced import compile as compile
     from .ops.attention.api import attention as attention
     from .ops.attention.api import gat_attention as gat_attention
@@ -67,6 +70,7 @@ if TYPE_CHECKING:
     from .structures.relational.graph import RelGraph as RelGraph
     from .structures.reordering.reorder import reorder as reorder
     from .structures.segments import Segments as Segments
+    from .tuning.pack import pack as pack
     from .tuning.schedule import schedule as schedule
     from .tuning.tune_format import tune_format as tune_format
 
@@ -111,8 +115,12 @@ _HOMES = {
     "enabled": "gnn_sparse_backend.integrations",
     "status": "gnn_sparse_backend.integrations",
     "compile": "gnn_sparse_backend.integrations.traced",
+    "export": "gnn_sparse_backend.integrations.exported.package",
+    "load_export": "gnn_sparse_backend.integrations.exported.load",
     "tune_format": "gnn_sparse_backend.tuning.tune_format",
     "schedule": "gnn_sparse_backend.tuning.schedule",
+    "pack": "gnn_sparse_backend.tuning.pack",
+    "load_pack": "gnn_sparse_backend.compiler.packs.in_force",
     "precompile": "gnn_sparse_backend.integrations.core.planning",
     "explain": "gnn_sparse_backend.integrations.core.planning",
 }

@@ -86,6 +86,7 @@ def _architecture(text: str) -> str:
 
 CUDA_COMPILERS = ("nvcc", "nvrtc")
 LOG_LEVELS = ("info", "debug")
+TARGETS = ("native", "x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64")
 
 CACHE_DIR = Variable(
     "GSB_CACHE_DIR",
@@ -163,6 +164,15 @@ LOG = Variable(
     "framework; debug gives every such event and the reasons for a plan",
     "when the package is imported (log)",
 )
+PACK = Variable(
+    "GSB_PACK",
+    str,
+    "files",
+    "/srv/kernels.gsb",
+    "no pack",
+    "packs of kernels, several joined as in PATH, in which a kernel is looked for before the cache and the compiler",
+    "when the first kernel is asked for (compiler.packs.in_force)",
+)
 POOL_BYTES = Variable(
     "GSB_POOL_BYTES",
     _number,
@@ -201,6 +211,15 @@ SAMPLER = Variable(
     "seed are others; where neither is, or torch-sparse cannot, it does so anyway",
     "when PyG is enabled (integrations.pyg.sampling)",
 )
+TARGET = Variable(
+    "GSB_TARGET",
+    _one_of(*TARGETS),
+    f"one of {', '.join(TARGETS)}",
+    "x86-64-v3",
+    "the best of the packs, without one this processor",
+    "which processor kernels are compiled for, one that this machine runs code for",
+    "when the first kernel is asked for (compiler.codegen.cpu.host)",
+)
 TORCHSCRIPT = Variable(
     "GSB_TORCHSCRIPT",
     _switch,
@@ -221,10 +240,12 @@ VARIABLES: tuple[Variable[Any], ...] = (
     DEFERRED,
     FEW_EDGES,
     LOG,
+    PACK,
     POOL_BYTES,
     PYG_CACHE_BYTES,
     REUSE_MEMORY,
     SAMPLER,
+    TARGET,
     TORCHSCRIPT,
 )
 """What the package reads."""

@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __all__ = [
+    "can_compile",
     "compilation_pipeline",
     "console",
     "cuda_op",
@@ -132,6 +133,15 @@ def sparse_tools() -> Any:
 def load_runtime() -> ctypes.CDLL:
     """Load the library of TVM's runtime, all that a compiled kernel needs."""
     return _library("tvm_runtime", "RTLD_GLOBAL")
+
+
+@functools.cache
+def can_compile() -> bool:
+    """Whether TVM is installed. Without it kernels come from packs alone."""
+    try:
+        return importlib.util.find_spec("tvm") is not None
+    except ImportError:
+        return False
 
 
 def load_libraries() -> tuple[ctypes.CDLL, ...]:

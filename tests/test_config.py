@@ -23,10 +23,12 @@ READ = {
     config.DEFERRED: "integrations/core/registry.py",
     config.FEW_EDGES: "integrations/few/__init__.py",
     config.LOG: "log.py",
+    config.PACK: "compiler/packs/in_force.py",
     config.POOL_BYTES: "runtime/pool.py",
     config.PYG_CACHE_BYTES: "integrations/core/graphs.py",
     config.REUSE_MEMORY: "runtime/allocator.py",
     config.SAMPLER: "integrations/pyg/sampling.py",
+    config.TARGET: "compiler/codegen/cpu/host.py",
     config.TORCHSCRIPT: "integrations/pyg/scripting.py",
 }
 

@@ -64,7 +64,10 @@ FAMILIES = {
 LATE = {
     # (importer, imported): why an import within a function closes a circle
     ("compiler.language.program", "compiler.language.printer"): "a program prints itself by what knows all its parts",
-    ("compiler.cache.key", ""): "the version of the package, which no module below it has, is a part of every key",
+    (
+        "compiler.packs.toolchain",
+        "",
+    ): "the version of the package, which no module below it has, is a part of every key",
 }
 LIBRARIES = {
     # room: packages that it may import, beside Python's own

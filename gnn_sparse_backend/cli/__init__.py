@@ -12,9 +12,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from .. import __version__
-from . import cache, doctor, explain, tune
+from . import cache, doctor, explain, pack, tune
 
-COMMANDS = (tune, explain, cache)
+COMMANDS = (tune, explain, cache, pack)
 """Subcommands that read graphs and caches. Each module has ``add(commands)``, which describes a command to argparse,
 and ``run(options)``, which gives the exit code."""
 _STYLES = {doctor.OK: "green", doctor.ABSENT: "yellow", doctor.BROKEN: "bold red"}

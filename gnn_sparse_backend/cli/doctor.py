@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from .. import config
+from ..deferred import can_compile
 from .doctor_cuda import examine_cuda
 from .findings import ABSENT, BROKEN, OK, Finding
 
@@ -24,6 +25,7 @@ _REQUIRED = (
     ("numpy", "numpy"),
     ("scipy", "scipy"),
 )
+_NO_COMPILER = "TVM is not installed: kernels come from packs alone"
 _OPTIONAL = (
     ("dgl", "dgl", "dgl"),
     ("torch-geometric", "torch_geometric", "pyg"),
@@ -33,7 +35,7 @@ _OPTIONAL = (
 
 def examine() -> list[Finding]:
     """Look at everything; no finding raises. Takes some seconds: it imports the frameworks and compiles one kernel."""
-    return [*_versions(), *_cpu(), *examine_cuda(), *_threads(), *_cache(), *_settings()]
+    return [*_versions(), *_cpu(), *examine_cuda(), *_threads(), *_packs(), *_cache(), *_settings()]
 
 
 def exit_code(findings: list[Finding]) -> int:
@@ -53,6 +55,9 @@ def _versions() -> list[Finding]:
         Finding(group, "gnn-sparse-backend", OK, _version("gnn-sparse-backend") or "run from a folder, not installed"),
     ]
     for distribution, module in _REQUIRED:
+        if module == "tvm" and _from_packs_alone():
+            findings.append(Finding(group, distribution, ABSENT, _NO_COMPILER))
+            continue
         findings.append(_import(group, distribution, module, "pip install gnn-sparse-backend"))
     for distribution, module, extra in _OPTIONAL:
         distribution, advice = _variant(distribution, module), f"pip install 'gnn-sparse-backend[{extra}]'"
@@ -61,6 +66,16 @@ def _versions() -> list[Finding]:
         else:
             findings.append(_import(group, distribution, module, advice))
     return findings
+
+
+def _from_packs_alone() -> bool:
+    """Whether nothing can be compiled here, nor has to be."""
+    from ..compiler.packs import PackError, packs
+
+    try:
+        return not can_compile() and bool(packs.loaded)
+    except PackError:
+        return False
 
 
 def _import(group: str, distribution: str, module: str, advice: str) -> Finding:
@@ -119,6 +134,8 @@ def _cpu() -> list[Finding]:
     else:
         text = "no ld, gcc or cc: kernels, for GPUs too, are kept as LLVM text, about 50 ms slower to load"
         findings.append(finding("linker", ABSENT, text))
+    if _from_packs_alone():
+        return [*findings, finding("test kernel", ABSENT, _NO_COMPILER)]
     try:
         with tempfile.TemporaryDirectory(prefix="gsb-") as scratch:
             _check_kernel(load(build_shared(_test_function(), target, scratch))["test"])
@@ -164,6 +181,24 @@ def _threads() -> list[Finding]:
         return [Finding("threads", "pool", BROKEN, f"{type(error).__name__}: {error}")]
 
 
+def _packs() -> list[Finding]:
+    """Each pack of ``GSB_PACK``, and what of it runs here."""
+    group = "packs"
+    try:
+        from ..compiler.packs import PackError, packs
+
+        loaded = packs.loaded
+    except ImportError as error:
+        return [Finding(group, "packs", BROKEN, f"{type(error).__name__}: {error}")]
+    except PackError as error:
+        return [Finding(group, "GSB_PACK", BROKEN, str(error))]
+    taken = packs.target()
+    return [
+        Finding(group, pack.path.name, OK, f"{pack}; {packs.used(pack)} used, runs here: {taken and taken.name}")
+        for pack in loaded
+    ] or [Finding(group, "GSB_PACK", ABSENT, "no pack is loaded: kernels come from the cache and the compiler")]
+
+
 def _cache() -> list[Finding]:
     group = "kernel cache"
     try:
@@ -189,6 +224,8 @@ def _writable(group: str, folder: Path) -> Finding:
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if existing.is_dir() and os.access(existing, os.W_OK):
         return Finding(group, "writable", OK, "yes")
+    if _from_packs_alone():
+        return Finding(group, "writable", ABSENT, f"{existing} cannot be written, and need not be: {_NO_COMPILER}")
     return Finding(
         group, "writable", BROKEN, f"{existing} cannot be written: each process compiles again; set GSB_CACHE_DIR"
     )

@@ -15,10 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .cache.default import get_kernel
+from .cache.default import default_store, get_kernel
 from .cache.kernel import Kernel
 from .cache.key import KernelKey
-from .codegen import Target, host_target
+from .codegen import Target, host_target, running_target
 from .language.axes import StageIError
 from .language.program import Program
 from .schedules.sequence import Schedule, author_of, is_for_gpu, of_stage
@@ -74,8 +74,11 @@ def compile_program(program: Program, schedule: Schedule, target: Target | None 
 
     A schedule for a GPU wants a cuda target, or `serial` and a CPU (`stage3`).
 
-    From memory, else from the disk cache, else compiled. Raises StageIError where the program is not well formed or
-    the schedule refuses it, BuildError where code generation fails.
+    From memory, else from a pack, else from the disk cache, else compiled. Inside `compiling_for` a target that does
+    not run here it is that of this CPU, and the one for the target is noted.
+
+    Raises StageIError where the program is not well formed or the schedule refuses it, BuildError where code
+    generation fails, MissingKernelError where it would have to be compiled and TVM is not installed.
     """
     target = target or host_target()
     if not serial and not target.is_cuda and is_for_gpu(schedule):
@@ -94,6 +97,9 @@ def compile_program(program: Program, schedule: Schedule, target: Target | None 
             return (build_cuda_shared if target.is_cuda else build_shared)(function, target, folder)
 
     identity = _identity(program, schedule, target, serial)
+    if (stand_in := _stand_in(target)) is not None:
+        default_store().note(KernelKey(*identity, program.name), build, program.name)
+        return compile_program(program, schedule, stand_in, serial)
     written = _texts(identity[0], schedule, target, serial)
     kernel = get_kernel(*identity, build, name=program.name, symbol=program.name, written=written)
     author = author_of(schedule)
@@ -115,23 +121,41 @@ def _identity(program: Program, schedule: Schedule, target: Target, serial: bool
     return program.script(), plan, cuda_key(target)
 
 
-def compile_loops(function: tirx.PrimFunc) -> Kernel:
-    """The kernel for this CPU of a function that is written at stage III, found and kept as that of a program is.
+def compile_loops(write: Callable[..., tirx.PrimFunc], *arguments: object) -> Kernel:
+    """The kernel for this CPU of a function written at stage III, which ``write(*arguments)``, a function of
+    `compiler.loops`, returns. It is found and kept as that of a program is, by the name of ``write`` and its arguments.
 
     Raises BuildError where code generation fails.
     """
-    from .codegen.build import build_shared, generate_assembly
+    name, target = write.__name__, running_target()
 
-    name, target = str(function.attrs["global_symbol"]), host_target()
-    return get_kernel(
-        function.script(),
-        "written at stage III",
-        target,
-        lambda folder: build_shared(function, target, folder),
-        name=name,
-        symbol=name,
-        written={"assembly": lambda: generate_assembly(function, target)},
-    )
+    def written() -> tirx.PrimFunc:
+        return write(*arguments).with_attr("global_symbol", name)
+
+    def build_for(wanted: Target) -> Callable[[Path], Path]:
+        def build(folder: Path) -> Path:
+            from .codegen.build import build_shared
+
+            return build_shared(written(), wanted, folder)
+
+        return build
+
+    def assembly() -> str:
+        from .codegen.build import generate_assembly
+
+        return generate_assembly(written(), target)
+
+    program, plan = f"{write.__module__}.{name}{arguments!r}", "written at stage III"
+    if (wanted := host_target()) != target:
+        default_store().note(KernelKey(program, plan, wanted.key, name), build_for(wanted), name)
+    texts = {"stage3": lambda: str(written().script()), "assembly": assembly}
+    return get_kernel(program, plan, target, build_for(target), name=name, symbol=name, written=texts)
+
+
+def _stand_in(target: Target) -> Target | None:
+    """The target whose kernels run in the place of one that does not run here; None where a target's own do."""
+    running = None if target.is_cuda or target != host_target() else running_target()
+    return None if running is None or running == target else running
 
 
 def _texts(text: str, schedule: Schedule, target: Target, serial: bool) -> Mapping[str, Callable[[], str]]:

@@ -120,6 +120,11 @@ class InForce:
                 self.schedules = tuple(each for each in self.schedules if each is not own)
                 self.generation += 1
 
+    def renew(self) -> None:
+        """Have everything that is kept under a generation made anew."""
+        with self._guard:
+            self.generation += 1
+
     def of(self, *operators: str) -> tuple[OwnSchedule, ...]:
         """Return those for kernels of an operator, by any of its names."""
         return tuple(own for own in self.schedules if own.operator in operators)

@@ -12,6 +12,7 @@ from ..formats.composed.fills import stored_values
 from ..formats.composed.spec import parse_formats, plain, readable
 from ..planner.composed import DENSE, PieceCount, predicted, problem_of
 from ..planner.database import database
+from ..runtime.threads import planned_threads
 from ..runtime.type_names import type_name
 from ..structures.facts import content_hash
 from ..structures.graph import Graph
@@ -40,7 +41,7 @@ class WeightFormat:
 
 def weight_format(matrix: Graph, dtype: torch.dtype) -> WeightFormat:
     """The format of the matrix of a linear layer, (out_features, in_features)."""
-    problem = problem_of(matrix.shape, matrix.num_edges, TOKENS, type_name(dtype), torch.get_num_threads(), tokens=True)
+    problem = problem_of(matrix.shape, matrix.num_edges, TOKENS, type_name(dtype), planned_threads(), tokens=True)
     candidates = list(map(parse_formats, CANDIDATES))
     _, stored = stored_values(matrix.indptr, matrix.indices, matrix.shape, candidates, FILL)
     processor = host_target().features

@@ -27,7 +27,7 @@ from ..compiler.cache import UnsafeCacheError, cache_dir
 from ..compiler.cache.bounded import KernelCache, shared
 from ..compiler.cache.folders import create_root
 from ..compiler.cache.fork import own_locks
-from ..compiler.cache.key import toolchain
+from ..compiler.packs.toolchain import toolchain
 from ..deferred import filelock
 from .cost import default_units
 from .machine import machine_name

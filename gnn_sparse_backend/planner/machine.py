@@ -9,6 +9,9 @@ import platform
 import re
 from pathlib import Path
 
+from ..compiler.packs import packs
+from ..deferred import can_compile
+
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "": 1}
 # Where the system does not say: a small server's.
 _DEFAULT_LAST_LEVEL = 16 << 20
@@ -18,13 +21,13 @@ _DEFAULT_PRIVATE = 512 << 10
 @functools.cache
 def last_level_cache_bytes() -> int:
     """Size of the largest cache of the first CPU, in bytes, as Linux reports it."""
-    return max(_caches().values(), default=_DEFAULT_LAST_LEVEL)
+    return max(caches().values(), default=_DEFAULT_LAST_LEVEL)
 
 
 @functools.cache
 def private_cache_bytes() -> int:
     """Size of the second-level cache of the first CPU, in bytes."""
-    return _caches().get(2, _DEFAULT_PRIVATE)
+    return caches().get(2, _DEFAULT_PRIVATE)
 
 
 @functools.cache
@@ -48,13 +51,17 @@ def machine_name() -> str:
     flags = next((line for line in _lines("/proc/cpuinfo") if line.startswith("flags")), "")
     # two machines of one name may hide different features
     features = hashlib.sha256(flags.encode()).hexdigest()[:8]
-    caches = "/".join(f"{size >> 10}K" for _, size in sorted(_caches().items()))
-    return f"{model}, {os.cpu_count()} cores, caches {caches or 'unknown'}, features {features}"
+    sizes = "/".join(f"{size >> 10}K" for _, size in sorted(caches().items()))
+    return f"{model}, {os.cpu_count()} cores, caches {sizes or 'unknown'}, features {features}"
 
 
 @functools.cache
-def _caches() -> dict[int, int]:
-    """Bytes of the data caches of the first CPU, by level."""
+def caches() -> dict[int, int]:
+    """Bytes of the data caches of the first CPU, by level; without a compiler those that packs were made for, since
+    another plan might want a kernel that is in none.
+    """
+    if not can_compile() and (packed := packs.settings.get("caches")):
+        return {int(level): size for level, size in packed.items()}
     sizes: dict[int, int] = {}
     for entry in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         match = re.fullmatch(r"(\d+)([KMG]?)", "".join(_lines(entry)).strip())

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import torch
 
-from ..compiler.codegen.cpu.launcher import load_text
+from ..compiler.codegen.cpu.launcher import NativeText, load_text
 from .large_blocks_code import CODE
 
 LEAST = 4 << 20
@@ -30,6 +30,7 @@ LEAST = 4 << 20
 the pages of a tensor are few enough for a processor to remember where they are.
 """
 
+LARGE_BLOCKS = NativeText("large_blocks", CODE)
 _ADDRESSES = (
     "allocate",
     "allocator",
@@ -73,7 +74,7 @@ class Blocks:
     def __init__(self, libc10: ctypes.CDLL, default: int):
         libc = ctypes.CDLL(None)
         table = _table_of(default)
-        module = load_text(CODE)
+        module = load_text(LARGE_BLOCKS)
         self._state = state = _State.from_address(module.get_function("gsb_blocks_state")())
         state.allocate, state.allocator, state.delete = table[_ALLOCATE], default, _deleter(default)
         for name in ("mmap", "munmap", "madvise"):

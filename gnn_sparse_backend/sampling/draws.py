@@ -151,9 +151,9 @@ def _mixed(word: int) -> int:
 
 @kept
 def _bounds(index: str, times: str) -> Kernel:
-    return compile_loops(bounds_function(index, times))
+    return compile_loops(bounds_function, index, times)
 
 
 @kept
 def _draw(index: str, way: str, weight: str = "float32") -> Kernel:
-    return compile_loops(draw_function(index, way, weight))
+    return compile_loops(draw_function, index, way, weight)

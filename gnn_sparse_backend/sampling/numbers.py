@@ -90,4 +90,4 @@ class Numbers:
 
 @kept
 def _kernel(what: str, hashed: bool) -> Kernel:
-    return compile_loops(numbering_function(what, hashed))
+    return compile_loops(numbering_function, what, hashed)

@@ -75,7 +75,7 @@ def memory(structure: Any) -> Memory:
         graph.release()            # frees what was derived; it is derived again where it is needed
 
     Bytes are those of the whole storage that an array keeps alive, and count once however many facts share it. On a GPU
-    they are those of the GPU. Kernels belong to the process and are not in it.
+    they are those of the GPU. Kernels belong to the process and are not in it: ``gsb.status()`` names their packs.
 
     Raises:
         TypeError: anything but a ``Graph``, ``RelGraph``, ``Segments``, ``KernelMap``, ``masks.Mask`` or

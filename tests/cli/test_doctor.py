@@ -11,6 +11,7 @@ import pytest
 
 from gnn_sparse_backend import cli, config
 from gnn_sparse_backend.cli import doctor
+from gnn_sparse_backend.compiler.packs import Pack, packs
 
 
 @pytest.fixture(autouse=True)
@@ -39,8 +40,22 @@ def test_a_healthy_machine(capsys, cache):
     assert findings["cpu", "test kernel"]["state"] == "ok"
     assert findings["kernel cache", "folder"]["text"] == str(cache)
     assert findings["versions", "torch"]["text"] == __import__("torch").__version__
-    assert {group for group, _ in findings} == {"versions", "cpu", "cuda", "threads", "kernel cache", "settings"}
+    groups = {"versions", "cpu", "cuda", "threads", "packs", "kernel cache", "settings"}
+    assert {group for group, _ in findings} == groups
     assert not cache.exists(), "looking changes nothing"
+
+
+def test_packs_alone_are_healthy_and_one_that_cannot_be_read_is_a_fault(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(packs, "_loaded", None)
+    monkeypatch.setenv("GSB_PACK", str(tmp_path / "none.gsb"))
+    code, findings = report(capsys)
+    assert code == 1 and "cannot be read" in findings["packs", "GSB_PACK"]["text"]
+    monkeypatch.setattr("gnn_sparse_backend.cli.doctor.can_compile", lambda: False)
+    monkeypatch.setattr(packs, "_loaded", (Pack(tmp_path / "kernels.gsb", "", {}, (), (), {}, b""),))
+    code, findings = report(capsys)
+    assert code == 0 and "kernels.gsb: 0 kernels" in findings["packs", "kernels.gsb"]["text"]
+    for name in (("versions", "apache-tvm"), ("cpu", "test kernel")):
+        assert findings[name]["state"] == "absent" and "from packs alone" in findings[name]["text"]
 
 
 def test_the_table_names_every_finding(capsys):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gnn_sparse_backend.compiler.cache import DiskCache, cache_dir
-from gnn_sparse_backend.compiler.cache.key import toolchain
+from gnn_sparse_backend.compiler.packs.toolchain import toolchain
 
 from .fault import PACKAGE, ROOT, Fault
 

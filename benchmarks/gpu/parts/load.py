@@ -37,10 +37,10 @@ def _machine() -> dict:
     """What the numbers are of."""
     import platform
 
-    from gnn_sparse_backend.compiler.cache.key import toolchain
     from gnn_sparse_backend.compiler.codegen import cuda_target
     from gnn_sparse_backend.compiler.codegen.cuda.driver import driver_version
     from gnn_sparse_backend.compiler.codegen.cuda.library import cuda_key
+    from gnn_sparse_backend.compiler.packs.toolchain import toolchain
     from gnn_sparse_backend.runtime.devices import arch_of
 
     properties = torch.cuda.get_device_properties(0)

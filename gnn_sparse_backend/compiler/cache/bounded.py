@@ -16,6 +16,10 @@ MOST = 1024
 """Entries of a cache, where nothing else is said. A process that meets more shapes makes the oldest again."""
 
 
+KERNELS = "kernels"
+"""Name of the caches of kernels by their keys."""
+
+
 class KernelCache(dict[K, V]):
     """What was made for a shape and type, so that the next call like it finds it: at most ``most`` entries.
 
@@ -105,6 +109,17 @@ def kept_within(era: Any) -> Callable[[F], F]:
         return found  # type: ignore[return-value]
 
     return keep
+
+
+def forget() -> None:
+    """Empty every cache that `statistics` counts but those of kernels themselves: what was chosen for a shape and type
+    is chosen anew.
+    """
+    for cache in list(_caches):
+        if cache.name != KERNELS:
+            cache.clear()
+    for function in list(_functions):
+        function.cache_clear()
 
 
 @dataclass(frozen=True)

@@ -31,11 +31,11 @@ class _Default:
     def __call__(self) -> KernelStore:
         if self._store is None:
             # Importing TVM takes seconds; a process that only looks into the cache does without it.
-            from ..codegen import load
+            from ..codegen.loaded import load, load_packed
 
             with self._guard:
                 if self._store is None:
-                    self._store = KernelStore(DiskCache(), load)
+                    self._store = KernelStore(DiskCache(), load, load_packed)
         return self._store
 
 
@@ -60,10 +60,10 @@ def get_kernel(
     symbol: str = "main",
     written: Mapping[str, Callable[[], str]] | None = None,
 ) -> Kernel:
-    """The kernel of a program, a plan and a target, from memory, else disk, else ``build``: :meth:`KernelStore.get`."""
+    """The kernel of a program, a plan and a target, from memory, packs, disk or ``build``: :meth:`KernelStore.get`."""
     return default_store().get(program, plan, target, build, name=name, symbol=symbol, written=written)
 
 
 def stats() -> StoreStats:
-    """Where this process's kernels came from so far: memory, disk or the compiler."""
+    """Where this process's kernels came from so far: memory, packs, disk or the compiler."""
     return default_store().stats()

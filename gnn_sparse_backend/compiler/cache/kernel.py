@@ -32,6 +32,7 @@ class Kernel:
         ``"compiled"``  compiled here, and kept on disk
         ``"memory"``    compiled here, and not kept: the disk cache is off or cannot be written
         ``"disk"``      loaded from the disk cache
+        ``"pack"``      loaded from a pack (`load_pack`)
     ``compile_seconds`` is what compiling took, in the process that did it.
     ``scheduled_by`` is the user's function that wrote its schedule (``gsb.schedule``), "" for the package's own.
     """

@@ -7,52 +7,19 @@ compiler's own source files, so that an edited compiler never loads a kernel of 
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import importlib
-import importlib.metadata
 import json
-import platform
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import MappingProxyType
+
+from ..packs.file import identity_of
+from ..packs.toolchain import toolchain
 
 # Such a target means another CPU on each machine that shares the cache.
 _NATIVE_CPU = re.compile(r"\bnative\b")
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
-
-
-def source_hash(folder: Path) -> str:
-    """SHA-256 over the relative paths and contents of all Python files below ``folder``."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        for part in (path.relative_to(folder).as_posix().encode(), path.read_bytes()):
-            digest.update(len(part).to_bytes(8, "little"))
-            digest.update(part)
-    return digest.hexdigest()
-
-
-# Taken at import, as the other modules of the compiler are: an edit made while the process runs must not give the
-# code of the old modules the key of the new ones.
-_COMPILER_SOURCE = source_hash(Path(__file__).resolve().parents[1])
-
-
-@functools.cache
-def toolchain() -> Mapping[str, str]:
-    """What besides program, plan and target decides the machine code: versions, compiler source, host platform."""
-    return MappingProxyType(
-        {
-            "tvm": _version("apache-tvm", "tvm"),
-            "tvm_ffi": _version("apache-tvm-ffi", "tvm_ffi"),
-            "gnn_sparse_backend": importlib.import_module("gnn_sparse_backend").__version__,
-            "compiler_source": _COMPILER_SOURCE,
-            "platform": f"{sys.platform}-{platform.machine()}",
-        }
-    )
 
 
 @dataclass(frozen=True)
@@ -92,9 +59,7 @@ class KernelKey:
         text = json.dumps(parts, sort_keys=True)
         object.__setattr__(self, "digest", hashlib.sha256(text.encode()).hexdigest())
 
-
-def _version(distribution: str, module: str) -> str:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:  # built from source and put on the path
-        return str(importlib.import_module(module).__version__)
+    @property
+    def identity(self) -> str:
+        """What a pack knows the kernel by: the key without the toolchain."""
+        return identity_of(self.program, self.plan, self.target, self.symbol)

@@ -8,7 +8,7 @@ from ...deferred import names_of
 
 if TYPE_CHECKING:
     from .build import build_jit, build_shared, generate_assembly, generate_cuda
-    from .cpu.host import host_target
+    from .cpu.host import compiling_for, host_target, running_target, target_of
     from .cuda.machine_code import CudaBinary, compile_cuda, cuda_source, cuda_target
     from .cuda.ptxas import PtxasStatistics
     from .errors import BuildError
@@ -19,7 +19,7 @@ else:
         __name__,
         {
             ".build": "build_jit build_shared generate_assembly generate_cuda",
-            ".cpu.host": "host_target",
+            ".cpu.host": "compiling_for host_target running_target target_of",
             ".cuda.machine_code": "CudaBinary compile_cuda cuda_source cuda_target",
             ".cuda.ptxas": "PtxasStatistics",
             ".errors": "BuildError",
@@ -37,10 +37,13 @@ __all__ = [
     "build_jit",
     "build_shared",
     "compile_cuda",
+    "compiling_for",
     "cuda_source",
     "cuda_target",
     "generate_assembly",
     "generate_cuda",
     "host_target",
     "load",
+    "running_target",
+    "target_of",
 ]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import tempfile
 from pathlib import Path
 
 from ...deferred import s_tir, tirx, tvm
+from ..packs.processor import machine
 from .cpu import threads
 from .cpu.launcher import slot_function
 from .cpu.pipeline import cpu_pipeline
@@ -15,7 +15,7 @@ from .cuda.machine_code import cuda_source, cuda_target, own_compile_callback
 from .cuda.scalarise_select import choose_apart
 from .errors import BuildError
 from .ieee import keep_ieee
-from .linker import find_linker
+from .linker import link, linker_for
 from .loaded import LoadedModule
 from .nodes import nodes
 from .target import Target
@@ -46,8 +46,7 @@ def build_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, out_dir
     names = function_names(module)
     made = compiled(module, target)
     out_dir = Path(out_dir)
-    linker = find_linker()
-    if linker is None:
+    if linker_for(target) is None and target.triple.startswith(machine()):
         path = out_dir / f"{names[0]}.ll"
         path.write_text(made.inspect_source("ll"))
         return path
@@ -55,9 +54,7 @@ def build_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, out_dir
     with tempfile.TemporaryDirectory(prefix="gsb-") as scratch:
         object_file = os.path.join(scratch, "kernel.o")
         made.write_to_file(object_file)
-        done = subprocess.run([*linker, object_file, "-o", str(path)], capture_output=True, text=True)
-    if done.returncode:
-        raise BuildError(names[0], f"{linker[0]} failed: {done.stderr.strip()}", module.script())
+        link(names[0], [object_file], path, target, module.script)
     return path
 
 

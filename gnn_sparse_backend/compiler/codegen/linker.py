@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+
+from ..packs.processor import machine
+from .errors import BuildError
+from .target import Target
 
 # -Bsymbolic: the launch pointer of a module is its own even if another module is loaded with global visibility
 _LINK_FLAGS = ("-shared", "-z", "now", "-z", "noexecstack")
@@ -11,8 +18,52 @@ LINKERS = (
     ("gcc", *_LINK_FLAGS, "-Wl,-Bsymbolic"),
     ("cc", *_LINK_FLAGS, "-Wl,-Bsymbolic"),
 )
+_EMULATIONS = {"x86_64": "elf_x86_64", "aarch64": "aarch64linux"}
 
 
 def find_linker() -> tuple[str, ...] | None:
     """The command of the first linker that is on PATH; None without one."""
     return next((command for command in LINKERS if shutil.which(command[0])), None)
+
+
+def find_cross_linker(architecture: str) -> tuple[str, ...] | None:
+    """The command of the first linker on PATH for an architecture that is not this machine's; None without one."""
+    own = f"{architecture}-linux-gnu"
+    commands = (
+        (f"{own}-ld", *_LINK_FLAGS, "-Bsymbolic"),
+        ("ld.lld", "-m", _EMULATIONS[architecture], *_LINK_FLAGS, "-Bsymbolic"),
+        (f"{own}-gcc", "-nostdlib", *_LINK_FLAGS, "-Wl,-Bsymbolic"),
+    )
+    return next((command for command in commands if shutil.which(command[0])), None)
+
+
+def linker_for(target: Target) -> tuple[str, ...] | None:
+    """The command of the first linker on PATH for code of a target; None without one."""
+    architecture = target.triple.partition("-")[0]
+    return find_linker() if architecture == machine() else find_cross_linker(architecture)
+
+
+def link(
+    name: str,
+    objects: Sequence[str],
+    path: str | os.PathLike[str],
+    target: Target,
+    source: Callable[[], str] = str,
+) -> None:
+    """Link object files for a target into a shared object.
+
+    Raises BuildError, which names the kernel, has its ``source()``, and says what to install without a linker.
+    """
+    linker = linker_for(target)
+    if linker is None:
+        arch = target.triple.partition("-")[0]
+        raise BuildError(
+            name,
+            "there is no linker on PATH: install ld (binutils), gcc or cc"
+            if arch == machine()
+            else f"there is no linker for {arch} on PATH: install {arch}-linux-gnu-ld "
+            f"(the package binutils-{arch}-linux-gnu) or ld.lld (the package lld)",
+        )
+    done = subprocess.run([*linker, *objects, "-o", os.fspath(path)], capture_output=True, text=True)
+    if done.returncode:
+        raise BuildError(name, f"{linker[0]} failed: {done.stderr.strip()}", source())

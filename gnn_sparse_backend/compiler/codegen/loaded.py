@@ -15,7 +15,9 @@ import tvm_ffi
 
 from ...deferred import load_libraries, load_runtime, tvm
 from .cpu import threads
+from .cpu.workspace import provide_runtime
 from .errors import BuildError
+from .opened import open_packed
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,16 @@ def load(path: str | os.PathLike[str]) -> LoadedModule:
     if module.imports:
         _of_gpus.append(module)
     return LoadedModule((), module, path)
+
+
+def load_packed(name: str, library: bytes) -> LoadedModule:
+    """Load a library of a pack, of code for a CPU, whose hash was compared. Needs no TVM, and no folder to write into
+    where the system has files in memory. Raises BuildError.
+    """
+    provide_runtime()
+    module = open_packed(name, library)
+    threads.share(module)
+    return LoadedModule((), module)
 
 
 _of_gpus: list[tvm.runtime.Module] = []

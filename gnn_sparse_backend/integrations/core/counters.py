@@ -7,9 +7,10 @@ import itertools
 import logging
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from io import StringIO
 
+from ...compiler.packs import packs
 from ...log import first_at_info
 from .registry import enabled_frameworks
 from .remedies import remedy_of
@@ -100,19 +101,33 @@ class OperatorCounts:
     fallbacks: dict[str, int]  # reason -> calls
 
 
+@dataclass(frozen=True)
+class PackUse:
+    """A pack of kernels that is loaded: its file, how many kernels it has, and how many of them this process took."""
+
+    path: str
+    kernels: int
+    used: int
+
+
 @dataclass(frozen=True, repr=False)
 class Status:
-    """Which frameworks are enabled and what became of the calls they sent; prints as a table."""
+    """Which frameworks are enabled, what became of the calls they sent, and which packs of kernels are loaded; prints
+    as a table.
+    """
 
     enabled: tuple[str, ...]
     rows: tuple[OperatorCounts, ...]
+    packs: tuple[PackUse, ...] = ()
 
     def to_dict(self) -> dict:
-        """{"enabled": [framework], "calls": {framework: {operator: {"ours": n, "fallbacks": {reason: n}}}}}"""
+        """{"enabled": [framework], "calls": {framework: {operator: {"ours": n, "fallbacks": {reason: n}}}},
+        "packs": [{"path": file, "kernels": n, "used": n}]}
+        """
         calls: dict[str, dict] = {}
         for row in self.rows:
             calls.setdefault(row.framework, {})[row.operator] = {"ours": row.ours, "fallbacks": dict(row.fallbacks)}
-        return {"enabled": list(self.enabled), "calls": calls}
+        return {"enabled": list(self.enabled), "calls": calls, "packs": [asdict(each) for each in self.packs]}
 
     def __str__(self) -> str:
         from rich import box
@@ -120,6 +135,8 @@ class Status:
         from rich.table import Table
 
         heading = f"enabled: {', '.join(self.enabled) or 'none'}"
+        for each in self.packs:
+            heading += f"\npack {each.path}: {each.used} of {each.kernels} kernels taken"
         if not self.rows:
             return f"{heading}\nno calls yet"
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -147,7 +164,10 @@ class Status:
 
 
 def status() -> Status:
-    """A snapshot of the counts, with the frameworks that are enabled now."""
+    """A snapshot of the counts, with the frameworks that are enabled now, and the packs of kernels that are loaded.
+
+    Raises PackError where a pack that ``GSB_PACK`` names cannot be used.
+    """
     with _lock:
         ran = {key: tally.read() for key, tally in _ours.items()}
         fell_back = {key: tally.read() for key, tally in _fallbacks.items()}
@@ -157,4 +177,5 @@ def status() -> Status:
     rows = (
         OperatorCounts(*key, ours=ran.get(key, 0), fallbacks=reasons.get(key, {})) for key in sorted({*ran, *reasons})
     )
-    return Status(enabled_frameworks(), tuple(rows))
+    loaded = (PackUse(str(pack.path), len(pack.kernels), packs.used(pack)) for pack in packs.loaded)
+    return Status(enabled_frameworks(), tuple(rows), tuple(loaded))

@@ -27,9 +27,11 @@ from ...structures.graph import Graph
 from ...structures.relational.graph import RelGraph
 from ..core.graphs import GRAPHS
 from ..core.refusal import PASS, Refusal, refusal_of
+from ..exported.making import exporting
+from ..exported.relations import relational_sums
 from ..few.listed import is_list
 from ..scopes import transformed
-from .host import OUT_OF_RANGE
+from .host import HOST, OUT_OF_RANGE
 from .layers import has_hooks, is_rerouted
 
 _REDUCES = {"add": "sum", "sum": "sum", "mean": "mean"}
@@ -43,16 +45,18 @@ def forward_of(kind: type):
     def forward(self, x, edge_index, edge_type=None):
         if self.aggr not in _REDUCES:  # a loop over relations whose aggregations are counted one by one
             return PASS
-        if torch.compiler.is_compiling():
+        traced = torch.compiler.is_compiling()
+        if traced and not exporting():
             return PASS  # what is traced is what PyG's operators amount to (``..traced``)
-        found = _sums(self, kind, x, edge_index, edge_type)
+        found = (_packaged_sums if traced else _sums)(self, kind, x, edge_index, edge_type)
         if type(found) is Refusal:
             return found
         out, ends = found
         if kind is RGCNConv:  # which adds to zeros of the default type
             out = out.to(torch.promote_types(out.dtype, torch.get_default_dtype()))
-            _note_heuristic(self)
-        else:
+            if not traced:
+                _note_heuristic(self)
+        elif not traced:
             self.fuse = False
         root, bias = self.root, self.bias
         # in place where types agree: nobody else has the sums, and no gradient needs them
@@ -62,7 +66,7 @@ def forward_of(kind: type):
             out = out + (ends @ root if ends.is_floating_point() else root[ends])
         if bias is not None:
             out = out.add_(bias) if bias.dtype is out.dtype else out + bias
-        return out, "rgms"
+        return out, None if traced else "rgms"  # a package counts its calls
 
     return forward
 
@@ -118,6 +122,26 @@ def _sums(layer, kind: type, x, edge_index, edge_type):
         out = _embedded(layer, relations, numbers, reduce)
         return out if type(out) is Refusal else (out, ends)
     return rgms(relations, sources, weight, reduce=reduce), ends
+
+
+def _packaged_sums(layer, kind: type, x, edge_index, edge_type):
+    """`_sums` for a program of a package, whose tensors have no content: of features, on an edge index."""
+    sources, ends = x if isinstance(x, tuple) else (x, x)
+    if (refusal := _refuse_methods(layer, kind)) is not None:
+        return refusal
+    if (
+        isinstance(edge_index, EdgeIndex)
+        or not isinstance(edge_index, Tensor)
+        or edge_index.layout is not torch.strided
+    ):
+        return Refusal(f"the edge index is a {type(edge_index).__name__}")
+    for each in (sources, ends):
+        if not isinstance(each, Tensor) or each.dtype is not layer.weight.dtype or autocasts(each):
+            return Refusal("the features are no matrix of the weights' type")
+    weight = layer.weight if layer.num_bases is None else (layer.comp, layer.weight)
+    shape, mean = (ends.shape[0], sources.shape[0]), _REDUCES[layer.aggr] == "mean"
+    sums = relational_sums(edge_index, edge_type, shape, layer.num_relations, sources, weight, mean, HOST.name)
+    return sums, ends
 
 
 def _embedded(layer, relations: RelGraph, numbers: Tensor | None, reduce: str) -> Tensor | Refusal:
@@ -183,12 +207,8 @@ class Exchanged(Derived[RelGraph]):
 
 
 def _refuse_layer(layer, kind: type) -> Refusal | None:
-    if any(getattr(type(layer), name) is not getattr(kind, name) for name in _METHODS):
-        return Refusal("the layer's methods are the user's")
-    if has_hooks(layer):
-        return Refusal("the layer has hooks")
-    if is_rerouted(layer):
-        return Refusal("the layer is explained, decomposed or runs against its edges")
+    if (refusal := _refuse_methods(layer, kind)) is not None:
+        return refusal
     for parameter in (layer.weight, layer.comp):
         if parameter is not None and (
             type(parameter) not in (Tensor, Parameter)
@@ -196,6 +216,16 @@ def _refuse_layer(layer, kind: type) -> Refusal | None:
             or parameter.device != layer.weight.device
         ):
             return Refusal("the weights are no dense numbers on one device")
+    return None
+
+
+def _refuse_methods(layer, kind: type) -> Refusal | None:
+    if any(getattr(type(layer), name) is not getattr(kind, name) for name in _METHODS):
+        return Refusal("the layer's methods are the user's")
+    if has_hooks(layer):
+        return Refusal("the layer has hooks")
+    if is_rerouted(layer):
+        return Refusal("the layer is explained, decomposed or runs against its edges")
     return None
 
 

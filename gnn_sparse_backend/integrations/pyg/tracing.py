@@ -12,10 +12,13 @@ from collections.abc import Callable
 import torch
 
 from ...dynamo import not_traced, skip_code
+from ..exported.making import exporting
 
 
 def between_programs(ours: Callable, original: Callable, breaks: Callable[..., bool]) -> Callable:
     """``ours``, and while a program is traced ``ours`` between two programs, or ``original`` within one.
+
+    Into a package goes ``ours`` or, where that refuses what is traced, ``original``.
 
     breaks: of the arguments, whether a traced program would end at ``original``.
     """
@@ -23,6 +26,8 @@ def between_programs(ours: Callable, original: Callable, breaks: Callable[..., b
 
     @functools.wraps(original)
     def asking(*args, **kwargs):
+        if exporting():
+            return ours(*args, **kwargs)
         breaking = breaks(*args, **kwargs)
         if torch.compiler.is_compiling():
             return (eager_region if breaking and not traces_unknown_sizes() else original)(*args, **kwargs)

@@ -61,6 +61,8 @@ def _fills_its_own(node: Node) -> bool:
 
 _SIZES = "unbacked_bindings"
 """What ``torch.compile`` notes of a node whose result has such a size."""
-_PURE = frozenset(("getitem", "Size", "sym_sum", "truediv", "leaky_relu", "segment_reduce"))
-"""Beside methods of tensors."""
+_PURE = frozenset(
+    ("getitem", "Size", "sym_sum", "truediv", "leaky_relu", "segment_reduce", "in_degrees_of_edges.default")
+)
+"""Beside methods of tensors. Degrees go where a mean, which finds its own, has taken the place of sums by them."""
 _RANDOM = frozenset(("dropout", "rand_like", "randn_like", "rand", "randn", "bernoulli", "multinomial", "normal"))

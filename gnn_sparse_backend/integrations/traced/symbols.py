@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -22,6 +22,8 @@ from ..lazy.recipes import PLAIN
 
 KNOWN = "example_value"
 """What ``torch.compile`` knows of a node: a fake tensor, a number, a symbolic size."""
+MODULES = "nn_module_stack"
+"""The modules that a node is called in, from the outermost, in programs that know them: (path, class) of each."""
 
 
 class Tape:
@@ -34,14 +36,23 @@ class Tape:
         self.graph, self.mode = graph, mode
         self.last: Node | None = None
         self._at: Node | None = None
+        self._for: Node | None = None
         self._symbols: dict[Node, Symbol] = {}
 
     @contextlib.contextmanager
     def before(self, node: Node) -> Iterator[None]:
         """Write calls before a node."""
-        self._at = node
+        self._at = self._for = node
         with self.graph.inserting_before(node):
             yield
+
+    def written_for(self, node: Node, write: Callable[[], Symbol]) -> Symbol:
+        """What ``write`` writes, as calls in the module of a node above."""
+        before, self._for = self._for, node
+        try:
+            return write()
+        finally:
+            self._for = before
 
     def symbol(self, node: Node) -> Symbol:
         """The one symbol of a node that is a tensor."""
@@ -59,6 +70,8 @@ class Tape:
         args, kwargs = tree_map(self._argument, (args, kwargs))
         node = self.graph.create_node(op, target, args, kwargs)
         node.meta[KNOWN] = known
+        if self._for is not None and MODULES in self._for.meta:
+            node.meta[MODULES] = self._for.meta[MODULES]
         if isinstance(target, torch._ops.OpOverload):
             self.last = node
         if not isinstance(known, (tuple, list)):
@@ -142,7 +155,7 @@ def _leaves(args) -> Iterator:
         yield from _leaves(x) if isinstance(x, (tuple, list)) else (x,)
 
 
-_METHODS = frozenset(("to", "view", "reshape", "detach", "clone", "movedim", "contiguous", "sum", "clamp", "add_"))
+_METHODS = frozenset(("to", "view", "reshape", "detach", "clone", "movedim", "contiguous", "sum", "clamp", "add_", "t"))
 _METADATA = frozenset(
     ("dtype", "itemsize", "device", "layout", "dim", "numel", "is_complex", "is_floating_point", "is_cpu", "stride")
 )

@@ -53,6 +53,8 @@ from .softmaxes import Softmax, softmax_of
 from .sweeping import same_unknown_sizes, sweep
 from .symbols import KNOWN, Symbol, Tape
 
+REFUSED = "left_to_pytorch"
+"""What is known of a node for which there is no operator: the reason."""
 _OPERATORS = {
     operator.add: torch.add,
     operator.sub: torch.sub,
@@ -235,8 +237,7 @@ class _Walk:
                 return node in self.lazy
         found = self._sums(rows, src, reduce, scatter.dim)
         if isinstance(found, Refusal):
-            fallback(self.host.name, f"scatter.{reduce}", found.reason)
-            return False
+            return self._refused(node, f"scatter.{reduce}", found)
         if not neutral:
             out = self.tape.symbol(out)
             if scatter.within:
@@ -283,8 +284,7 @@ class _Walk:
             return False
         src, reduce, x = segments.src, segments.reduce, self._kept(segments.src)
         if (refusal := refuse_features(x)) is not None:
-            fallback(self.host.name, f"segment.{reduce}", refusal.reason)
-            return False
+            return self._refused(node, f"segment.{reduce}", refusal)
         pointers = segments.pointers
         if pointers is None:
             pointers = functional.pad(torch.cumsum(self.tape.symbol(given), 0), (1, 0))
@@ -314,11 +314,17 @@ class _Walk:
                 return
         x = self._kept(softmax.scores)
         if (refusal := refuse_features(x)) is not None:
-            fallback(self.host.name, "softmax", refusal.reason)
+            self._refused(node, "softmax", refusal)
             return
         found = (softmax_edges if by_index else softmax_segments)(self.host.graph(rows, None), x)
         self.host.counted("softmax")
         self._becomes(node, found)
+
+    def _refused(self, node: Node, operator: str, refusal: Refusal) -> bool:
+        """Count what stays the program's, and note the reason beside it. Always False: it is not ours."""
+        fallback(self.host.name, operator, refusal.reason)
+        node.meta[REFUSED] = refusal.reason
+        return False
 
     def _value(self, node: Node) -> Symbol:
         """A node as a tensor: of a lazy one that more than arithmetic has made, by our operators. What stands at
@@ -328,7 +334,7 @@ class _Walk:
         recipe = None if lazy is None else lazy._recipe
         if recipe is None or type(recipe) is Pointwise or (type(recipe) is Score and len(recipe.ends()) > 2):
             return self.tape.symbol(node)
-        return value(lazy, "")
+        return self.tape.written_for(node, lambda: value(lazy, ""))
 
     def _lasts(self, read: Node, at: Node) -> bool:
         """Whether nobody writes to a tensor any more, so that an operator may keep it for its gradient."""

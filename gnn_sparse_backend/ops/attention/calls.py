@@ -13,6 +13,7 @@ from ...compiler.cache.bounded import KernelCache, kept, shared
 from ...planner.decisions import listeners
 from ...planner.plan import Plan
 from ...runtime.memory import empty
+from ...runtime.threads import planned_threads
 from ...runtime.type_names import accumulator_of, type_name
 from ...structures.derived import fact
 from ...structures.graph import Graph
@@ -199,14 +200,14 @@ def attention_plan(graph, call: Call, gradient: tuple[tuple[Output, ...], bool, 
     plan = graph.plans.get(key)
     if plan is None:
         spec = call.spec if gradient is None else _gradient_spec(call, *gradient)
-        problem = problem_of_pass(spec, graph, key[2])
+        problem = problem_of_pass(spec, graph, planned_threads())
         plan = new_plan(graph, key, problem, lambda: _rule(graph, call), "attention")
     return plan
 
 
 def _rule(graph, call: Call) -> Plan:
     """The plan of the rules on a CPU, forward and backward."""
-    return plan_attention(*graph.shape, graph.num_edges, call.spec, torch.get_num_threads())
+    return plan_attention(*graph.shape, graph.num_edges, call.spec, planned_threads())
 
 
 def _gradient_spec(call: Call, outputs: tuple[Output, ...], by_columns: bool, numbered: bool) -> GradientSpec:

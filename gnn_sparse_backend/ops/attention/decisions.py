@@ -16,6 +16,7 @@ from ...planner.database import database
 from ...planner.decisions import Decision, listeners
 from ...planner.plan import Plan
 from ...planner.problem import Problem
+from ...runtime.threads import planned_threads
 from ..core.executable import Executable, build
 from ..core.plans import structure_fingerprint
 from .executables import Spec
@@ -34,7 +35,7 @@ def tell(spec: Spec, plan: Plan, rule: Plan, graph, operands: Sequence[Tensor], 
     """Tell whoever listens of a pass that ran."""
     if listeners.told is None or not isinstance(plan, RowPlan):
         return
-    problem, made = problem_of_pass(spec, graph, torch.get_num_threads()), dict[Plan, Executable]()
+    problem, made = problem_of_pass(spec, graph, planned_threads()), dict[Plan, Executable]()
 
     def run(other: Plan) -> list[Tensor]:
         if other not in made:

@@ -23,6 +23,7 @@ from ...compiler.cache.bounded import KernelCache
 from ...planner.cpu.rows import RowPlan
 from ...planner.decisions import listeners
 from ...runtime.memory import empty
+from ...runtime.threads import planned_threads
 from ...runtime.type_names import accumulator_of, type_name
 from ..core.executable import build, kept_by_plan
 from ..core.plans import new_plan
@@ -136,7 +137,7 @@ def _run_sums(plan: _Plan, graph, operands: list[Tensor]) -> list[Tensor]:
         for x in out:
             x.zero_()
         return out
-    threads = torch.get_num_threads()
+    threads = planned_threads()
 
     def rule() -> RowPlan:
         return plan_sums(*graph.shape, graph.num_edges, spec, threads)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from ...compiler.cache.bounded import shared
@@ -17,6 +16,7 @@ from ...planner.plan import interned
 from ...runtime import devices
 from ...runtime.layout import compact, kernel_ready
 from ...runtime.memory import empty
+from ...runtime.threads import planned_threads
 from ...runtime.type_names import accumulator_of, type_name
 from ..core.executable import OnEdges, OnList, settle_list
 from ..message.calls import flat
@@ -67,7 +67,7 @@ def run_softmax(graph, operands: tuple[Tensor, ...], gradient: bool, product: bo
         key = run_softmax, width, x.dtype, gradient, product, finite, arch, in_force.generation
         executable = graph.calls.get(key)
     else:
-        groups = group_count(edges, graph.shape[0], width, torch.get_num_threads())
+        groups = group_count(edges, graph.shape[0], width, planned_threads())
         key = *types, width, gradient, product, finite, groups, in_force.generation
         executable = _executables.get(key)
     if executable is None:

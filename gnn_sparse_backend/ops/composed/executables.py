@@ -16,6 +16,7 @@ from ...planner.composed import problem_of
 from ...planner.database import database
 from ...runtime.layout import compact
 from ...runtime.memory import empty
+from ...runtime.threads import planned_threads
 from ...runtime.type_names import accumulator_of, type_name
 from ...structures.derived import fact
 from ...structures.facts import content_hash
@@ -145,7 +146,7 @@ def tile_vectors(parts: Decomposition, features: int, dtype: str) -> int:
         return 0
     indptr, indices, _, columns, words, *_ = parts.made_of
     shape = indptr.numel() - 1, columns
-    problem = problem_of(shape, indices.numel(), features, dtype, torch.get_num_threads())
+    problem = problem_of(shape, indices.numel(), features, dtype, planned_threads())
     known = database().find(problem, lambda: fingerprint(parts))
     if known is None:
         return 0
@@ -209,7 +210,7 @@ def sliced_sizes(parts: Decomposition, tokens: int, width: int, tasks: int) -> d
 
 
 def tasks_of(work: int, rows: int) -> tuple[int, bool]:
-    threads = torch.get_num_threads()
+    threads = planned_threads()
     parallel = work >= PARALLEL and threads > 1
     return (min(TASKS_OF_A_THREAD * threads, max(rows, 1)) if parallel else 1), parallel
 

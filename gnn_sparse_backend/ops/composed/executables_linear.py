@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 
 from ...compiler.cache.bounded import kept
+from ...compiler.own_schedules import in_force
 from ...formats.composed.decomposition import Decomposition
 from ...runtime.layout import compact
 from ...runtime.memory import empty
+from ...runtime.threads import planned_threads
 from ...runtime.type_names import accumulator_of, type_name
 from ...structures.derived import fact
 from .arguments import formats_of, slots_of, structure_of
@@ -34,12 +36,12 @@ from .schedules_cpu import (
 
 def run_linear(parts: Decomposition, packed: Tensor, x: Tensor, bias: Tensor | None = None) -> Tensor:
     """(num_slots,) and (tokens, n) to (tokens, m). bias: (m,), which is added to every token."""
-    threads, masked = torch.get_num_threads(), is_masked(parts, x)
+    threads, masked = planned_threads(), is_masked(parts, x)
     if x.dtype is torch.bfloat16 and not masked:
-        tiled = tiled_linear(parts, x.shape[0], bias is not None, threads > 1)
+        tiled = tiled_linear(parts, x.shape[0], bias is not None, threads > 1, in_force.generation)
         if tiled.takes:
             return tiled(packed, x, bias, parts.shape[0])
-    rows = row_linear(parts, x.shape[0], x.dtype, bias is not None, threads, masked)
+    rows = row_linear(parts, x.shape[0], x.dtype, bias is not None, threads, masked, in_force.generation)
     if rows.takes:
         return rows(packed, x, bias, parts.shape[0])
     y = run_spmm(parts, packed, x.t()).t().contiguous()
@@ -107,9 +109,9 @@ class RowLinear:
 
 @fact
 def row_linear(
-    parts: Decomposition, tokens: int, dtype: torch.dtype, bias: bool, threads: int, masked: bool
+    parts: Decomposition, tokens: int, dtype: torch.dtype, bias: bool, threads: int, masked: bool, generation: int
 ) -> RowLinear:
-    """What multiplies ``tokens`` tokens. masked: padding is skipped."""
+    """What multiplies ``tokens`` tokens. masked: padding is skipped. generation: of what chose its kernel."""
     return RowLinear(parts, tokens, dtype, bias, threads, masked)
 
 

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from ...compiler.codegen import host_target
+from ...compiler.own_schedules import in_force
 from ...formats.composed.decomposition import Decomposition, Piece
 from ...formats.composed.spec import FormatSpec
 from ...runtime.layout import compact
 from ...runtime.memory import empty
+from ...runtime.threads import planned_threads
 from ...runtime.type_names import accumulator_of, type_name
 from .arguments import named_pieces, of_one_piece, structure_of, values_of
 from .executables import PARALLEL, first, launch_of, sliced_arguments, tasks_of
@@ -36,7 +38,7 @@ def run_sddmm(parts: Decomposition, u: Tensor, v: Tensor, tokens: bool) -> Tenso
     batched, operands = u.dim() == 3, Operands(u, v, *parts.padded_shape, tokens)
     batch, terms = operands.shape
     if tokens and u.dtype is torch.bfloat16:
-        tiled = tiled_sddmm(parts, terms, torch.get_num_threads() > 1)
+        tiled = tiled_sddmm(parts, terms, planned_threads() > 1, in_force.generation)
         if tiled.takes:
             return _cleared(parts, tiled(u, v))
     packed = empty(u, batch, parts.num_slots)
@@ -86,7 +88,7 @@ def _sliced_piece(parts: Decomposition, number: int, u: Tensor, v: Tensor, into:
     spec = ComposedSpec((piece,), dtype, type_name(wide), type_name(index), width, turned=turns(dtype))
     structure = of_one_piece(structure_of(parts, 0, False, (number,)), name)
     output = {f"O_{name_of(0)}": sums.view(shared, *own.stored)}
-    launch_of(scheduled_sliced_sddmm, spec, torch.get_num_threads() > 1).run(given, structure, output)
+    launch_of(scheduled_sliced_sddmm, spec, planned_threads() > 1).run(given, structure, output)
     into.copy_(sums.sum(0).view(into.shape))
 
 

@@ -97,14 +97,14 @@ class TiledSddmm:
 
 
 @fact
-def tiled_sddmm(parts: Decomposition, tokens: int, parallel: bool) -> TiledSddmm:
-    """What multiplies at the blocks, summed over ``tokens`` tokens."""
+def tiled_sddmm(parts: Decomposition, tokens: int, parallel: bool, generation: int) -> TiledSddmm:
+    """What multiplies at the blocks, summed over ``tokens`` tokens. generation: of what chose its kernel."""
     return TiledSddmm(parts, tokens, parallel)
 
 
 @fact
-def tiled_linear(parts: Decomposition, tokens: int, bias: bool, parallel: bool) -> TiledLinear:
-    """What multiplies ``tokens`` tokens."""
+def tiled_linear(parts: Decomposition, tokens: int, bias: bool, parallel: bool, generation: int) -> TiledLinear:
+    """What multiplies ``tokens`` tokens. generation: of what chose its kernel."""
     return TiledLinear(parts, tokens, bias, parallel)
 
 

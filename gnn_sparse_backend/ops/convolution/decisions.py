@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from ...planner.cpu.convolution import ORDERS
@@ -15,6 +14,7 @@ from ...planner.database import database
 from ...planner.decisions import Decision, listeners, measured_plan
 from ...planner.plan import Plan
 from ...planner.problem import Problem
+from ...runtime.threads import planned_threads
 from ...runtime.type_names import type_name
 from ...structures.derived import fact
 from ...structures.facts import content_hash
@@ -94,7 +94,7 @@ def sums(kernel_map: KernelMap, *described) -> Call:
 
 def tell(kernel_map: KernelMap, summed: bool, described: tuple, a: Tensor, b: Tensor) -> None:
     """Tell whoever listens of a call that ran."""
-    of, made = _Pass(summed, (*described, torch.get_num_threads())), dict[ConvPlan, Call]()
+    of, made = _Pass(summed, (*described, planned_threads())), dict[ConvPlan, Call]()
 
     def run(plan: ConvPlan) -> Tensor:
         if plan not in made:

@@ -14,6 +14,7 @@ from ...compiler.own_schedules import in_force
 from ...planner.decisions import listeners
 from ...runtime import devices
 from ...runtime.precision import on_tensor_cores
+from ...runtime.threads import planned_threads
 from ...structures.kernel_map import KernelMap
 from . import decisions, executables_cpu, executables_cuda
 
@@ -64,7 +65,7 @@ def order_of(kernel_map: KernelMap, groups: int, in_features: int, out_features:
 def _found(kernel_map: KernelMap, make: Callable[..., Call], described: tuple, *more) -> Call:
     """What runs calls of one shape and type on the map, made once; it does not hold the map."""
     arch = devices.arch_of(kernel_map.device)
-    by, where = (executables_cuda, arch) if arch else (decisions, torch.get_num_threads())
+    by, where = (executables_cuda, arch) if arch else (decisions, planned_threads())
     key = make, where, bool(arch) and on_tensor_cores(described[-1]), described, more, in_force.generation
     return kernel_map.calls.found(key, lambda: make(by, kernel_map, (*described, where), *more))
 

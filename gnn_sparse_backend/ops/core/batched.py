@@ -20,7 +20,7 @@ _is_batch = torch._C._functorch.is_legacy_batchedtensor
 def in_batch(tensors: Sequence[Any]) -> bool:
     """Whether one of them is a batch of the vmap that was replaced."""
     for x in tensors:
-        if x is not None and _is_batch(x):
+        if isinstance(x, Tensor) and _is_batch(x):  # a program that is traced has other operands
             return True
     return False
 

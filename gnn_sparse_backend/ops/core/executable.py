@@ -23,6 +23,7 @@ from ...compiler.own_schedules import in_force
 from ...compiler.schedules.sequence import Schedule
 from ...planner.cpu.listed import pays_to_convert
 from ...planner.plan import Plan
+from ...runtime.threads import planned_threads
 from ...structures.csr import EdgeList
 from ...structures.derived import untransformed
 from .arguments import edge_arguments
@@ -173,7 +174,7 @@ def settle_list(graph: Any, operands: Sequence[Tensor | None]) -> None:
     schedule is in force: loops over listed edges have none.
     """
     features = max([x.numel() // max(x.shape[0], 1) for x in operands if x is not None and x.dim()], default=1)
-    if in_force.schedules or pays_to_convert(graph.listed, *graph.shape, features, torch.get_num_threads()):
+    if in_force.schedules or pays_to_convert(graph.listed, *graph.shape, features, planned_threads()):
         graph.indptr  # noqa: B018  (asked for, it is made)
 
 

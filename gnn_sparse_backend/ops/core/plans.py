@@ -22,6 +22,7 @@ from ...planner.decisions import measured_plan
 from ...planner.plan import Plan, interned
 from ...planner.problem import Problem, longest_row, reach_of, typical_row
 from ...runtime import devices
+from ...runtime.threads import planned_threads
 from ...runtime.type_names import type_name
 from ...structures.derived import fact
 from ...structures.facts import columns_ascend, fingerprint, row_offsets, rows_looked_at
@@ -152,7 +153,7 @@ def problem_of(graph, kind: str, features: int, dtype: torch.dtype) -> Problem:
     long = graph.num_edges >= LONG_ROW
     longest = longest_of_rows(graph) if long else 0
     typical = typical_of_rows(graph) if long and features <= NARROW else 0
-    return Problem(kind, rows, cols, graph.num_edges, features, name, torch.get_num_threads(), reach, longest, typical)
+    return Problem(kind, rows, cols, graph.num_edges, features, name, planned_threads(), reach, longest, typical)
 
 
 def _on_gpu(device: torch.device) -> ModuleType | None:

@@ -20,6 +20,7 @@ from ...runtime import devices
 from ...runtime.layout import ByLayout, compact, kernel_ready, matrices
 from ...runtime.memory import empty
 from ...runtime.precision import on_tensor_cores
+from ...runtime.threads import planned_threads
 from ...runtime.type_names import accumulator_of, type_name
 from ...structures.segments import Segments
 from ..core.executable import Launch, in_threads
@@ -118,7 +119,7 @@ class Product:
         (in_features, out_features), count, name = shape, segments.num_rows, type_name(dtype)
         by_layout = False
         if not arch:
-            block, (groups, panels, *arrays) = segments.panels(in_features * out_features, torch.get_num_threads())
+            block, (groups, panels, *arrays) = segments.panels(in_features * out_features, planned_threads())
         else:
             make, block = schedules_cuda.product_kernel, schedules_cuda.BLOCK_ROWS
         if arch and on_tensor_cores(dtype):
@@ -174,9 +175,7 @@ class Sum:
         else:
             block = min(SUM_BLOCK, shape[0])
             groups, units, work, *arrays = (
-                segments.units_apart(shape[0])
-                if arch
-                else segments.units(*shape, dtype.itemsize, torch.get_num_threads())
+                segments.units_apart(shape[0]) if arch else segments.units(*shape, dtype.itemsize, planned_threads())
             )
             self.sizes, self.work, parallel = (groups, units, segments.num_segments), (work,), groups > 1
         self.rows = rows = _Rows(segments, arrays, index)

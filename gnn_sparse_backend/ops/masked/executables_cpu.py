@@ -10,6 +10,7 @@ from torch import Tensor
 from ...planner.cpu.spmm import group_count
 from ...runtime.layout import in_memory
 from ...runtime.memory import empty
+from ...runtime.threads import planned_threads
 from ...runtime.type_names import accumulator_of, type_name
 from ...structures.masks import Mask
 from .arrays import narrowed, padding_of, some_feature, task_structure, value_order, without_padding
@@ -46,7 +47,7 @@ def _run(
     batch, heads = x.shape[:2]
     groups = batch * heads // mask.heads
     pairs, lines = mask.num_blocks * groups * mask.block**2, groups * mask.heads * own.block_rows
-    count = group_count(pairs, lines, work, torch.get_num_threads())
+    count = group_count(pairs, lines, work, planned_threads())
     known = task_structure(own, batch, heads, spec.line, spec.vectors * spec.lanes, count, parts)
     tasks, strided = known["num_tasks"], {}
     for name, operand in operands.items():

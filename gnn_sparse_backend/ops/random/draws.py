@@ -49,7 +49,7 @@ def draw_bernoulli(drawn: Tensor, p: float, generator: Generator | None = None) 
 
 @keeping(1)
 def _kernel() -> Kernel:
-    return compile_loops(bernoulli_function())
+    return compile_loops(bernoulli_function)
 
 
 @keeping(1)

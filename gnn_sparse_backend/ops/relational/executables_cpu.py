@@ -28,6 +28,7 @@ from ...planner.plan import Plan
 from ...planner.problem import Problem
 from ...runtime.layout import kernel_ready
 from ...runtime.memory import empty
+from ...runtime.threads import planned_threads
 from ...runtime.type_names import accumulator_of, type_name
 from ...structures.derived import fact
 from ...structures.facts import content_hash
@@ -72,7 +73,7 @@ class Passes(NamedTuple):
         more = "".join(f", {name}" for name in ("transposed", "weighted", "mean") if getattr(self, name))
         kind = f"rgms_{self.what} of {rel.num_relations} relations, {blocks} x {wide_in} x {wide_out}{more}"
         size = *rel.shape, rel.num_edges
-        return Problem(kind, *size, blocks * wide_out, type_name(self.dtype), torch.get_num_threads())
+        return Problem(kind, *size, blocks * wide_out, type_name(self.dtype), planned_threads())
 
     def predicted(self) -> Mapping[Plan, float]:
         """Seconds that each plan takes, by counts of pairs alone; the rules' own first."""
@@ -80,14 +81,14 @@ class Passes(NamedTuple):
         row_pairs, column_pairs = (side.pairs.relation_ptr.diff().double().numpy() for side in sides)
         edges = sides[0].pairs.indptr[sides[0].pairs.relation_ptr].diff().double().numpy()
         costs = predicted_costs(self.what, row_pairs, column_pairs, edges, *self.widths, self.dtype.itemsize)
-        each = database().units["vector"] / _LANES / torch.get_num_threads()
+        each = database().units["vector"] / _LANES / planned_threads()
         return {plan: costs[plan.dataflow] * each for plan in _SEARCHED[self.what]}
 
 
 def by_plan(passes: Passes, run: Callable[[RelationalPlan], Tensor]) -> Tensor:
     """What ``run`` gives for the plan, which the graph keeps."""
     rel = passes.rel
-    key = passes[1:], torch.get_num_threads()
+    key = passes[1:], torch.get_num_threads(), in_force.generation
     plan = rel.calls.get(key)
     if plan is None:
         plan = rel.calls.keep(key, measured_plan(passes.problem, lambda: content_of(rel), BY_RULES))
@@ -141,7 +142,7 @@ def product(
         out = empty(x if x.dtype is wide else x.new_empty(0, dtype=wide), counts.rows, blocks * out_features)
     else:  # tasks clear no rows
         out, row_ptr = total, torch.zeros_like(row_ptr)
-    parallel = tasks > 1 and torch.get_num_threads() > 1
+    parallel = tasks > 1 and planned_threads() > 1
     described = (*widths, blocks, most, mean or a is not None, x.dtype, row_ptr.dtype)
     weight = position_weight(rel.ends, planned, 1, gathers, a, mean, wide)
     sizes, arrays = (*_sizes(gathers, x.shape[0]), relations, counts.rows), (*_arrays(gathers), row_ptr)
@@ -239,7 +240,7 @@ def _outer(
     out = x.new_empty((relations + more.numel(), blocks, in_features, out_features), dtype=wide)
     if panels.tasks - more.numel() < relations:
         out[:relations].zero_()
-    parallel = panels.tasks > 1 and torch.get_num_threads() > 1
+    parallel = panels.tasks > 1 and planned_threads() > 1
     described = blocks, most, weight is not None, x.dtype, panels.row.dtype, parallel, others, plan.prefetch
     sizes = *_sizes(panels, x.shape[0]), out.shape[0], g.shape[0]
     pairs = panels.size, panels.row, *_given(weight)
@@ -266,7 +267,7 @@ def _dots(
     cost = cost_per_pair(out_features, x.itemsize)
     _, panels = part.derived(RelationTasks(part_limit(rel.num_edges, part.pairs.count, cost, plan), most, cost))
     x, g = kernel_ready(x), kernel_ready(g)
-    parallel = panels.tasks > 1 and torch.get_num_threads() > 1
+    parallel = panels.tasks > 1 and planned_threads() > 1
     described = blocks, most, False, x.dtype, panels.row.dtype, parallel, others, plan.prefetch
     entry = _entry("dot", in_features, out_features, *described)
     sizes = *_sizes(panels, x.shape[0]), relations, g.shape[0], out.shape[0]
@@ -327,7 +328,7 @@ def _either_way(near: bool, large: bool, by_rows: tuple, by_columns: tuple) -> t
     by_rows, by_columns: (program, F_in, F_out) for either kind of pairs. The result: those of another side of the
     limit.
     """
-    several = torch.get_num_threads() > 1
+    several = planned_threads() > 1
     if near:
         return (*by_rows, several), (*by_rows, False), (*by_columns, several)
     return ((*by_columns, several),) if large else ()

@@ -26,36 +26,39 @@ def kept(monkeypatch, tmp_path):
 
 
 def test_the_processor_is_what_it_was(kept, monkeypatch):
-    found = [host.host_target.__wrapped__() for _ in range(2)]
-    assert found[0] == found[1] == host._found(host._usable_flags()) and kept == ["host"]
+    found = [host.native_target.__wrapped__() for _ in range(2)]
+    assert found[0] == found[1] == host._found() and kept == ["host"]
     monkeypatch.setattr(host, "_cpuinfo_model", lambda: ["model name : another"])
-    host.host_target.__wrapped__()
+    host.native_target.__wrapped__()
     assert kept == ["host", "host"]
 
 
 def test_functions_are_compiled_once_and_again_where_their_file_is_damaged(kept, tmp_path):
-    text = """
+    three = launcher.NativeText(
+        "three",
+        """
 define dllexport i32 @__tvm_ffi_three(ptr %self, ptr %arguments, i32 %count, ptr %result) {
   %value = getelementptr { i32, i32, i64 }, ptr %result, i32 0, i32 2
   store i32 1, ptr %result
   store i64 3, ptr %value
   ret i32 0
 }
-"""
-    assert [launcher.load_text(text).get_function("three")() for _ in range(2)] == [3, 3]
-    assert kept.count("functions") == 1
+""",
+    )
+    assert [launcher.load_text(three).get_function("three")() for _ in range(2)] == [3, 3]
+    assert kept.count("three") == 1
     (library,) = tmp_path.rglob("*.so")
     content = library.read_bytes()
     library.unlink()  # what is loaded from it stays whole
     library.write_bytes(content[:-100])
     library.chmod(0o600)
-    with pytest.warns(KernelCacheWarning, match="functions.so has .* bytes instead of"):
-        assert launcher.load_text(text).get_function("three")() == 3
-    assert kept.count("functions") == 2
+    with pytest.warns(KernelCacheWarning, match="three.so has .* bytes instead of"):
+        assert launcher.load_text(three).get_function("three")() == 3
+    assert kept.count("three") == 2
 
 
 def test_they_are_no_kernels_and_go_with_them(kept, tmp_path):
-    launcher.load_text(launcher._LAUNCHER)
+    launcher.load_text(launcher.LAUNCHER)
     disk = DiskCache(tmp_path)
     assert disk.entries() == [] and list(tmp_path.rglob("*.so"))
     disk.clear()

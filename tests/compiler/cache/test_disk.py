@@ -25,8 +25,8 @@ from gnn_sparse_backend.compiler.cache import (
     folders,
 )
 from gnn_sparse_backend.compiler.cache.built import Built
-from gnn_sparse_backend.compiler.cache.key import toolchain
 from gnn_sparse_backend.compiler.cache.manifest import FileRecord, Manifest
+from gnn_sparse_backend.compiler.packs.toolchain import toolchain
 from tests.compiler.cache.helpers import (
     PLAN,
     PROGRAM,

@@ -9,9 +9,9 @@ import pytest
 
 from gnn_sparse_backend.compiler import compile
 from gnn_sparse_backend.compiler.cache import KernelKey
-from gnn_sparse_backend.compiler.cache.key import source_hash, toolchain
 from gnn_sparse_backend.compiler.codegen import cuda_target, host_target
 from gnn_sparse_backend.compiler.library.products import csr_spmm
+from gnn_sparse_backend.compiler.packs.toolchain import source_hash, toolchain
 from gnn_sparse_backend.compiler.schedules.cpu import cpu_schedule
 from gnn_sparse_backend.compiler.schedules.cuda import gpu_schedule
 from gnn_sparse_backend.compiler.schedules.primitives.cpu.prefetch import prefetch_gather

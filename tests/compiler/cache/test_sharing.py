@@ -11,7 +11,7 @@ import pytest
 
 from gnn_sparse_backend.compiler.cache import DiskCache, KernelCacheWarning, KernelStore
 from gnn_sparse_backend.compiler.cache.built import Built
-from gnn_sparse_backend.compiler.cache.key import toolchain
+from gnn_sparse_backend.compiler.packs.toolchain import toolchain
 from tests.compiler.cache.helpers import CopyBuild, assert_scales, finish_worker, get, key_of, load, start_worker
 
 

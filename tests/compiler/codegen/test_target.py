@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 
 from gnn_sparse_backend.compiler.codegen import Target, cuda_target, host_target
-from gnn_sparse_backend.compiler.codegen.cpu.host import _cpuinfo_flags, _features, feature_differences
+from gnn_sparse_backend.compiler.codegen.cpu.host import _features, feature_differences
+from gnn_sparse_backend.compiler.packs.processor import cpuinfo_flags
 
 
 def test_host_is_this_machine():
@@ -13,7 +14,7 @@ def test_host_is_this_machine():
     assert host.kind == "llvm" and host.cpu and host.triple
     assert host is host_target()
     assert str(host.to_tvm().attrs["mcpu"]) == host.cpu
-    flags = _cpuinfo_flags()
+    flags = cpuinfo_flags()
     if flags:
         assert host.vector_bytes == (64 if "avx512f" in flags else 32 if "avx" in flags else 16)
         assert host.has_avx512_bf16 == ("avx512_bf16" in flags)

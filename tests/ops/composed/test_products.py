@@ -357,8 +357,8 @@ def test_more_numbers_of_tokens_than_a_structure_remembers():
     filled = parts.to_dense(values.detach().double())
     for tokens in range(1, MOST_FACTS + 40, 3):
         for own in (parts, transposed(parts)):
-            row_linear(own, tokens, torch.float32, False, 1, False)
-            row_linear(own, tokens + 1, torch.float32, False, 1, False)
+            row_linear(own, tokens, torch.float32, False, 1, False, 0)
+            row_linear(own, tokens + 1, torch.float32, False, 1, False, 0)
     assert len(parts.facts) <= MOST_FACTS
     parts.facts.pop("repacking", None)
     transposed(parts).facts.clear()

@@ -1,60 +1,104 @@
-"""The CPU that this process runs on, found at run time."""
+"""The processors that code is made for: this one, found at run time, and levels; and which of them a process takes."""
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import functools
 import json
-import platform
 import re
-import sys
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ....deferred import global_function
+from ....config import TARGET, TARGETS
+from ....deferred import can_compile, global_function
+from ...packs.errors import MissingKernelError
+from ...packs.in_force import packs
+from ...packs.processor import CPUINFO_TO_LLVM, machine, needs_of, usable_flags
 from ..kept import kept
 from ..target import Target
 
-# The kernel's names, in /proc/cpuinfo, of the vector features that LLVM spells on the right. A hypervisor may hide any
-# of them from a processor that is otherwise recognised by its family and model, or give a processor that has them an
-# older model's number.
-_SPELLED_ALIKE = (
-    "ssse3 popcnt movbe avx avx2 fma f16c bmi2 avx512f avx512cd avx512bw avx512dq avx512vl avx512ifma avx512vbmi "
-    "gfni vaes vpclmulqdq"
-).split()
-_CPUINFO_TO_LLVM = {
-    **{name: name for name in _SPELLED_ALIKE},
-    "sse4_1": "sse4.1",
-    "sse4_2": "sse4.2",
-    "bmi1": "bmi",
-    "abm": "lzcnt",
-    "avx512_vbmi2": "avx512vbmi2",
-    "avx512_vnni": "avx512vnni",
-    "avx512_bitalg": "avx512bitalg",
-    "avx512_vpopcntdq": "avx512vpopcntdq",
-    "avx512_bf16": "avx512bf16",
-    "avx512_fp16": "avx512fp16",
-    "avx_vnni": "avxvnni",
-    "amx_tile": "amx-tile",
-    "amx_int8": "amx-int8",
-    "amx_bf16": "amx-bf16",
+NATIVE = "native"
+_LEVELS = {
+    "x86-64-v2": ("x86-64-v2", "x86_64-unknown-linux-gnu"),
+    "x86-64-v3": ("x86-64-v3", "x86_64-unknown-linux-gnu"),
+    "x86-64-v4": ("x86-64-v4", "x86_64-unknown-linux-gnu"),
+    "aarch64": ("generic", "aarch64-unknown-linux-gnu"),
 }
 
 
-@functools.cache
-def host_target() -> Target:
-    """The CPU of this process: LLVM's name for it, with the features that the operating system reports.
-
-    Returns
-    -------
-    Target of kind "llvm". Found once per process, by LLVM where no earlier process has asked it about such a CPU.
+class _Taken:
+    """The target that kernels are asked for, and the one whose kernels run in its place: the same, but in
+    `compiling_for`.
     """
-    flags = _usable_flags()
-    model = "\n".join((*_cpuinfo_model(), *sorted(flags)))
-    path = kept("host", model, lambda folder: _write(folder, _found(flags))) if model else None
+
+    target: Target | None = None
+    running: Target | None = None
+
+
+_taken = _Taken()
+
+
+def host_target() -> Target:
+    """The target that this process asks kernels for, settled when it is first asked.
+
+    The level that ``GSB_TARGET`` names; else, with packs, the best of their targets that runs here; else the CPU of
+    this process: LLVM's name for it, with the features that the operating system reports.
+
+    Raises MissingKernelError without a pack and without TVM, ValueError for a ``GSB_TARGET`` that does not run here.
+    """
+    if _taken.target is None:
+        _taken.target = _taken.running = _settle()
+        packs.settled = _taken.target.key
+    return _taken.target
+
+
+def running_target() -> Target:
+    """The target of the kernels that run: `host_target`, but in `compiling_for` a target that does not run here."""
+    target = host_target()
+    return _taken.running or target
+
+
+@contextlib.contextmanager
+def compiling_for(target: Target) -> Iterator[None]:
+    """Inside the block kernels are asked for ``target``; where it does not run here, those of this CPU run instead."""
+    host_target()
+    before = _taken.target, _taken.running
+    _taken.target, _taken.running = target, target if not lacking(target) else native_target()
+    try:
+        yield
+    finally:
+        _taken.target, _taken.running = before
+
+
+def lacking(target: Target) -> tuple[str, ...]:
+    """What this processor lacks to run code for a target; nothing where it runs here."""
+    architecture = target.triple.partition("-")[0]
+    if architecture != machine():
+        return (f"an {architecture} processor",)
+    return tuple(name for name in needs_of(target.cpu, target.triple, target.features) if name not in usable_flags())
+
+
+def target_of(name: str) -> Target:
+    """The target of one of `TARGETS`. Raises ValueError for another name."""
+    if name == NATIVE:
+        return native_target()
+    if name not in _LEVELS:
+        raise ValueError(f"unknown target {name!r}: choose from {', '.join(TARGETS)}")
+    named = Target("llvm", *_LEVELS[name])
+    return replace(named, features=_features(named))
+
+
+@functools.cache
+def native_target() -> Target:
+    """The CPU of this process: LLVM's name for it, with the features that the operating system reports. Found once, by
+    LLVM where no earlier process has asked it about such a CPU.
+    """
+    model = "\n".join((*_cpuinfo_model(), *sorted(usable_flags())))
+    path = kept("host", model, lambda folder: _write(folder, _found())) if model else None
     if path is None:
-        return _found(flags)
+        return _found()
     fields = json.loads(path.read_text()).items()
     found: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in fields}
     return Target(**found)
@@ -66,29 +110,36 @@ def _write(folder: Path, target: Target) -> Path:
     return path
 
 
-def _found(flags: frozenset[str]) -> Target:
+def _found() -> Target:
     """The CPU as LLVM knows it, corrected by what the operating system says."""
     named = Target(
         "llvm",
         str(global_function("target.llvm_get_system_cpu")()),
         str(global_function("target.llvm_get_system_triple")()),
     )
-    hidden, unexpected = feature_differences(_features(named), flags)
+    hidden, unexpected = feature_differences(_features(named), usable_flags())
     corrected = replace(named, disabled=hidden, enabled=unexpected)
     return replace(corrected, features=_features(corrected))
 
 
-_ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA = 158, 0x1023, 18
-
-
-def may_use_tiles() -> bool:
-    """Whether this process may use the tile registers of AMX. Linux has them for processes that ask, which this does.
-
-    Threads and forks of the process may use them then, too.
-    """
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        return False
-    return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA) == 0)
+def _settle() -> Target:
+    name = TARGET.get()
+    packed = packs.target(name)
+    if packed is not None:
+        lists = {field: tuple(packed.fields[field]) for field in ("features", "disabled", "enabled")}
+        return Target(**{**packed.fields, **lists})
+    if not can_compile():
+        raise MissingKernelError(
+            f"TVM is not installed, and no pack of kernels {f'for {name} ' if name else ''}is loaded: call "
+            "gsb.load_pack before gsb.enable and the first operator (or set GSB_PACK), or install TVM "
+            "(pip install apache-tvm)"
+        )
+    if name is None:
+        return native_target()
+    target = target_of(name)
+    if lacks := lacking(target):
+        raise ValueError(f"GSB_TARGET={name}: this processor lacks {' '.join(lacks)}; name a lower level, or unset it")
+    return target
 
 
 def feature_differences(assumed: tuple[str, ...], flags: frozenset[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -100,8 +151,8 @@ def feature_differences(assumed: tuple[str, ...], flags: frozenset[str]) -> tupl
     """
     if not flags:
         return (), ()
-    hidden = sorted(llvm for kernel, llvm in _CPUINFO_TO_LLVM.items() if llvm in assumed and kernel not in flags)
-    unexpected = sorted(llvm for kernel, llvm in _CPUINFO_TO_LLVM.items() if llvm not in assumed and kernel in flags)
+    hidden = sorted(llvm for kernel, llvm in CPUINFO_TO_LLVM.items() if llvm in assumed and kernel not in flags)
+    unexpected = sorted(llvm for kernel, llvm in CPUINFO_TO_LLVM.items() if llvm not in assumed and kernel in flags)
     return tuple(hidden), tuple(unexpected)
 
 
@@ -123,20 +174,3 @@ def _cpuinfo_model() -> list[str]:
         return sorted(set(_MODEL.findall(Path("/proc/cpuinfo").read_text())))
     except OSError:
         return []
-
-
-def _usable_flags() -> frozenset[str]:
-    """The features that Linux reports and lets this process use."""
-    flags = _cpuinfo_flags()
-    if "amx_tile" in flags and not may_use_tiles():
-        flags -= {flag for flag in flags if flag.startswith("amx_")}
-    return flags
-
-
-def _cpuinfo_flags() -> frozenset[str]:
-    """The x86 feature flags that Linux reports; empty on other systems and other processors."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return frozenset()
-    return next((frozenset(line.split(":", 1)[1].split()) for line in lines if line.startswith("flags")), frozenset())

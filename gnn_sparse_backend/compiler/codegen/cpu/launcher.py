@@ -14,24 +14,29 @@ import ctypes
 import functools
 import json
 import os
-import subprocess
+import shutil
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import tvm_ffi
 
-from ....deferred import global_function, load_runtime, tirx, tvm
-from ..errors import BuildError
+from ....deferred import can_compile, global_function, load_runtime, tirx, tvm
+from ...packs.errors import MissingKernelError
+from ...packs.file import identity_of
+from ...packs.in_force import packs
 from ..kept import kept
-from ..linker import find_linker
-from .host import host_target
+from ..linker import find_linker, link
+from ..opened import open_packed
+from ..target import Target
+from .host import running_target
 
 
 class LauncherState(ctypes.Structure):
     """The launcher's variables, which Python sets; the same layout as ``%State`` below.
 
-    ``gomp_parallel`` null means that ``fallback``, TVM's own launch, is called instead. ``serial`` nonzero runs every
-    loop in the calling thread.
+    ``gomp_parallel`` null means that ``fallback``, TVM's own launch, is called instead. ``serial`` nonzero, or neither
+    of the two, runs every loop in the calling thread.
     """
 
     _fields_ = [
@@ -131,6 +136,10 @@ choose:
 fallback:
   %fallback.p = getelementptr %State, ptr @gsb_state, i32 0, i32 3
   %fallback.f = load ptr, ptr %fallback.p
+  %no.fallback = icmp eq ptr %fallback.f, null
+  br i1 %no.fallback, label %inline, label %elsewhere
+
+elsewhere:
   %fallback.code = call i32 %fallback.f(ptr %lambda, ptr %data, i32 %requested)
   ret i32 %fallback.code
 
@@ -259,11 +268,12 @@ def redirect_launches(module: tvm.runtime.Module) -> bool:
 
 @functools.cache
 def launcher_state() -> LauncherState:
-    """The launcher of this process, loaded or compiled at the first call (1 or 20 ms) and kept until the process ends.
+    """The launcher of this process, from a pack, or loaded or compiled at the first call (1 or 20 ms), and kept until
+    the process ends.
 
     The caller holds a lock.
     """
-    module = load_text(_LAUNCHER)
+    module = load_text(LAUNCHER)
     state = LauncherState.from_address(module.get_function("gsb_launcher_state")())
     state.module = module  # the memory of the state is the module's
     ffi = tvm_ffi.LIB
@@ -273,39 +283,65 @@ def launcher_state() -> LauncherState:
     return state
 
 
-def load_text(text: str) -> tvm_ffi.Module:
-    """Functions in LLVM's language, compiled for this machine: a file that is kept, else in this process's memory."""
+@dataclass(frozen=True)
+class NativeText:
+    """Functions in LLVM's language. name: of what they are together, for people."""
+
+    name: str
+    text: str
+
+    def identity(self, target: Target) -> str:
+        """What a pack knows their library for a target by."""
+        return identity_of(self.text, "LLVM text", target.key, self.name)
+
+
+LAUNCHER = NativeText("parallel_launcher", _LAUNCHER)
+
+
+def load_text(native: NativeText) -> tvm_ffi.Module:
+    """The module of functions in LLVM's language: from a pack, else from a file that is kept, else
+    compiled for this machine into this process.
+
+    Raises MissingKernelError where they are in no pack and TVM is not installed.
+    """
+    target = running_target()
+    found = packs.find(native.identity(target))
+    if found is not None:
+        return open_packed(native.name, found.read())
+    if not can_compile():
+        raise MissingKernelError(f"{native.name} for {target.key} is in no pack: make the pack anew, or install TVM")
     if find_linker() is not None:
-        path = kept("functions", f"{host_target().key}\n{text}", functools.partial(_build_text, text))
+        path = kept(native.name, native.identity(target), functools.partial(_moved, native, target))
         if path is not None:
             load_runtime()
             return tvm_ffi.load_module(str(path))
     with tempfile.TemporaryDirectory(prefix="gsb-") as scratch:
-        return _compile_text(text, Path(scratch))
+        return _module_of(native, target, scratch)
 
 
-def _build_text(text: str, folder: Path) -> Path:
-    """Compile functions in LLVM's language into a shared object."""
-    path, linker = folder / "functions.so", find_linker()
-    assert linker is not None
+def _moved(native: NativeText, target: Target, folder: Path) -> Path:
+    """Build functions beside their intermediate files, of which ``folder`` has none."""
     with tempfile.TemporaryDirectory(prefix="gsb-") as scratch:
-        object_file = os.path.join(scratch, "functions.o")
-        _compile_text(text, Path(scratch)).write_to_file(object_file)
-        done = subprocess.run([*linker, object_file, "-o", str(path)], capture_output=True, text=True)
-    if done.returncode:
-        raise BuildError("functions", f"{linker[0]} failed: {done.stderr.strip()}", text)
+        return Path(shutil.move(build_text(native, target, scratch), folder))
+
+
+def build_text(native: NativeText, target: Target, folder: str | os.PathLike[str]) -> Path:
+    """Compile functions in LLVM's language into a shared object in ``folder``. Raises BuildError."""
+    path, object_file = Path(folder, f"{native.name}.so"), os.path.join(folder, f"{native.name}.o")
+    _module_of(native, target, folder).write_to_file(object_file)
+    link(native.name, [object_file], path, target)
     return path
 
 
-def _compile_text(text: str, folder: Path) -> tvm_ffi.Module:
-    path = folder / "functions.ll"
-    path.write_text(f"{_llvm_header()}\n{text}")
+def _module_of(native: NativeText, target: Target, folder: str | os.PathLike[str]) -> tvm_ffi.Module:
+    path = Path(folder, "functions.ll")
+    path.write_text(f"{_llvm_header(target)}\n{native.text}")
     return tvm_ffi.load_module(str(path))
 
 
-def _llvm_header() -> str:
-    """The target lines of LLVM text for this machine and TVM's note of the target, taken from an empty module."""
-    nothing = global_function("codegen.LLVMModuleCreate")(json.dumps(host_target().host), "nothing")
+def _llvm_header(target: Target) -> str:
+    """The target lines of LLVM text for a target and TVM's note of it, taken from an empty module."""
+    nothing = global_function("codegen.LLVMModuleCreate")(json.dumps(target.host), "nothing")
     lines = nothing.inspect_source("ll").splitlines()
     note = next(line.partition(" = ")[2] for line in lines if "tvm_target" in line)
     return "\n".join(

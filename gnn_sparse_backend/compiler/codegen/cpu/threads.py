@@ -19,7 +19,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from ....deferred import global_function, tvm
+from ....deferred import can_compile, global_function, tvm
 from .launcher import LauncherState, launcher_state, redirect_launches
 
 _lock = threading.RLock()
@@ -94,7 +94,7 @@ def num_threads() -> int:
     if _state().serial:
         return 1
     if not attach() or _pool is None:
-        return int(global_function("runtime.NumThreads")())
+        return int(global_function("runtime.NumThreads")()) if can_compile() else 1
     return int(ctypes.CFUNCTYPE(ctypes.c_int)(_pool.max_threads)())
 
 
@@ -114,6 +114,8 @@ def description() -> str:
         if "torch" not in sys.modules
         else "this PyTorch has no OpenMP runtime with GOMP_parallel"
     )
+    if not can_compile():
+        return f"the calling thread only ({reason}, and TVM is not installed)"
     return f"TVM's own pool, {num_threads()} threads ({reason})"
 
 

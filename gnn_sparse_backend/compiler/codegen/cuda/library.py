@@ -11,7 +11,7 @@ from ....config import CUDA_MADE_BY
 from ....deferred import tirx, tvm
 from ..build import as_module, compiled, function_names
 from ..errors import BuildError
-from ..linker import find_linker
+from ..linker import find_linker, link
 from ..target import Target
 from .embed_cubin import text_with_imports
 from .machine_code import cuda_source, default_compiler
@@ -35,8 +35,7 @@ def build_cuda_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, ou
         check_lane_reductions(name, body, source)
     out_dir = Path(out_dir)
     (out_dir / "cuda.cu").write_text(source, encoding="utf-8")
-    linker = find_linker()
-    if linker is None:
+    if find_linker() is None:
         path = out_dir / f"{name}.ll"
         try:
             path.write_text(text_with_imports(made), encoding="utf-8")
@@ -47,12 +46,10 @@ def build_cuda_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, ou
         return path
     path = out_dir / f"{name}.so"
 
-    def link(file: str, objects: list[str]) -> None:
-        done = subprocess.run([*linker, *objects, "-o", file], capture_output=True, text=True)
-        if done.returncode:
-            raise BuildError(name, f"{linker[0]} failed: {done.stderr.strip()}", module.script())
+    def linked(file: str, objects: list[str]) -> None:
+        link(name, objects, file, target, module.script)
 
-    made.export_library(str(path), fcompile=link)
+    made.export_library(str(path), fcompile=linked)
     return path
 
 

@@ -15,6 +15,7 @@ from ....compiler.language.types import ACCUMULATOR
 from ....planner.cpu.passes import PartitionPlan, PartPlan
 from ....planner.cpu.rows import RowPlan
 from ....planner.cpu.spmm import group_count
+from ....runtime.threads import planned_threads
 from ....structures import pieces
 from ....structures.derived import fact
 from ....structures.pieces import Piece, Rows
@@ -69,7 +70,7 @@ class Parts(MayGoInLanes):
     def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
         spec, plan, (out,) = self.spec, self.plan, results
         first, second = spec.in_parts()
-        threads, numbers = torch.get_num_threads(), self.numbers(graph)
+        threads, numbers = planned_threads(), self.numbers(graph)
         note(self, "")
         for rows in row_parts(graph, plan.part):
             count = rows.piece.shape[0]

@@ -14,6 +14,7 @@ from ....planner.cpu.rows import RowPlan
 from ....planner.cpu.spmm import serial_work
 from ....runtime import devices
 from ....runtime.memory import empty
+from ....runtime.threads import planned_threads
 from ....runtime.type_names import accumulator_of, type_name
 from ...core.executable import Launch
 from ...core.operands import check_dense
@@ -105,7 +106,7 @@ def _add(columns: Tensor, grad: Tensor, rows: int) -> Tensor:
     features = columns[:1].numel()
     out = empty(grad, rows, *columns.shape[1:], dtype=accumulator_of(grad.dtype)).zero_()
     if columns.numel() and rows:
-        plan = RowPlan(torch.get_num_threads() if columns.numel() >= serial_work() else 1)
+        plan = RowPlan(planned_threads() if columns.numel() >= serial_work() else 1)
         of_rows = columns.reshape(count, features), grad.contiguous().view(count, features)
         launch = _launch(features, type_name(grad.dtype), type_name(columns.dtype), plan)
         launch(count, rows, *of_rows, out.view(rows, features))

@@ -28,6 +28,7 @@ from ....runtime import devices
 from ....runtime.devices import check_kernels
 from ....runtime.layout import compact
 from ....runtime.memory import empty
+from ....runtime.threads import planned_threads
 from ....runtime.type_names import type_name
 from ....structures.derived import fact
 from ....structures.pieces import Piece
@@ -69,7 +70,7 @@ _launch = kept(build)
 def _plan(graph, edges: int, width: int) -> Plan:
     arch = devices.arch_of(graph.device)
     if not arch:
-        return RowPlan(group_count(edges, graph.shape[0], width, torch.get_num_threads()))
+        return RowPlan(group_count(edges, graph.shape[0], width, planned_threads()))
     from ....planner.cuda.rows import TeamPlan
 
     return TeamPlan(arch)
