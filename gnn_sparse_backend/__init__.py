@@ -12,10 +12,10 @@ either framework.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
 from . import config, log
+from .deferred import import_module
 
 __version__ = "0.1.0"
 
@@ -143,9 +143,9 @@ if not TYPE_CHECKING:  # a type checker knows the names above, and that there ar
 
     def __getattr__(name):
         if name in _MODULES:
-            value = importlib.import_module(_MODULES[name])
+            value = import_module(_MODULES[name])
         elif name in _HOMES:
-            value = getattr(importlib.import_module(_HOMES[name]), name)
+            value = getattr(import_module(_HOMES[name]), name)
         else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         globals()[name] = value

@@ -8,11 +8,12 @@ a kernel needs to run is in TVM's libraries, which are loaded without its module
 
 from __future__ import annotations
 
-import ctypes
 import functools
+import gc
 import importlib
 import importlib.util
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -26,6 +27,7 @@ __all__ = [
     "cuda_op",
     "filelock",
     "global_function",
+    "import_module",
     "ir",
     "ir_builder",
     "later",
@@ -33,6 +35,7 @@ __all__ = [
     "load_libraries",
     "load_runtime",
     "names_of",
+    "no_collection",
     "s_tir",
     "sparse_tools",
     "sym",
@@ -44,11 +47,46 @@ __all__ = [
 ]
 
 
+class _NoCollection:
+    """A context without automatic collections of garbage, which may be entered within itself and by several threads.
+
+    Modules are made of objects that stay, and Python takes the number of these for a reason to look through all objects
+    of a process, those of PyTorch among them, for 0.15 s: as long as the imports take. What was switched off before
+    stays off.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._depth, self._collecting = 0, False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._depth:
+                self._collecting = gc.isenabled()
+                gc.disable()
+            self._depth += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._depth -= 1
+            if not self._depth and self._collecting:
+                gc.enable()
+
+
+no_collection = _NoCollection()
+
+
+def import_module(name: str, package: str | None = None) -> ModuleType:
+    """``importlib.import_module`` with `no_collection`: for what is imported late, much of this package at once."""
+    with no_collection:
+        return importlib.import_module(name, package)
+
+
 class _Later(ModuleType):
     """A module that is imported when one of its names is asked for, which is kept."""
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(importlib.import_module(self.__name__), name)
+        value = getattr(import_module(self.__name__), name)
         setattr(self, name, value)
         return value
 
@@ -61,7 +99,7 @@ class _Own(ModuleType):
     def __getattr__(self, name: str) -> Any:
         found = self.__dict__.get("_found")
         if found is None:
-            found = self.__dict__["_found"] = importlib.import_module(self.__name__)
+            found = self.__dict__["_found"] = import_module(self.__name__)
         return getattr(found, name)
 
 
@@ -89,7 +127,7 @@ def names_of(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], 
     def get(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(homes[name], package), name)
+        value = getattr(import_module(homes[name], package), name)
         setattr(sys.modules[package], name, value)
         return value
 
@@ -97,6 +135,8 @@ def names_of(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], 
 
 
 if TYPE_CHECKING:
+    import ctypes
+
     import filelock
     import tvm
     import tvm_ffi
@@ -126,7 +166,7 @@ def sparse_tools() -> Any:
     assert package is not None and package.origin is not None
     spec = PathFinder.find_spec(name.rpartition(".")[2], [str(Path(package.origin).with_name("sparse"))])
     if name in sys.modules or spec is None:
-        return importlib.import_module(name)
+        return import_module(name)
     return _from_file(spec)
 
 
@@ -186,4 +226,4 @@ def global_function(name: str) -> tvm_ffi.Function:
 
 def load_devices() -> None:
     """Load the runtimes of TVM's devices, which it does when it is imported."""
-    importlib.import_module("tvm")
+    import_module("tvm")

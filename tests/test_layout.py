@@ -21,7 +21,7 @@ ROOMS = {
     "log": {"config"},
     "deferred": set(),
     "dynamo": set(),
-    "": _SETTINGS,  # public names are imported when they are first used
+    "": _SETTINGS | {"deferred"},  # public names are imported when they are first used
     "compiler": {"config", "deferred"},
     "tensor": {"compiler", "planner", "runtime"},
     "runtime": {"compiler", "config", "deferred"},

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
+
+from gnn_sparse_backend import deferred
 
 _OURS = (
     "compiler.codegen.build",
@@ -34,7 +38,9 @@ _END = """
 from pathlib import Path
 from gnn_sparse_backend.compiler.cache.default import stats
 mapped = "libtvm_compiler" in Path("/proc/self/maps").read_text()
-print(stats().compiles, sorted(set({heavy}) & (set(sys.modules) - before)), *["TVM's compiler"] * mapped)
+read = ["torch.ops.gsb" for name in ["torch"] if name in sys.modules and "gsb" in vars(sys.modules[name].ops)]
+heavy = sorted(set({heavy}) & (set(sys.modules) - before))
+print(stats().compiles, heavy, *["TVM's compiler"] * mapped, *read)
 """
 _OPERANDS = """
 import torch
@@ -81,6 +87,44 @@ def test_the_package_imports_nothing_by_itself(tmp_path):
     assert _run("", "import gnn_sparse_backend", tmp_path)[1] == "[]"
     program = "import gnn_sparse_backend; assert not {'numpy', 'torch', 'tvm_ffi'} & (set(sys.modules) - before)"
     _run("", program, tmp_path)
+
+
+def test_operators_are_registered_when_the_namespace_is_first_read(tmp_path):
+    program = """
+import torch, gnn_sparse_backend.ops.message.operators
+lib = "gsb::aggregate", "gsb::masked"
+there = lambda: [torch._C._dispatch_has_kernel(name) for name in lib]
+assert there() == [False, False] and "gsb" not in list(torch.ops)
+torch.ops.gsb.aggregate
+assert there() == [True, False] and list(torch.ops).count("gsb") == 1
+import gnn_sparse_backend.ops.random.masked
+assert there() == [True, True] and torch.ops.gsb.masked.default
+"""
+    _run("", program, tmp_path)
+
+
+@pytest.mark.parametrize("collecting", [True, False])
+def test_imports_collect_no_garbage_and_leave_collection_as_it_was(collecting, tmp_path, monkeypatch):
+    (tmp_path / "whether_collecting.py").write_text("import gc\nfound = gc.isenabled()\n")
+    (tmp_path / "raising.py").write_text("import gc\nraise OSError(gc.isenabled())\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = gc.isenabled()
+    (gc.enable if collecting else gc.disable)()
+    try:
+        assert not deferred.import_module("whether_collecting").found
+        assert gc.isenabled() == collecting
+        with pytest.raises(OSError, match="False"):
+            deferred.import_module("raising")
+        assert gc.isenabled() == collecting
+        first = threading.Thread(target=deferred.no_collection.__enter__)
+        first.start()
+        first.join()
+        with deferred.no_collection:
+            deferred.no_collection.__exit__(None, None, None)  # of the other thread, which ends before this one
+            assert not gc.isenabled()
+        assert gc.isenabled() == collecting
+    finally:
+        (gc.enable if before else gc.disable)()
 
 
 def _run(framework: str, program: str, folder) -> tuple[int, str]:

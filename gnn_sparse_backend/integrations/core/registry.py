@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import sys
 import threading
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from ... import config
+from ...deferred import import_module, no_collection
 from ...runtime.allocator import reuse_while_enabled
 from .processes import leave_behind, take_along
 from .stand_ins import import_dgl
@@ -96,12 +96,14 @@ def enable(name: str, *, deferred: bool | None = None) -> None:
         framework = _find(name)
         _defer(name, config.DEFERRED.get() is not False if deferred is None else deferred)
         try:
-            framework.activate()
+            with no_collection:
+                framework.activate()
         except BaseException:
             framework.deactivate()
             raise
         _active[name] = framework
-        _while_enabled(True)
+        with no_collection:
+            _while_enabled(True)
 
 
 def disable(name: str | None = None) -> None:
@@ -153,7 +155,7 @@ def _while_enabled(held: bool) -> None:
     leave_behind()
     if held:
         take_along(_enabled_here, enable)
-        importlib.import_module(_TORCH).activate()
+        import_module(_TORCH).activate()
     elif _TORCH in sys.modules:
         sys.modules[_TORCH].deactivate()
 
@@ -180,5 +182,5 @@ def _find(name: str) -> _Framework:
         )
     if builtin.load is not None:
         builtin.load()
-    module = importlib.import_module(builtin.module)
+    module = import_module(builtin.module)
     return _Framework(module.activate, module.deactivate)

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.library import Library
 
 from ...config import TORCHSCRIPT
+from ...ops.core.library import NAMESPACE
 from ..core.refusal import Refusal
 
 # PyTorch 2.4 unwraps such a mark for good: between two programs it calls ``original`` as well.
@@ -70,8 +71,9 @@ _LIBRARY = Library("gsb", "FRAGMENT")
 
 def _register(name: str, schema: str) -> None:
     """Have PyTorch know ``torch_geometric.utils.<name>``, as it is at the call, as ``torch.ops.gsb.pyg_<name>``."""
-    _LIBRARY.define(f"pyg_{name}{schema}")
-    _LIBRARY.impl(f"pyg_{name}", lambda *given: getattr(utils, name)(*given), "CompositeImplicitAutograd")
+    with NAMESPACE.registering():  # at once: TorchScript loads a program without a look into ``torch.ops``
+        _LIBRARY.define(f"pyg_{name}{schema}")
+        _LIBRARY.impl(f"pyg_{name}", lambda *given: getattr(utils, name)(*given), "CompositeImplicitAutograd")
 
 
 _register("scatter", "(Tensor src, Tensor index, int dim, int? dim_size, str reduce) -> Tensor")

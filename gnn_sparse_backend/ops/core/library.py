@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -92,23 +94,78 @@ class Declaration:
     sent: Callable[[Attributes, Operands], Operands] | None = None
 
     def __post_init__(self) -> None:
-        """Have PyTorch know an operator that has a schema as ``torch.ops.gsb.<name>``."""
+        """Have PyTorch know an operator that has a schema as ``torch.ops.gsb.<name>``, once somebody reads that."""
         if self.operands is not None:
             OPERATORS[self.name] = self
             register_for(self, self.structure)
 
 
 OPERATORS: dict[str, Declaration] = {}
-"""Registered operators by name."""
+"""Declared operators by name."""
 _libraries: dict[tuple[Declaration, str], Library] = {}
 # PyTorch notes where its register_fake is called; without this Python searches all modules for that file
 inspect.modulesbyfile.setdefault(__file__, __name__)  # type: ignore[attr-defined]
 
 
+_NAME = "gsb"
+
+
+class _Namespace:
+    """``torch.ops.gsb``, whose operators PyTorch gets to know when it is first read: to register one takes 5 ms, and an
+    eager program asks for none of them. What looks one up below Python, by its name alone, needs it to have been read.
+
+    It is an attribute of the class of ``torch.ops``, which that of the object itself hides once it is there.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._declared: list[Callable[[], None]] = []
+        self._made: Any = None
+        self._registering = False
+
+    def declare(self, register: Callable[[], None]) -> None:
+        """Call a function that registers an operator when the namespace is first read: now, if it was."""
+        with self._lock:
+            self._declared.append(register)
+            if _NAME in vars(torch.ops):
+                self._register()
+
+    @contextlib.contextmanager
+    def registering(self) -> Iterator[None]:
+        """Within this context PyTorch reads the namespace because an operator is registered, and needs no others."""
+        with self._lock:
+            before, self._registering = self._registering, True
+            try:
+                yield
+            finally:
+                self._registering = before
+
+    def _register(self) -> None:
+        with self.registering():
+            while self._declared:
+                self._declared.pop(0)()
+
+    def __get__(self, ops: Any, owner: type) -> Any:
+        if ops is None:
+            return self
+        with self._lock:
+            if self._made is None:
+                self._made = type(ops.aten)(_NAME)
+            if not self._registering and _NAME not in vars(ops):
+                self._register()
+                ops._dir.append(_NAME)  # as one that is made at its first use
+                setattr(ops, _NAME, self._made)  # other threads find it when all is registered
+            return self._made
+
+
+NAMESPACE = _Namespace()
+setattr(type(torch.ops), _NAME, NAMESPACE)
+
+
 def register_for(operator: Declaration, kind: StructureKind) -> None:
     """Have PyTorch know an operator on structures of another kind as ``torch.ops.gsb.<name><kind.name>`` too."""
-    _libraries[operator, kind.name] = Library(operator, kind)
-    _libraries[operator, kind.name].register()
+    library = _libraries[operator, kind.name] = Library(operator, kind)
+    NAMESPACE.declare(library.register)
 
 
 def call_library(operator: Declaration, structure: Traced, operands: Operands, attributes: Attributes) -> Any:

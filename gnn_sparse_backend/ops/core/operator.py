@@ -27,8 +27,8 @@ class Operator(Declaration):
     Calling it runs it, and records it where a gradient may be asked for: with a structure as an autograd function, with
     what stands for one where a program is traced (`Traced`) as an operator of ``torch.library``, and where a function
     is transformed as one that knows the transforms (`Transformed`). All are derived from the declaration, and have one
-    derivative. A second derivative is the first of another operator. One that has a schema is in ``torch.ops.gsb`` as
-    soon as it is made. What ``precompile`` and ``explain`` know it by is said in `prepared`.
+    derivative. A second derivative is the first of another operator. One that has a schema is in ``torch.ops.gsb``
+    (`library.NAMESPACE`). What ``precompile`` and ``explain`` know it by is said in `prepared`.
     """
 
     def __call__(self, structure: Any, operands: Operands, attributes: Attributes = ()) -> Any:
