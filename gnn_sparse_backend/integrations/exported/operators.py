@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 
+import torch
+
 _PACKAGE = __name__.rsplit(".", 3)[0]
 _MODULES = (
     *("ops.attention.operators", "ops.composed.operators", "ops.convolution.operators", "ops.grouped.half_products"),
@@ -19,3 +21,4 @@ def register() -> None:
     """Have PyTorch know all operators, and how they enter a package."""
     for module in _MODULES:
         importlib.import_module(f"{_PACKAGE}.{module}")
+    torch.ops.gsb  # noqa: B018  (what is declared is registered when the namespace is read)
