@@ -227,9 +227,13 @@ def result_type(parts: Decomposition, dtype: torch.dtype) -> torch.dtype:
 
 def is_masked(parts: Decomposition, x: Tensor) -> bool:
     """Whether padding has to be skipped: it would be multiplied by what is infinite or no number."""
-    if not any(piece.padding and not piece.spec.names_columns for piece in parts.pieces):
-        return False
-    return not bool(x.sum(dtype=accumulator_of(x.dtype)).isfinite())
+    return multiplies_padding(parts) and not bool(x.sum(dtype=accumulator_of(x.dtype)).isfinite())
+
+
+@fact
+def multiplies_padding(parts: Decomposition) -> bool:
+    """Whether there is padding that kernels multiply, unless they are told to skip it."""
+    return any(piece.padding and not piece.spec.names_columns for piece in parts.pieces)
 
 
 def plain(y: Tensor, rows: int, batched: bool, dtype: torch.dtype) -> Tensor:

@@ -99,7 +99,8 @@ class RowLinear:
         own = [compact(padded_rows(x, self._columns, 1)), y]
         own += [empty(x, *shape, dtype=self._wide) for shape in self._workspaces]
         packed = compact(packed)
-        own += [packed[first:end].view(stored) for _, first, end, stored in self._slots]
+        whole = tuple(packed.shape)
+        own += [packed if stored == whole else packed[first:end].view(stored) for _, first, end, stored in self._slots]
         if bias is not None:
             own.append(compact(padded_rows(bias, self._rows, 0)))
         self._launch(*own)
