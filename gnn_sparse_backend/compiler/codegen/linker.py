@@ -13,8 +13,11 @@ from .target import Target
 
 # -Bsymbolic: the launch pointer of a module is its own even if another module is loaded with global visibility
 _LINK_FLAGS = ("-shared", "-z", "now", "-z", "noexecstack")
+# --eh-frame-hdr, which compilers ask for: without it no exception of C++ passes through a function, as PyTorch's passes
+# through our allocator where memory ends
+_LD_FLAGS = (*_LINK_FLAGS, "--eh-frame-hdr", "-Bsymbolic")
 LINKERS = (
-    ("ld", *_LINK_FLAGS, "-Bsymbolic"),
+    ("ld", *_LD_FLAGS),
     ("gcc", *_LINK_FLAGS, "-Wl,-Bsymbolic"),
     ("cc", *_LINK_FLAGS, "-Wl,-Bsymbolic"),
 )
@@ -30,8 +33,8 @@ def find_cross_linker(architecture: str) -> tuple[str, ...] | None:
     """The command of the first linker on PATH for an architecture that is not this machine's; None without one."""
     own = f"{architecture}-linux-gnu"
     commands = (
-        (f"{own}-ld", *_LINK_FLAGS, "-Bsymbolic"),
-        ("ld.lld", "-m", _EMULATIONS[architecture], *_LINK_FLAGS, "-Bsymbolic"),
+        (f"{own}-ld", *_LD_FLAGS),
+        ("ld.lld", "-m", _EMULATIONS[architecture], *_LD_FLAGS),
         (f"{own}-gcc", "-nostdlib", *_LINK_FLAGS, "-Wl,-Bsymbolic"),
     )
     return next((command for command in commands if shutil.which(command[0])), None)
