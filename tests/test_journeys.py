@@ -87,7 +87,7 @@ JOURNEYS = {
 def table() -> dict[str, list[int]]:
     """The numbers of each row of the page's table of today."""
     today = PAGE.partition("\n## Today")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| (`\w+` of `[\w.]+`) \|(.*)\|$", today, re.MULTILINE)
+    rows = re.findall(r"^\| (`\w+` of `[\w.]+`[^|]*) \|(.*)\|$", today, re.MULTILINE)
     return {name: [int(cell) for cell in cells.split("|")] for name, cells in rows}
 
 
@@ -100,7 +100,12 @@ def test_an_operand_passes_through_what_the_page_says(name):
     call()
     known = journey(call, value)
     found = [len(first.files), len(first.rooms), len(known.files), len(known.rooms)]
-    assert found == table()[name], f"first: {first.files}, {first.rooms}; known: {known.files}, {known.rooms}"
+    own_loops = (
+        ", by its own loops" if "ops/convolution/executables_cpu.py" in first.files else ""
+    )  # the machine decides
+    assert found == table()[name + own_loops], (
+        f"first: {first.files}, {first.rooms}; known: {known.files}, {known.rooms}"
+    )
 
 
 def test_a_value_is_followed_into_tuples_and_no_other_is():

@@ -65,6 +65,10 @@ reveal_type(gsb.reuse_memory())  # bool
 reveal_type(gsb.status())  # Status
 reveal_type(gsb.precompile(graph, features=(16, 32), ops="mean"))  # Report
 reveal_type(str(gsb.explain(graph)))  # str
+reveal_type(gsb.pack(lambda: x, "kernels.gsb").sha256)  # str
+reveal_type(gsb.load_pack("kernels.gsb"))  # Pack
+reveal_type(gsb.export(torch.nn.Linear(4, 4), (x,), "model.pt2"))  # Export
+gsb.load_export("model.pt2")
 reveal_type(gsb.__version__)  # str
 reveal_type(gsb.last_run())  # Run | None
 reveal_type(gsb.schedule("spmm", lambda schedule, kernel: schedule, features=16))  # OwnSchedule
@@ -108,7 +112,7 @@ with gsb.enabled("dgl"):
 """
 WRONG = {
     "gsb.spmmm": 'Module has no attribute "spmmm"',
-    "gsb.spmm(x, x)": 'Argument 1 to "spmm" has incompatible type "Tensor"; expected "Graph"',
+    "gsb.spmm(x, x)": 'Argument 1 to "spmm" has incompatible type "Tensor"; expected "Graph | Partitioned"',
     'gsb.explain(graph, features="64")': 'Argument "features" to "explain" has incompatible type "str"',
     "compiler.cpu_schedule(threads=2)": 'Unexpected keyword argument "threads" for "cpu_schedule"',
     "gsb.sddmm(graph, x)": 'Missing positional argument "v" in call to "sddmm"',

@@ -11,7 +11,7 @@ import pytest
 
 from gnn_sparse_backend.compiler.language.types import FLOATS
 from gnn_sparse_backend.planner import machine
-from gnn_sparse_backend.planner.composed import ComposedPlan
+from gnn_sparse_backend.planner.composed import ComposedPlan, FormatsPlan
 from gnn_sparse_backend.planner.cost import DEFAULT_UNITS
 from gnn_sparse_backend.planner.cpu.passes import PartitionPlan, PartPlan
 from gnn_sparse_backend.planner.cpu.products import ConvPlan, RelationalPlan
@@ -160,6 +160,7 @@ def test_plans_of_every_strategy(path):
     plans += [SlicePlan(2, width=8), ComposedPlan("csr", 4), team, lane, TeamPartPlan(lane, 9), BucketPlan("sm_90", 4)]
     plans += [ChunkPlan(TeamPartPlan(lane, 9)), BlockPlan(TeamPartPlan(team, 9))]
     plans += [RelationalPlan("gather", 250, 8), ConvPlan("rows", 4, 2, True)]
+    plans += [FormatsPlan("bsr(8) + csr", 4, otherwise=RowPlan(2, 8))]
     assert {plan.strategy for plan in plans} == set(STRATEGIES)
     seconds = dict.fromkeys(plans, 1e-6)
     open_(path).add(PROBLEM, "f", seconds)

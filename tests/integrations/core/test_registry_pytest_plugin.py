@@ -62,6 +62,7 @@ def test_enabled_from_collection_to_the_end_and_not_after(pytester, made_up):
     assert json.loads((pytester.path / "counts.json").read_text()) == {
         "enabled": ["made_up"],
         "calls": {"made_up": {"spmm": {"ours": 1, "fallbacks": {"too odd": 1}}}},
+        "packs": [],
     }
     assert gsb.status().enabled == ()
 
