@@ -154,6 +154,14 @@ def test_packing_leaves_the_process_as_it_was(packed):
     assert host_target() == target_of("native")
 
 
+def test_a_matrix_that_was_multiplied_before_is_packed_each_time(tmp_path):
+    graph = gsb.Graph.from_edge_index(torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]]), size=(4, 4))
+    parts, values, x = gsb.formats.decompose(graph, ["bsr(2)"]), torch.ones(4), torch.ones(4, 40)
+    made = [gsb.pack(lambda: gsb.composed_spmm(parts, values, x), tmp_path / "kernels.gsb") for _ in range(2)]
+    assert made[0].sha256 == made[1].sha256
+    assert "composed_spmm" in [kernel.name for kernel in made[0].kernels]
+
+
 @pytest.mark.slow
 def test_a_kernel_that_is_missing_is_named(packed, tmp_path):
     done = elsewhere(f"{WORK}\nwork(20)", tmp_path, GSB_PACK=str(packed.path))

@@ -29,7 +29,7 @@ from ..message.executables.aggregation import Aggregation
 from ..message.programs.aggregate import AggregateSpec
 from ..message.programs.message import arg, commuted
 from .candidates import CANDIDATES, counted, named, registered, tiles
-from .executables import WHOLE_ROWS, is_masked, product_of
+from .executables import WHOLE_ROWS, is_masked, product_for
 
 BESIDE = ("hyb(1, 3)",)
 """What is tried of graphs beside ``CANDIDATES``."""
@@ -76,8 +76,8 @@ class InFormats(Aggregation):
         weight = None if self.weight is None else operands[self.weight]
         values = ones(parts, x.dtype) if weight is None else packed(parts, compact(weight).view(-1))
         features = out.shape[1]
-        x, threads = compact(x).view(1, -1, features), torch.get_num_threads()
-        product = product_of(parts, 1, features, x.dtype, self.plan.tile, threads, is_masked(parts, x))
+        x = compact(x).view(1, -1, features)
+        product = product_for(parts, 1, features, x.dtype, self.plan.tile, is_masked(parts, x))
         whole = (product.rows, product.width, product.result) == (*out.shape, out.dtype)
         y = out[None] if whole else empty(x, 1, product.rows, product.width, dtype=product.result)
         arguments = product.arguments(values[None], x, y)

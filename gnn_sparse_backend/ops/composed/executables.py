@@ -10,6 +10,7 @@ from torch import Tensor
 from ...compiler.cache.bounded import kept
 from ...compiler.codegen import host_target
 from ...compiler.language.program import Program
+from ...compiler.own_schedules import in_force
 from ...compiler.schedules.sequence import Schedule
 from ...formats.composed.decomposition import Decomposition
 from ...planner.composed import problem_of
@@ -60,7 +61,7 @@ def run_spmm(parts: Decomposition, packed: Tensor, x: Tensor) -> Tensor:
         found = in_rows(parts, values[0], x[0])
         return found[None] if batched else found
     vectors = tile_vectors(parts, features, type_name(x.dtype))
-    product = product_of(parts, batch, features, x.dtype, vectors, torch.get_num_threads(), is_masked(parts, x))
+    product = product_for(parts, batch, features, x.dtype, vectors, is_masked(parts, x))
     y = empty(x, batch, product.rows, product.width, dtype=product.result)
     product.launch(*product.arguments(values, x, y))
     y = y[..., :features] if product.width != features else y
@@ -114,13 +115,27 @@ class Product:
         return self._arguments(compact(padded_rows(x, self._columns, 1)), y, *pieces)
 
 
-@fact
-def product_of(
-    parts: Decomposition, batch: int, features: int, dtype: torch.dtype, vectors: int, threads: int, masked: bool
+def product_for(
+    parts: Decomposition, batch: int, features: int, dtype: torch.dtype, vectors: int, masked: bool
 ) -> Product:
     """What multiplies operands of this size. vectors: of columns that are accumulated together, 0 for as many as the
     rule has. masked: padding is skipped.
     """
+    return product_of(parts, batch, features, dtype, vectors, masked, torch.get_num_threads(), in_force.generation)
+
+
+@fact
+def product_of(
+    parts: Decomposition,
+    batch: int,
+    features: int,
+    dtype: torch.dtype,
+    vectors: int,
+    masked: bool,
+    threads: int,
+    generation: int,
+) -> Product:
+    """`product_for` these threads. generation: of what chose its kernel."""
     return Product(parts, batch, features, dtype, vectors, masked)
 
 

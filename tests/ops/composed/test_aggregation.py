@@ -91,7 +91,7 @@ def test_no_edges_and_no_features():
 
 
 def test_what_is_no_product_runs_by_the_plan_beside():
-    """Of the same kind for the planner: other messages, heads, a schedule of the user, and formats nobody knows."""
+    """The planner takes other messages, heads, a user's schedule and unknown formats for the same kind of sum."""
     row, column = ends(False)
     graph, x, w = gsb.Graph.from_coo(row, column, (33, 37)), torch.randn(37, 6), torch.randn(row.numel())
     heads, of_heads = torch.randn(37, 2, 3), torch.randn(row.numel(), 2)
