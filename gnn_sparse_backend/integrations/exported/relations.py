@@ -12,7 +12,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from ...ops.core.library import register_for
-from ...ops.core.traced import StructureKind, Traced
+from ...ops.core.traced import Traced, as_indices
 from ...ops.relational.operators import BASIS_PRODUCT, PRODUCT
 from ...structures.checks import plain_tensor
 from ...structures.relational.graph import RelGraph
@@ -35,7 +35,7 @@ def _rel_graph(arguments: tuple, operands) -> RelGraph:
     return found
 
 
-RELATIONS = StructureKind(
+RELATIONS = as_indices(
     (
         "Tensor index",
         "Tensor relation",
@@ -44,10 +44,9 @@ RELATIONS = StructureKind(
         "SymInt num_relations",
         "str framework",
     ),
-    lambda relations: (_ for _ in ()).throw(TypeError("relations of a package are index tensors, no RelGraph")),
     _rel_graph,
-    sizes=lambda arguments, operands: (*arguments[:-1], ""),  # calls are counted once, in the forward pass
-    name="_of_edges",
+    "_of_edges",
+    "relations of a package are index tensors, no RelGraph",
     shapes=lambda arguments: (arguments[0][0], arguments[0][1], *arguments[1:5]),
 )
 """index: (2, edges), sources and destinations. framework: what calls are counted for; "" counts none."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from ...ops.attention.operators import ATTEND, ATTEND_BACKWARD, EDGE_SOFTMAX, EDGE_SOFTMAX_BACKWARD
 from ...ops.core.library import register_for
 from ...ops.core.operator import Operator
-from ...ops.core.traced import StructureKind, Traced
+from ...ops.core.traced import Traced, as_indices
 from ...ops.message.operators import AGGREGATE, EDGE_MAP
 from ...ops.message.reductions.recurrence import RECURRENCE
 from ...structures.checks import plain_tensor
@@ -75,7 +75,7 @@ def _lengths(arguments: tuple, dtype: torch.dtype) -> Tensor:
     return IN_DEGREES(uncounted, (arguments[0],), (dtype,))
 
 
-EDGES = StructureKind(
+EDGES = as_indices(
     (
         "Tensor rows",
         "Tensor? columns",
@@ -87,10 +87,9 @@ EDGES = StructureKind(
         "str framework",
         "str counted",
     ),
-    lambda graph: (_ for _ in ()).throw(TypeError("edges of a compiled program are index tensors, no Graph")),
     _graph,
-    sizes=lambda arguments, operands: (*arguments[:-1], ""),  # calls are counted once, in the forward pass
-    name="_of_edges",
+    "_of_edges",
+    "edges of a compiled program are index tensors, no Graph",
     shapes=_shapes,
     lengths=_lengths,
 )

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...ops.attention.operators import EDGE_SOFTMAX, EDGE_SOFTMAX_BACKWARD, SEGMENT_SOFTMAX
 from ...ops.core.library import register_for
-from ...ops.core.traced import StructureKind
+from ...ops.core.traced import as_indices
 from ...ops.message.operators import AGGREGATE, EDGE_MAP
 from ...ops.message.reductions.recurrence import RECURRENCE
 from ...structures.graph import Graph
@@ -38,12 +38,11 @@ def _row(pointers: Tensor, row: int) -> Tensor:
     return pointers if row == WHOLE else pointers[row]
 
 
-SEGMENTS = StructureKind(
+SEGMENTS = as_indices(
     ("Tensor pointers", "int row", "SymInt count", "str framework", "str counted"),
-    lambda graph: (_ for _ in ()).throw(TypeError("segments of a compiled program are pointers, no Graph")),
     _graph,
-    sizes=lambda arguments, operands: (*arguments[:-1], ""),  # calls are counted once, in the forward pass
-    name="_of_segments",
+    "_of_segments",
+    "segments of a compiled program are pointers, no Graph",
     shapes=_shapes,
     lengths=lambda arguments, dtype: _row(*arguments[:2]).diff().to(dtype),
 )

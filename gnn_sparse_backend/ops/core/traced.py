@@ -94,6 +94,22 @@ def owned(
     return StructureKind(schema, traced, live, hold=hold)
 
 
+def as_indices(
+    schema: tuple[str, ...], live: Callable[[tuple, Any], Any], name: str, instead: str, **more: Any
+) -> StructureKind:
+    """How structures enter that a program has as index tensors alone. schema: ends with what calls are counted under.
+    instead: what a program has, in words, of which TypeError is raised where a structure is given.
+    """
+
+    def traced(structure: Any) -> Traced:
+        raise TypeError(instead)
+
+    # calls are counted once, in the forward pass
+    return StructureKind(
+        schema, traced, live, sizes=lambda arguments, operands: (*arguments[:-1], ""), name=name, **more
+    )
+
+
 _CSR = ("Tensor indptr", "Tensor indices", "Tensor? edge_ids")
 NO_STRUCTURE = StructureKind((), lambda structure: Traced(()), lambda arguments, operands: None)
 GRAPH = StructureKind((*_CSR, "SymInt num_sources"), traced_graph, _graph)
