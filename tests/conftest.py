@@ -170,6 +170,16 @@ def threads_that_spin():
         yield
 
 
+@pytest.fixture(autouse=True)
+def packs_of_its_own():
+    """The packs of kernels that a test loads go with it: the next test's kernels come from where it says."""
+    from gnn_sparse_backend.compiler.packs import packs
+
+    with pytest.MonkeyPatch.context() as patch:  # a test's own is undone before its other fixtures
+        patch.setattr(packs, "_loaded", packs.loaded)
+        yield
+
+
 @pytest.fixture
 def set_threads():
     """``torch.set_num_threads``, whose effect ends with the test."""

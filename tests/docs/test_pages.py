@@ -10,7 +10,6 @@ import pytest
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.language.reduction import REDUCTIONS
-from gnn_sparse_backend.compiler.packs import packs
 from gnn_sparse_backend.formats.composed.registry import FORMATS
 from gnn_sparse_backend.integrations import reset_status
 from gnn_sparse_backend.ops.core import executable, library
@@ -63,7 +62,6 @@ def test_what_a_page_shows_runs(page, tmp_path, monkeypatch):
             stack.enter_context(patch.dict(entries))
         stack.enter_context(patch.object(strategies, "STRATEGIES", strategies.STRATEGIES))
         stack.enter_context(database.using(plans))
-        stack.enter_context(patch.object(packs, "_loaded", packs.loaded))  # those that a page loads go with it
         run_page(page)
 
 
