@@ -18,7 +18,7 @@ from ..compiler.cache.store import Wanted
 from ..compiler.codegen import Target, compiling_for, target_of
 from ..compiler.codegen.cpu.launcher import LAUNCHER, build_text
 from ..compiler.codegen.cpu.workspace import WORKSPACE
-from ..compiler.codegen.linker import link, linker_for
+from ..compiler.codegen.linker import needed_linker
 from ..compiler.own_schedules import in_force
 from ..compiler.packs import Pack, PackedKernel, PackedTarget, PackError
 from ..compiler.packs.file import write_pack
@@ -82,8 +82,7 @@ def pack(
         raise ValueError(f"pack: threads must be numbers of threads, such as (1, 4), got {threads!r}")
     made_for = {name: target_of(name) for name in names}
     for target in made_for.values():
-        if linker_for(target) is None:
-            link("kernels", [], "", target)  # which says what to install
+        needed_linker("kernels", target)
     wanted: dict[str, tuple[str, Wanted]] = {}
     for name, target in made_for.items():
         for key, each in _recorded(work, target, counts).items():

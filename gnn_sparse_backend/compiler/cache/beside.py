@@ -6,13 +6,12 @@ They are entries of a cache of their own in the folder ``beside``, verified as k
 from __future__ import annotations
 
 import platform
-import shutil
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 from ..codegen.kept import Make
+from . import folders
 from .built import Built
 from .disk import BESIDE, DiskCache, Entry
 from .key import KernelKey
@@ -32,10 +31,7 @@ def keep(disk: DiskCache, name: str, decided_by: str, make: Make) -> Path | None
 
 
 def _made(disk: DiskCache, key: KernelKey, make: Make) -> Entry | None:
-    scratch = Path(tempfile.mkdtemp(prefix="gsb-"))
-    try:
+    with folders.scratch() as folder:
         start = time.perf_counter()
-        built = Built.collect(scratch, make(scratch))
+        built = Built.collect(folder, make(folder))
         return disk.store(key, built, key.symbol, time.perf_counter() - start)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)

@@ -7,11 +7,14 @@ checked and hashed through one descriptor; the loader then opens the same path a
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
 import stat
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from .errors import BadEntry, UnsafeCacheError
@@ -151,3 +154,14 @@ def _parent_fault(root: Path) -> str | None:
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             return f"lies in {parent}, which everybody can write (mode {stat.S_IMODE(mode):04o})"
     return None
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[Path]:
+    """A private folder that a build writes into, which is gone behind it."""
+    # not TemporaryDirectory: its finaliser would delete the folder of a running build from a forked child
+    folder = Path(tempfile.mkdtemp(prefix="gsb-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

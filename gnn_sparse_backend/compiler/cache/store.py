@@ -6,8 +6,6 @@ import contextlib
 import logging
 import os
 import re
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ...deferred import can_compile
 from ..packs.errors import MissingKernelError
 from ..packs.in_force import Found, packs
+from . import folders
 from .bounded import KERNELS, KernelCache, shared
 from .built import Built
 from .counts import Counts
@@ -177,13 +176,13 @@ class KernelStore:
     def _obtain(self, key: KernelKey, build: Build, name: str) -> Kernel:
         if self._load_packed is not None and (found := packs.find(key.identity)) is not None:
             return self._from_pack(found, key, self._load_packed)
-        if self.disk is None:
-            return self._compile(key, build, name)
-        kernel = self._from_disk(self.disk, key, repair=False)
+        kernel = None if self.disk is None else self._from_disk(self.disk, key, repair=False)
         if kernel is not None:
             return kernel
         if not can_compile():
             raise MissingKernelError(_missing(key, name))
+        if self.disk is None:
+            return self._compile(key, build, name)
         with self.disk.lock(key):
             # Another process may have compiled it while this one waited; and bad entries are removed under the lock.
             kernel = self._from_disk(self.disk, key, repair=True)
@@ -229,19 +228,15 @@ class KernelStore:
     @contextlib.contextmanager
     def _compiled(self, key: KernelKey, build: Build, name: str) -> Iterator[tuple[Path, Built, float]]:
         """The folder of what a build left, which is there meanwhile, what it is, and the seconds that it took."""
-        # Not TemporaryDirectory: its finaliser would delete the folder of a running build from a forked child.
-        scratch = Path(tempfile.mkdtemp(prefix="gsb-"))
-        try:
+        with folders.scratch() as folder:
             start = time.perf_counter()
-            library = build(scratch)
+            library = build(folder)
             seconds = time.perf_counter() - start
             for file, text in (("program.py", key.program), ("plan.txt", key.plan)):
-                (scratch / file).write_text(text, encoding="utf-8")
-            built = Built.collect(scratch, library)
+                (folder / file).write_text(text, encoding="utf-8")
+            built = Built.collect(folder, library)
             self._counts.add("compiles")
-            yield scratch, built, seconds
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+            yield folder, built, seconds
 
     def _open_entry(self, entry: Entry, key: KernelKey, origin: str) -> Kernel:
         manifest, library = entry.manifest, entry.library

@@ -46,6 +46,21 @@ def linker_for(target: Target) -> tuple[str, ...] | None:
     return find_linker() if architecture == machine() else find_cross_linker(architecture)
 
 
+def needed_linker(name: str, target: Target) -> tuple[str, ...]:
+    """`linker_for` a target. Raises BuildError of this name, which says what to install, where there is none."""
+    linker = linker_for(target)
+    if linker is None:
+        arch = target.triple.partition("-")[0]
+        raise BuildError(
+            name,
+            "there is no linker on PATH: install ld (binutils), gcc or cc"
+            if arch == machine()
+            else f"there is no linker for {arch} on PATH: install {arch}-linux-gnu-ld "
+            f"(the package binutils-{arch}-linux-gnu) or ld.lld (the package lld)",
+        )
+    return linker
+
+
 def link(
     name: str,
     objects: Sequence[str],
@@ -57,16 +72,7 @@ def link(
 
     Raises BuildError, which names the kernel, has its ``source()``, and says what to install without a linker.
     """
-    linker = linker_for(target)
-    if linker is None:
-        arch = target.triple.partition("-")[0]
-        raise BuildError(
-            name,
-            "there is no linker on PATH: install ld (binutils), gcc or cc"
-            if arch == machine()
-            else f"there is no linker for {arch} on PATH: install {arch}-linux-gnu-ld "
-            f"(the package binutils-{arch}-linux-gnu) or ld.lld (the package lld)",
-        )
+    linker = needed_linker(name, target)
     done = subprocess.run([*linker, *objects, "-o", os.fspath(path)], capture_output=True, text=True)
     if done.returncode:
         raise BuildError(name, f"{linker[0]} failed: {done.stderr.strip()}", source())

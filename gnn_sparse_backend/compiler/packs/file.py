@@ -51,12 +51,6 @@ class PackedTarget:
     needs: tuple[str, ...]
     fields: Mapping[str, Any] = field(repr=False)
 
-    def lacking(self, machine: str, flags: frozenset[str]) -> tuple[str, ...]:
-        """What a processor lacks to run this target's code: nothing where it runs there."""
-        if machine != self.machine:
-            return (f"an {self.machine} processor",)
-        return tuple(name for name in self.needs if name not in flags)
-
 
 @dataclass(frozen=True)
 class PackedKernel:

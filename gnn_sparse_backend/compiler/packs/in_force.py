@@ -16,7 +16,7 @@ from typing import Any
 from ...config import PACK
 from .errors import PackError
 from .file import Pack, PackedKernel, PackedTarget, read_pack
-from .processor import machine, usable_flags
+from .processor import lacking
 from .toolchain import calling_versions
 
 
@@ -83,7 +83,7 @@ class Packs:
 
     def target(self, name: str | None = None) -> PackedTarget | None:
         """The best target, of this name if one is given, that runs here; None where there is none."""
-        runs = [each for each in self._targets() if name in (None, each.name) and not _lacking(each)]
+        runs = [each for each in self._targets() if name in (None, each.name) and not lacking(each.machine, each.needs)]
         return max(runs, key=lambda each: len(each.needs), default=None)
 
     @property
@@ -103,7 +103,7 @@ class Packs:
 
     def _checked(self, path: str | os.PathLike[str], sha256: str | None) -> Pack:
         pack = read_pack(path, calling_versions(), sha256)
-        reasons = {target.name: _lacking(target) for target in pack.targets}
+        reasons = {target.name: lacking(target.machine, target.needs) for target in pack.targets}
         if all(reasons.values()):
             words = "; ".join(f"for {name} it lacks {' '.join(lacks)}" for name, lacks in reasons.items())
             raise PackError(
@@ -115,10 +115,6 @@ class Packs:
                 f"({self.settled}): call gsb.load_pack before gsb.enable and the first operator, or set GSB_PACK"
             )
         return pack
-
-
-def _lacking(target: PackedTarget) -> tuple[str, ...]:
-    return target.lacking(machine(), usable_flags())
 
 
 packs = Packs()

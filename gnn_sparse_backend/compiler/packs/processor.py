@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import platform
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -33,6 +34,11 @@ CPUINFO_TO_LLVM = {
     "amx_int8": "amx-int8",
     "amx_bf16": "amx-bf16",
 }
+_MODEL = re.compile(
+    r"^(?:vendor_id|cpu family|model|model name|stepping|Features|CPU implementer|CPU architecture|CPU variant|CPU part"
+    r"|CPU revision)\s*:.*$",
+    re.M,
+)
 _ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA = 158, 0x1023, 18
 
 
@@ -55,12 +61,20 @@ def usable_flags() -> frozenset[str]:
 
 def cpuinfo_flags() -> frozenset[str]:
     """The features that Linux reports of the first processor; empty on other systems."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return frozenset()
-    named = (line.split(":", 1)[1] for line in lines if line.startswith(("flags", "Features")))
+    named = (line.split(":", 1)[1] for line in _cpuinfo().splitlines() if line.startswith(("flags", "Features")))
     return frozenset(next(named, "").split())
+
+
+def cpuinfo_model() -> list[str]:
+    """What Linux says of the model of each kind of processor here; empty on other systems."""
+    return sorted(set(_MODEL.findall(_cpuinfo())))
+
+
+def _cpuinfo() -> str:
+    try:
+        return Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return ""
 
 
 def may_use_tiles() -> bool:
@@ -83,3 +97,10 @@ def needs_of(cpu: str, triple: str, features: Iterable[str]) -> tuple[str, ...]:
         return ("asimd", "fp") if cpu == "generic" else tuple(sorted(usable_flags()))
     named = frozenset(features)
     return tuple(sorted(flag for flag, llvm in CPUINFO_TO_LLVM.items() if llvm in named))
+
+
+def lacking(architecture: str, needs: Iterable[str]) -> tuple[str, ...]:
+    """What this processor lacks to run code for an architecture that needs these flags; nothing where it runs here."""
+    if architecture != machine():
+        return (f"an {architecture} processor",)
+    return tuple(flag for flag in needs if flag not in usable_flags())

@@ -12,7 +12,6 @@ import operator
 import torch
 from torch import Tensor
 from torch.fx import Graph, Node
-from torch.fx.node import map_aggregate
 from torch.nn import functional
 
 from ..traced.symbols import KNOWN
@@ -54,8 +53,7 @@ def _rename(node: Node) -> None:
         node.op, node.target = "call_method", _METHODS.get(name, name)
     else:
         return
-    # tuples are what sizes are in programs of users
-    node.args = map_aggregate(_tuples(node.args), lambda x: x)  # type: ignore[assignment]
+    node.args = _tuples(node.args)  # which sizes are in programs of users
 
 
 def _tuples(x):

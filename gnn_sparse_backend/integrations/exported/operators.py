@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-
 import torch
+
+from ...deferred import import_module
 
 _PACKAGE = __name__.rsplit(".", 3)[0]
 _MODULES = (
@@ -20,5 +20,5 @@ _MODULES = (
 def register() -> None:
     """Have PyTorch know all operators, and how they enter a package."""
     for module in _MODULES:
-        importlib.import_module(f"{_PACKAGE}.{module}")
+        import_module(f"{_PACKAGE}.{module}")
     torch.ops.gsb  # noqa: B018  (what is declared is registered when the namespace is read)

@@ -4,7 +4,6 @@ kernel over its edges as they are listed, whatever is planned.
 
 from __future__ import annotations
 
-import importlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
@@ -21,6 +20,7 @@ from ...compiler.compile import compile_program
 from ...compiler.language.program import Program
 from ...compiler.own_schedules import in_force
 from ...compiler.schedules.sequence import Schedule
+from ...deferred import import_module
 from ...planner.cpu.listed import pays_to_convert
 from ...planner.plan import Plan
 from ...runtime.threads import planned_threads
@@ -73,7 +73,7 @@ def executable_of(spec: Any, plan: Plan) -> Any:
     found = _builders.get((type(spec), type(plan)))
     if found is None:
         for module in ops.LATE.get(plan.late, ()):  # imported once, and waited for by every thread
-            importlib.import_module(f"{ops.__name__}.{module}")
+            import_module(f"{ops.__name__}.{module}")
         found = _builders.get((type(spec), type(plan)))
     return found
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,9 +12,10 @@ from typing import Any
 
 from ....config import TARGET, TARGETS
 from ....deferred import can_compile, global_function
+from ...packs import processor
 from ...packs.errors import MissingKernelError
 from ...packs.in_force import packs
-from ...packs.processor import CPUINFO_TO_LLVM, machine, needs_of, usable_flags
+from ...packs.processor import CPUINFO_TO_LLVM, cpuinfo_model, needs_of, usable_flags
 from ..kept import kept
 from ..target import Target
 
@@ -74,10 +74,8 @@ def compiling_for(target: Target) -> Iterator[None]:
 
 def lacking(target: Target) -> tuple[str, ...]:
     """What this processor lacks to run code for a target; nothing where it runs here."""
-    architecture = target.triple.partition("-")[0]
-    if architecture != machine():
-        return (f"an {architecture} processor",)
-    return tuple(name for name in needs_of(target.cpu, target.triple, target.features) if name not in usable_flags())
+    needs = needs_of(target.cpu, target.triple, target.features)
+    return processor.lacking(target.triple.partition("-")[0], needs)
 
 
 def target_of(name: str) -> Target:
@@ -95,7 +93,7 @@ def native_target() -> Target:
     """The CPU of this process: LLVM's name for it, with the features that the operating system reports. Found once, by
     LLVM where no earlier process has asked it about such a CPU.
     """
-    model = "\n".join((*_cpuinfo_model(), *sorted(usable_flags())))
+    model = "\n".join((*cpuinfo_model(), *sorted(usable_flags())))
     path = kept("host", model, lambda folder: _write(folder, _found())) if model else None
     if path is None:
         return _found()
@@ -159,18 +157,3 @@ def feature_differences(assumed: tuple[str, ...], flags: frozenset[str]) -> tupl
 def _features(target: Target) -> tuple[str, ...]:
     known = global_function("target.Target")(target.host)
     return tuple(sorted(map(str, global_function("target.llvm_get_cpu_features")(known))))
-
-
-_MODEL = re.compile(
-    r"^(?:vendor_id|cpu family|model|model name|stepping|Features|CPU implementer|CPU architecture|CPU variant|CPU part"
-    r"|CPU revision)\s*:.*$",
-    re.M,
-)
-
-
-def _cpuinfo_model() -> list[str]:
-    """What Linux says of the model of each kind of processor here; empty on other systems."""
-    try:
-        return sorted(set(_MODEL.findall(Path("/proc/cpuinfo").read_text())))
-    except OSError:
-        return []

@@ -14,7 +14,6 @@ import ctypes
 import functools
 import json
 import os
-import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -311,18 +310,12 @@ def load_text(native: NativeText) -> tvm_ffi.Module:
     if not can_compile():
         raise MissingKernelError(f"{native.name} for {target.key} is in no pack: make the pack anew, or install TVM")
     if find_linker() is not None:
-        path = kept(native.name, native.identity(target), functools.partial(_moved, native, target))
+        path = kept(native.name, native.identity(target), functools.partial(build_text, native, target))
         if path is not None:
             load_runtime()
             return tvm_ffi.load_module(str(path))
     with tempfile.TemporaryDirectory(prefix="gsb-") as scratch:
         return _module_of(native, target, scratch)
-
-
-def _moved(native: NativeText, target: Target, folder: Path) -> Path:
-    """Build functions beside their intermediate files, of which ``folder`` has none."""
-    with tempfile.TemporaryDirectory(prefix="gsb-") as scratch:
-        return Path(shutil.move(build_text(native, target, scratch), folder))
 
 
 def build_text(native: NativeText, target: Target, folder: str | os.PathLike[str]) -> Path:

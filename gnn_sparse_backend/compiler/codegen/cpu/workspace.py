@@ -7,7 +7,7 @@ import functools
 
 import tvm_ffi
 
-from ....deferred import can_compile, load_libraries
+from ....deferred import can_compile, load_runtime
 from .launcher import NativeText, load_text
 
 # The functions have TVM's signatures: (device type, device, bytes, type code, bits) and (device type, device, memory).
@@ -48,7 +48,7 @@ WORKSPACE = NativeText("workspace", _TEXT)
 def provide_runtime() -> tvm_ffi.Module | None:
     """Have what kernels of packs call: TVM's runtime where it is installed, else the two functions above."""
     if can_compile():
-        load_libraries()
+        load_runtime()
         return None
     module = load_text(WORKSPACE)
     for symbol, name in (("Alloc", "gsb_allocate_address"), ("Free", "gsb_free_address")):
