@@ -88,7 +88,7 @@ def test_packages_run_without_framework_and_compiler(names, tmp_path):
 @pytest.mark.parametrize("name", ["GAT", "RGCN"])
 def test_packages_of_aotinductor(name, tmp_path):
     package, model = exported(name, tmp_path, aot=True)
-    keep(package.path, model, [arguments(name, *sizes) for sizes in ((40, 200), (70, 900))])
+    keep(package.path, model, [arguments(name, *sizes) for sizes in ((40, 200), (45, 230))])  # kernels go by sizes
     load_elsewhere([package.path])
 
 
