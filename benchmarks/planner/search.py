@@ -7,8 +7,8 @@ a budget for each kernel. Regret is the time of a plan over that of the fastest 
 
 Kernels are compiled before, and what plans derive of a structure is made before, so that a budget is for measuring; a
 search that has to compile is cut short by that. Each search starts with an empty database, and measures by itself. The
-constants of the cost model are measured first. Finalists have more turns: the least of few samples would make the
-luckiest of equal plans the best.
+constants of the cost model are measured first. Plans that come close to the fastest, and those that were chosen, have
+more turns: the least of few samples would make the luckiest of equal plans the best.
 """
 
 from __future__ import annotations
@@ -37,36 +37,33 @@ from gnn_sparse_backend.tuning.precompile_steps import Step
 from gnn_sparse_backend.tuning.search import search
 
 BUDGETS = (0.5, 2.0)
-# Turns of every candidate, and of those that come close to the fastest, with how close.
+# Rounds of every candidate, and of those that come close to the fastest, with how close.
 ROUNDS, FINAL_ROUNDS, CLOSE = 8, 60, 1.25
-# Share of a kernel's time for the first turns.
+# Share of a kernel's time for the first rounds.
 FIRST = 0.5
 WAYS = ("rules", "taken", "predicted")
 
 
-def measure_all(
-    decision: Decision,
-    plans: Sequence[Plan],
-    seconds: float,
-    clock: Callable[[], float] = time.perf_counter,
-) -> dict[Plan, float]:
-    """The least seconds of a call of every plan, in turns; of those that are close to the fastest in more. The first
-    turns are never cut short. seconds: to spend.
-    """
-    timer, begin = on_clock(clock), clock()
-    runs = {plan: (lambda plan=plan: decision.run(plan)) for plan in plans}
-    least = {plan: timer(run, 1) for plan, run in runs.items()}
-    calls = {plan: max(1, min(MOST_CALLS, int(SAMPLE_SECONDS / max(taken, 1e-9)))) for plan, taken in least.items()}
-    for rounds, close, share in ((ROUNDS, float("inf"), FIRST), (FINAL_ROUNDS, CLOSE, 1.0)):
-        limit = close * min(least.values())
-        active = [plan for plan in plans if least[plan] <= limit]
-        for turn in range(rounds):
-            at = turn % len(active)
-            for plan in active[at:] + active[:at]:
-                least[plan] = min(least[plan], timer(runs[plan], calls[plan]))
-            if clock() >= begin + share * seconds and (turn or close is not float("inf")):
+class Rounds:
+    """The least seconds of a call of every plan, by interleaved samples."""
+
+    def __init__(self, decision: Decision, plans: Sequence[Plan], clock: Callable[[], float]) -> None:
+        self.timer, self.clock = on_clock(clock), clock
+        self.runs = {plan: (lambda plan=plan: decision.run(plan)) for plan in plans}
+        self.least = {plan: self.timer(run, 1) for plan, run in self.runs.items()}
+        self.calls = {
+            plan: max(1, min(MOST_CALLS, int(SAMPLE_SECONDS / max(taken, 1e-9)))) for plan, taken in self.least.items()
+        }
+
+    def take(self, plans: Sequence[Plan], most: int, seconds: float) -> None:
+        """Sample the plans in at least two rounds and at most ``most``, for about so long."""
+        end = self.clock() + seconds
+        for turn in range(most):
+            at = turn % len(plans)
+            for plan in [*plans[at:], *plans[:at]]:
+                self.least[plan] = min(self.least[plan], self.timer(self.runs[plan], self.calls[plan]))
+            if turn and self.clock() >= end:
                 break
-    return least
 
 
 def measure_decision(
@@ -76,7 +73,7 @@ def measure_decision(
     scratch: Path,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict:
-    """One kernel as plain values, times in seconds."""
+    """One kernel as plain values, times in seconds. seconds: of the candidates' rounds together."""
     predicted = decision.candidates()
     plans = []
     for plan in dict.fromkeys((*predicted, decision.plan)):
@@ -85,8 +82,8 @@ def measure_decision(
         except BuildError:
             continue
         plans.append(plan)
-    least = measure_all(decision, plans, seconds, clock)
-    best = min(least, key=least.__getitem__)
+    measured = Rounds(decision, plans, clock)
+    measured.take(plans, ROUNDS, FIRST * seconds)
     chosen = {
         "rules": plans[0],
         "taken": decision.plan,
@@ -94,8 +91,12 @@ def measure_decision(
     }
     for budget in budgets:
         known = PlanDatabase(scratch / f"{time.monotonic_ns()}.json")
-        found = search(decision, known, clock() + budget, clock)
-        chosen[f"{budget:g} s"] = found.plan
+        chosen[f"{budget:g} s"] = search(decision, known, clock() + budget, clock).plan
+    limit = CLOSE * min(measured.least.values())
+    finalists = [plan for plan in plans if plan in chosen.values() or measured.least[plan] <= limit]
+    measured.take(finalists, FINAL_ROUNDS, (1 - FIRST) * seconds)
+    least = measured.least
+    best = min(least, key=least.__getitem__)
     return {
         "kernel": decision.what,
         "candidates": len(plans),
@@ -224,7 +225,7 @@ def show(results: Mapping, console) -> None:
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = cli.parser(__doc__.split("\n")[0], budget=480)
+    parser = cli.parser(__doc__.split("\n")[0], budget=900)
     cli.add_processor_time(parser)
     parser.add_argument("--operators", nargs="+", choices=tuple(OPERATORS), default=list(OPERATORS), metavar="OP")
     parser.add_argument(
