@@ -3,7 +3,9 @@
 For every kernel, forward and backward, that the five operators run on structures to which nothing was fitted: the time
 of every candidate, in turns, and from these the regret of the rules' plan, of the plan that is taken without a search
 (rules, corrected by the cost model), of the least predicted, and of what ``gsb.precompile(..., search=True)`` finds in
-a budget for each kernel. Regret is the time of a plan over that of the fastest of all candidates, minus one.
+a budget for each kernel. Regret is the time of a plan over that of the fastest of all candidates, minus one. What a
+perfect search would show on the machine of the day is "noise": the fastest plan of one half of the rounds, judged by
+the other half.
 
 Kernels are compiled before, and what plans derive of a structure is made before, so that a budget is for measuring; a
 search that has to compile is cut short by that. Each search starts with an empty database, and measures by itself. The
@@ -42,6 +44,8 @@ ROUNDS, FINAL_ROUNDS, CLOSE = 8, 60, 1.25
 # Share of a kernel's time for the first rounds.
 FIRST = 0.5
 WAYS = ("rules", "taken", "predicted")
+# A perfect search, as far as these times can tell: the fastest plan by every other round, in the rounds between.
+NOISE = "noise"
 
 
 class Rounds:
@@ -50,18 +54,30 @@ class Rounds:
     def __init__(self, decision: Decision, plans: Sequence[Plan], clock: Callable[[], float]) -> None:
         self.timer, self.clock = on_clock(clock), clock
         self.runs = {plan: (lambda plan=plan: decision.run(plan)) for plan in plans}
-        self.least = {plan: self.timer(run, 1) for plan, run in self.runs.items()}
+        first = {plan: self.timer(run, 1) for plan, run in self.runs.items()}
+        self.halves = (first, dict(first))
         self.calls = {
-            plan: max(1, min(MOST_CALLS, int(SAMPLE_SECONDS / max(taken, 1e-9)))) for plan, taken in self.least.items()
+            plan: max(1, min(MOST_CALLS, int(SAMPLE_SECONDS / max(taken, 1e-9)))) for plan, taken in first.items()
         }
+
+    @property
+    def least(self) -> dict[Plan, float]:
+        even, odd = self.halves
+        return {plan: min(even[plan], odd[plan]) for plan in even}
+
+    @property
+    def noise(self) -> float:
+        """Regret of the fastest plan of one half of the rounds in the other half."""
+        even, odd = self.halves
+        return odd[min(even, key=even.__getitem__)] / min(odd.values()) - 1
 
     def take(self, plans: Sequence[Plan], most: int, seconds: float) -> None:
         """Sample the plans in at least two rounds and at most ``most``, for about so long."""
         end = self.clock() + seconds
         for turn in range(most):
-            at = turn % len(plans)
+            at, least = turn % len(plans), self.halves[turn % 2]
             for plan in [*plans[at:], *plans[:at]]:
-                self.least[plan] = min(self.least[plan], self.timer(self.runs[plan], self.calls[plan]))
+                least[plan] = min(least[plan], self.timer(self.runs[plan], self.calls[plan]))
             if turn and self.clock() >= end:
                 break
 
@@ -92,8 +108,9 @@ def measure_decision(
     for budget in budgets:
         known = PlanDatabase(scratch / f"{time.monotonic_ns()}.json")
         chosen[f"{budget:g} s"] = search(decision, known, clock() + budget, clock).plan
-    limit = CLOSE * min(measured.least.values())
-    finalists = [plan for plan in plans if plan in chosen.values() or measured.least[plan] <= limit]
+    least = measured.least
+    limit = CLOSE * min(least.values())
+    finalists = [plan for plan in plans if plan in chosen.values() or least[plan] <= limit]
     measured.take(finalists, FINAL_ROUNDS, (1 - FIRST) * seconds)
     least = measured.least
     best = min(least, key=least.__getitem__)
@@ -103,7 +120,7 @@ def measure_decision(
         "best": str(best),
         "best_seconds": least[best],
         "plans": {way: str(plan) for way, plan in chosen.items()},
-        "regret": {way: least[plan] / least[best] - 1 for way, plan in chosen.items()},
+        "regret": {NOISE: measured.noise} | {way: least[plan] / least[best] - 1 for way, plan in chosen.items()},
         "seconds": {str(plan): taken for plan, taken in least.items()},
     }
 
@@ -201,7 +218,7 @@ def show(results: Mapping, console) -> None:
     console.print(machine.one_line(results["machine"]))
     if (warning := machine.busy(results["machine"])) is not None:
         console.print(f"[yellow]{warning}[/]")
-    ways = (*WAYS, *(f"{budget:g} s" for budget in results["budgets"]))
+    ways = (NOISE, *WAYS, *(f"{budget:g} s" for budget in results["budgets"]))
     table = report.table(
         "Regret of plans, %; budgets are for a kernel", ("structure", "call", "kernel"), ("best, µs", *ways, "plans")
     )

@@ -38,7 +38,7 @@ def test_regret_of_known_times(tmp_path):
     fake = Fake(costs, {plan: 1e-3 + 1e-6 * plan.groups for plan in PLANS})
     cell = benchmark.measure_decision(fake.decision, (1e9,), 1e9, tmp_path, lambda: fake.now)
     assert (cell["best"], cell["candidates"]) == ("8 groups", 8) and cell["best_seconds"] == pytest.approx(2e-3)
-    expected = {"rules": 9 / 2 - 1, "taken": 8 / 2 - 1, "predicted": 9 / 2 - 1, "1e+09 s": 0.0}
+    expected = {"noise": 0.0, "rules": 9 / 2 - 1, "taken": 8 / 2 - 1, "predicted": 9 / 2 - 1, "1e+09 s": 0.0}
     assert cell["regret"] == pytest.approx(expected)
     summary = benchmark.summarise([{"op": "a", **cell}, {"op": "b", "regret": dict.fromkeys(expected, 0.0)}])
     assert summary["all"]["rules"] == pytest.approx({"mean": 1.75, "worst": 3.5})
