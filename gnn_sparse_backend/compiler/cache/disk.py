@@ -22,7 +22,6 @@ import re
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -30,6 +29,7 @@ import platformdirs
 
 from ...config import CACHE_DIR
 from ...deferred import filelock
+from ...frozen import dataclass
 from . import folders
 from .built import Built
 from .counts import Counts

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 _HEADINGS = {
@@ -17,7 +18,7 @@ _HEADINGS = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
     """A compiled function. Immutable, compared by identity, safe to call from several threads.
 

@@ -16,10 +16,10 @@ import ctypes
 import os
 import sys
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 
 from ....deferred import can_compile, global_function, tvm
+from ....frozen import dataclass
 from .launcher import LauncherState, launcher_state, redirect_launches
 
 _lock = threading.RLock()
