@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import itertools
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field
@@ -36,6 +37,7 @@ else:
 
 
 _NOT_GIVEN = dataclasses._HAS_DEFAULT_FACTORY  # type: ignore[attr-defined]  # of which Dynamo knows what it is
+_NO_FIELD = re.compile("ClassVar|InitVar|KW_ONLY").search
 _codes: dict[str, CodeType] = {}
 
 
@@ -72,9 +74,13 @@ def _described(cls: Any, eq: bool, repr: bool) -> tuple[Field, ...]:
             fields |= inherited
     annotations = inspect.get_annotations(cls)
     said = {name: value for name, value in vars(cls).items() if name in annotations or isinstance(value, Field)}
-    # Python finds what the annotations mean, and checks the defaults, on a class that has nothing else.
-    about = {"__module__": cls.__module__, "__doc__": cls.__name__, "__annotations__": annotations}
+    # Python finds which annotations are of fields, and checks the defaults, on a class that has nothing else; it
+    # searches the text of each, which is spared those that can be of nothing but a field.
+    typed = {name: kind if not isinstance(kind, str) or _NO_FIELD(kind) else Any for name, kind in annotations.items()}
+    about = {"__module__": cls.__module__, "__doc__": cls.__name__, "__annotations__": typed}
     own: Any = dataclasses.dataclass(init=False, repr=False, eq=False)(type(cls.__name__, (), said | about))
+    for name, field in own.__dataclass_fields__.items():
+        field.type = annotations[name]
     for name, value in said.items():
         if isinstance(value, Field):
             if name in vars(own):

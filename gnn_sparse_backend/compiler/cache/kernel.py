@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any
+
+from ...frozen import dataclass
 
 _HEADINGS = {
     "program": "Stage I, coordinate space",
@@ -18,7 +19,7 @@ _HEADINGS = {
 }
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Kernel:
     """A compiled function. Immutable, compared by identity, safe to call from several threads.
 
