@@ -11,8 +11,9 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+from .frozen import dataclass
 
 T = TypeVar("T")
 PREFIX = "GSB_"

@@ -14,25 +14,26 @@ ROOT = Path(__file__).parents[1]
 HOUSE = Package(ROOT / "gnn_sparse_backend")
 
 _SETTINGS = {"config", "log"}
-_BELOW_STRUCTURES = {"compiler", "config", "deferred", "formats", "planner", "runtime"}
+_BELOW_STRUCTURES = {"compiler", "config", "deferred", "formats", "frozen", "planner", "runtime"}
 ROOMS = {
     # room: what it may import
-    "config": set(),
+    "config": {"frozen"},
     "log": {"config"},
     "deferred": set(),
+    "frozen": set(),
     "dynamo": set(),
     "": _SETTINGS | {"deferred"},  # public names are imported when they are first used
-    "compiler": {"config", "deferred"},
-    "tensor": {"compiler", "planner", "runtime"},
+    "compiler": {"config", "deferred", "frozen"},
+    "tensor": {"compiler", "frozen", "planner", "runtime"},
     "runtime": {"compiler", "config", "deferred"},
-    "formats": {"compiler", "deferred"},
-    "planner": {"compiler", "deferred"},
+    "formats": {"compiler", "deferred", "frozen"},
+    "planner": {"compiler", "deferred", "frozen"},
     "structures": _BELOW_STRUCTURES | {"dynamo"},
-    "sampling": {"compiler", "runtime", "structures"},
+    "sampling": {"compiler", "frozen", "runtime", "structures"},
     "ops": _BELOW_STRUCTURES | {"log", "structures"},
     "tuning": _BELOW_STRUCTURES | {"ops", "structures"},
-    "distributed": {"ops", "runtime", "structures"},
-    "nn": {"compiler", "dynamo", "formats", "ops", "planner", "runtime", "structures"},
+    "distributed": {"frozen", "ops", "runtime", "structures"},
+    "nn": {"compiler", "dynamo", "formats", "frozen", "ops", "planner", "runtime", "structures"},
     "integrations": _BELOW_STRUCTURES | _SETTINGS | {"dynamo", "nn", "ops", "sampling", "structures", "tuning"},
     "cli": _BELOW_STRUCTURES | _SETTINGS | {"", "ops", "structures", "tuning"},
     "__main__": {"cli"},

@@ -94,7 +94,8 @@ class BenchmarkGraph:
         }
 
 
-def _data_file(relative: str) -> Path:
+def data_file(relative: str) -> Path:
+    """A file below the folder of the real data sets (``GSB_DATA``); raises `Unavailable` where it is not there."""
     root = os.environ.get("GSB_DATA")
     if not root:
         raise Unavailable("GSB_DATA is not set: point it at the folder of the real data sets")
@@ -113,7 +114,7 @@ def _csr(destinations: np.ndarray, sources: np.ndarray, nodes: int) -> scipy.spa
 
 def cora() -> scipy.sparse.csr_matrix:
     """Cora's citation graph, symmetric, from Planetoid's ``ind.cora.graph``."""
-    path = _data_file("planetoid/ind.cora.graph")
+    path = data_file("planetoid/ind.cora.graph")
     # PyG reads it: the file is a pickle of Planetoid's authors, {node: [neighbours]}.
     try:
         from torch_geometric.io import read_planetoid_data
@@ -124,7 +125,7 @@ def cora() -> scipy.sparse.csr_matrix:
 
 
 def _npz(relative: str) -> scipy.sparse.csr_matrix:
-    with np.load(_data_file(relative)) as data:
+    with np.load(data_file(relative)) as data:
         return _csr(data["dst"], data["src"], len(data["label"]))
 
 

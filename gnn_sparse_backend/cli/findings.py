@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ..frozen import dataclass
 
 OK, ABSENT, BROKEN = "ok", "absent", "broken"
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from ..frozen import dataclass
 from .cache.bounded import kept_within
 from .compile import stage3
 from .language.axes import StageIError

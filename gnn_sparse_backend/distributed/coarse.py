@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse
+
+from ..frozen import dataclass
 
 LARGE = 1 << 24
 """Entries from which on groups are cut: METIS takes about 90 bytes for each."""

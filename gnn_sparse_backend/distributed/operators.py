@@ -7,12 +7,12 @@ Others run on the rows that need no halo first, and then on the rest, whose colu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..frozen import dataclass
 from ..ops.core.partitioned import PLACED
 
 _AN_EDGE = "edge of part {} (graph.edge_ids)"

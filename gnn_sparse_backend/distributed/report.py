@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.table import Table
 
+from ..frozen import dataclass
 from ..runtime.text import render
 
 

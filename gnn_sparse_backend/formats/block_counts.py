@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
+from ..frozen import dataclass
 from . import counts
 from .partitions.row_parts import ceil_div
 from .structure import row_of_position

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
+from ..frozen import dataclass
 from .base import SlotMapped, slot_mask
 from .counts import distinct
 from .structure import check_csr, check_integer, check_slots, index_type, row_of_position

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
+from ..frozen import dataclass
 from .base import InOrder
 from .structure import check_csr, row_of_position
 

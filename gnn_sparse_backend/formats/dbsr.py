@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
+from ..frozen import dataclass
 from .bsr import BlockFormat, BsrFormat
 from .counts import numbers_of, prefix_sums, read
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
+from ..frozen import dataclass
 from . import values as maps
 from .base import SparseFormat
 from .structure import check_csr, check_integer, check_slots, index_type

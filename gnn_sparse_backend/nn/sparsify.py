@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from rich.table import Table
 from torch import Tensor
 from torch.nn import Linear, Module, TransformerEncoder, TransformerEncoderLayer
 
+from ..frozen import dataclass
 from ..runtime.text import render
 from .sparse_linear import SparseLinear, kept_of, matrix_of
 from .weight_format import weight_format

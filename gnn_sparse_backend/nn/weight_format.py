@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
 from ..compiler.codegen import host_target
 from ..formats.composed.decompose import FILL
 from ..formats.composed.fills import stored_values
 from ..formats.composed.spec import parse_formats, plain, readable
+from ..frozen import dataclass
 from ..planner.composed import DENSE, PieceCount, predicted, problem_of
 from ..planner.database import database
 from ..runtime.threads import planned_threads

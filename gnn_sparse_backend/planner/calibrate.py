@@ -7,10 +7,11 @@ Non-negative least squares of relative errors, held near the defaults where the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from ..frozen import dataclass
 from .cost import DEFAULT_UNITS, predicted_seconds
 from .cpu.rows import CpuPlan, RowPlan, ScatteredPlan
 from .cpu.spmm import GROUPS_PER_THREAD

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from ..frozen import dataclass
 from .candidates import candidates, reasons, rule_plan
 from .cost import Cost, predict, predicted_seconds
 from .database import PlanDatabase, database

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import pow
 from typing import ClassVar
 
 from ..compiler.language.types import BYTES
+from ..frozen import dataclass
 from .plan import Plan
 from .problem import Problem
 

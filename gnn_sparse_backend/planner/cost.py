@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..compiler.cache.bounded import kept
 from ..compiler.language.reduction import chooses
+from ..frozen import dataclass
 from . import machine
 from .machine import last_level_cache_bytes, private_cache_bytes
 from .plan import Plan

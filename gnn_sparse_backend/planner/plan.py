@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..compiler.cache.bounded import KernelCache, shared
+from ..frozen import dataclass
 
 STRATEGIES: dict[str, type[Plan]] = {}
 """Strategies by their names in records."""

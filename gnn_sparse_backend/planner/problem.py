@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..compiler.cache.bounded import kept
 from ..compiler.language.types import BYTES
+from ..frozen import dataclass
 
 # Consecutive non-zeros of a window; windows at two places of a structure are looked at.
 WINDOW = 512
@@ -21,7 +22,7 @@ _FEWEST_EQUAL = 4
 SAMPLES = 64
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Problem:
     """An aggregation over the rows of a sparse matrix, or an edge map.
 
@@ -120,7 +121,7 @@ class Problem:
         return replace(self, threads=threads)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CudaProblem(Problem):
     """A `Problem` on a GPU, whose ``threads`` are 1 whatever the process has, and whose ``reach`` is not looked at.
 

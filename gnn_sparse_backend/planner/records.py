@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import Field, asdict, dataclass, fields
+from dataclasses import Field, asdict, fields
 from typing import Any
 
 from ..compiler.language.types import FLOATS
+from ..frozen import dataclass
 from .cost import DEFAULT_UNITS
 from .plan import STRATEGIES, Plan
 from .problem import CudaProblem, Problem

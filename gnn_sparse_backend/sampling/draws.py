@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from ..compiler.loops.neighbours import (
     bounds_function,
     draw_function,
 )
+from ..frozen import dataclass
 from ..runtime.memory import empty
 from ..runtime.type_names import type_name
 from ..structures.checks import as_kernels_read

@@ -7,11 +7,11 @@ are the same as those of pyg-lib for the same draws.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from ..frozen import dataclass
 from .draws import Drawn, Relation, draw, stream_of
 from .numbers import Numbers
 

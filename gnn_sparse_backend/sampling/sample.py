@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
+from ..frozen import dataclass
 from ..structures.graph import Graph
 
 EdgeType: TypeAlias = tuple[str, str, str]

@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 
 from ..compiler.cache.bounded import make_room
+from ..frozen import dataclass
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -65,12 +66,11 @@ def fact(function: F) -> F:
     ``gsb.memory``: ``RowParts(longest=512)``. What it returns must not hold the structure.
     """
     which = list(inspect.signature(function).parameters.values())[1:]
-    kind: Any = dataclasses.make_dataclass(
-        "".join(word.capitalize() for word in function.__name__.split("_")),
-        [(each.name, Any) if each.default is each.empty else (each.name, Any, each.default) for each in which],
-        frozen=True,
-        eq=bool(which),  # without fields by identity: some are asked for at every call
-    )
+    name = "".join(word.capitalize() for word in function.__name__.split("_"))
+    fields = {each.name: each.default for each in which if each.default is not each.empty}
+    about = {"__annotations__": {each.name: Any for each in which}, "__module__": function.__module__}
+    # without fields equal by identity: some are asked for at every call
+    kind: Any = dataclass(frozen=True, eq=bool(which))(type(name, (), fields | about))
     only = None if which else kind()
 
     @functools.wraps(function)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..formats.partitions.row_groups import look_at_rows
+from ..frozen import dataclass
 from ..runtime import devices
 from .derived import Derived, fact
 from .statistics import GraphStatistics, measure

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import io
 from collections.abc import Iterable
-from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, TypeAlias
 
@@ -13,6 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from ..deferred import console, table
+from ..frozen import dataclass
 from .derived import Derived, Keeper
 
 WIDTH = 100

@@ -12,12 +12,13 @@ here the order is kept within windows, so that rows that gather the same columns
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 
 from ..formats.structure import check_csr, check_integer, positions_of_rows
+from ..frozen import dataclass
 from .derived import Keeps
 
 

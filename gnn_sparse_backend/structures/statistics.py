@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
+
+from ..frozen import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ sum of nothing is in a result that is an ordinary array.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from ..compiler import differ, number, select
 from ..compiler.language.expr import Expr, binary
 from ..compiler.language.types import FLOATS
+from ..frozen import dataclass
 
 Combine: TypeAlias = Callable[[Expr, Expr], Expr]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from rich.text import Text
 
 from ..compiler.language.reduction import REDUCTIONS
 from ..compiler.own_schedules import OwnSchedule, in_force, in_words
+from ..frozen import dataclass
 from ..ops.core.plans import database_of, structure_fingerprint
 from ..ops.core.plans_cuda import gpu_of
 from ..ops.core.prepared import KINDS, PREPARED, Prepared, Width

@@ -7,12 +7,12 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ..compiler.codegen import BuildError
+from ..frozen import dataclass
 from ..planner.database import PlanDatabase
 from ..planner.decisions import Decision
 from ..planner.plan import Plan

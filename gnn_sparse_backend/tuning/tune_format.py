@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from ..compiler.codegen import host_target
 from ..formats.composed.decompose import FILL, csr_of, decompose_csr
 from ..formats.composed.decomposition import Decomposition
 from ..formats.composed.spec import SEPARATOR, FormatSpec, parse_formats, plain, readable
+from ..frozen import dataclass
 from ..ops.composed.api import composed_linear, composed_spmm
 from ..ops.composed.candidates import CANDIDATES, counted, named, registered, tiles
 from ..ops.composed.executables import with_tile

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import prod
 
 import torch
 from torch import Tensor
 
+from ..frozen import dataclass
 from ..ops.core.prepared import PREPARED
 from ..ops.message.calls import run_aggregate, run_edge_map, variants_of
 from ..ops.message.message_op import MessageOp

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from benchmarks.support.graphs import Unavailable, _data_file
+from benchmarks.support.graphs import Unavailable, data_file
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def _links(
 def _real(name: str) -> RelationalGraph:
     from models import relational_data
 
-    _data_file(f"{name}.npz")
+    data_file(f"{name}.npz")
     data = relational_data.load(name, "dgl", nodes=0, edges=0, seed=0)
     return of_triples(
         name, "real", data.num_nodes, data.num_relations, *data.edge_index.numpy(), data.edge_type.numpy()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from ...frozen import dataclass
 
 K = TypeVar("K")
 V = TypeVar("V")

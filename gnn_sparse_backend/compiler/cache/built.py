@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
+from ...frozen import dataclass
 from .errors import KernelBuildError
 
 # Files that are kept beside the library, for people: texts of stages, in UTF-8. The rest is scratch.

@@ -22,14 +22,12 @@ import re
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-import platformdirs
-
 from ...config import CACHE_DIR
 from ...deferred import filelock
+from ...frozen import dataclass
 from . import folders
 from .built import Built
 from .counts import Counts
@@ -44,7 +42,11 @@ _LOCK_NAME = re.compile(r"[0-9a-f]{64}\.lock")
 def cache_dir() -> Path:
     """The default root: ``GSB_CACHE_DIR`` where it is set, else the user's cache folder of the platform."""
     chosen = CACHE_DIR.get()
-    return Path(chosen).expanduser() if chosen else Path(platformdirs.user_cache_dir("gnn_sparse_backend"))
+    if chosen:
+        return Path(chosen).expanduser()
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("gnn_sparse_backend"))
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from ...frozen import dataclass
 
 _HEADINGS = {
     "program": "Stage I, coordinate space",
@@ -17,7 +19,7 @@ _HEADINGS = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Kernel:
     """A compiled function. Immutable, compared by identity, safe to call from several threads.
 

@@ -11,8 +11,9 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ...frozen import dataclass
 from ..packs.file import identity_of
 from ..packs.toolchain import toolchain
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from ...frozen import dataclass
 from .errors import BadEntry
 from .key import DIGEST
 

@@ -9,11 +9,12 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...deferred import can_compile
+from ...frozen import dataclass
 from ..packs.errors import MissingKernelError
 from ..packs.in_force import Found, packs
 from . import folders

@@ -7,13 +7,13 @@ from __future__ import annotations
 import os
 import struct
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tvm_ffi
 
 from ...deferred import load_libraries, load_runtime, tvm
+from ...frozen import dataclass
 from .cpu import threads
 from .cpu.workspace import provide_runtime
 from .errors import BuildError

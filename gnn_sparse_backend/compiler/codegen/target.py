@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from dataclasses import dataclass
 
 from ...deferred import tvm
+from ...frozen import dataclass
 from ..language.types import ACCUMULATOR, BYTES
 
 KINDS = ("llvm", "cuda")

@@ -10,9 +10,9 @@ is `indices[offset + p]`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
+from ...frozen import dataclass
 from .types import INDEX_DTYPES
 
 KINDS = ("dense_fixed", "dense_variable", "sparse_fixed", "sparse_variable")

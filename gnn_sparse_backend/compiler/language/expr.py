@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 import numpy as np
 
+from ...frozen import dataclass
 from .axes import Axis, Size, StageIError
 from .types import FLOATS, INTEGERS
 

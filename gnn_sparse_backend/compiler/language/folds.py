@@ -16,8 +16,8 @@ them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ...frozen import dataclass
 from .expr import Binary, Const, Expr, Load, Select
 from .program import Buffer, Store
 from .traversal import walk

@@ -14,9 +14,10 @@ it does nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias, TypeVar
 
+from ...frozen import dataclass
 from .axes import Axis, Size, StageIError
 from .expr import Binary, Expr, ExprLike, Load, Var, as_expr
 from .traversal import walk

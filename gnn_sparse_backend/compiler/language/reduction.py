@@ -7,11 +7,11 @@ a row without messages is, and how the gradient comes back.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
+from ...frozen import dataclass
 from .expr import Expr, number
 from .types import FLOATS
 

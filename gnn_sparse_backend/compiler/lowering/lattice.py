@@ -12,9 +12,10 @@ Where many axes are walked together there is one point, whose case is the body w
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 
+from ...frozen import dataclass
 from ..language.axes import Axis
 from ..language.expr import Binary, Const, Expr, Load, Present, Select, Stored, as_expr
 from ..language.operands import names_element, operands

@@ -21,11 +21,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import reduce
 
 from ...deferred import ir_builder, tirx
 from ...deferred import tir_builder as T
+from ...frozen import dataclass
 from ..language.axes import Axis, given
 from ..language.expr import Binary, Const, Expr, Load, Stored
 from ..language.operands import operands

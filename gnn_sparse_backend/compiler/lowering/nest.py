@@ -6,8 +6,7 @@ closed in a block, whose variables then determine the extent. What comes out is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ...frozen import dataclass
 from ..language.axes import Axis
 from ..language.program import Iteration
 

@@ -3,9 +3,10 @@ every axis that is being visited."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ...deferred import tirx
+from ...frozen import dataclass
 from ..language.axes import Axis, Size, given
 from ..language.expr import Expr, Var
 from ..language.layout import first, offset

@@ -18,11 +18,12 @@ import tempfile
 import zipfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ...frozen import dataclass
 from .errors import PackError
 
 FORMAT = 1

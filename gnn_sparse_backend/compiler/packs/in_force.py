@@ -10,10 +10,10 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ...config import PACK
+from ...frozen import dataclass
 from .errors import PackError
 from .file import Pack, PackedKernel, PackedTarget, read_pack
 from .processor import lacking

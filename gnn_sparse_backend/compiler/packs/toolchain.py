@@ -6,6 +6,7 @@ import functools
 import hashlib
 import importlib
 import importlib.metadata
+import os
 import platform
 import sys
 from collections.abc import Mapping
@@ -16,8 +17,12 @@ from types import MappingProxyType
 def source_hash(folder: Path) -> str:
     """SHA-256 over the relative paths and contents of all Python files below ``folder``."""
     digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        for part in (path.relative_to(folder).as_posix().encode(), path.read_bytes()):
+    above = len(folder.parts)
+    files = [(*Path(at).parts[above:], name) for at, _, names in os.walk(folder) for name in names]
+    for parts in sorted(each for each in files if each[-1].endswith(".py")):
+        with open(os.path.join(folder, *parts), "rb", buffering=0) as file:  # a fifth of what pathlib takes
+            text = file.read()
+        for part in ("/".join(parts).encode(), text):
             digest.update(len(part).to_bytes(8, "little"))
             digest.update(part)
     return digest.hexdigest()

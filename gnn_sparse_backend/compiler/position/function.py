@@ -7,12 +7,13 @@ arrays are one-dimensional. TVM's own schedule primitives rewrite the function; 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import tvm_ffi
 
 from ...deferred import tirx
+from ...frozen import dataclass
 from ..language.axes import Axis
 from ..language.program import Program
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, TypeAlias
 
+from ...frozen import dataclass
 from ..language.definition import digest_of, is_own
 from ..language.program import Iteration, Program
 from ..position.function import PositionFunction

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from ...frozen import dataclass
 from ..language.axes import Axis, Size
 from ..language.expr import ExprLike
 from ..language.program import Buffer

@@ -6,10 +6,10 @@ A rule of a matrix is a `FormatRewriteRule` for axes ``I`` of rows and ``J`` of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 
+from ...frozen import dataclass
 from ..cache.bounded import kept
 from ..language.axes import Axis, Size, StageIError, dense_fixed
 from ..language.builder import ProgramBuilder

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from ...frozen import dataclass
 from ..counts import added_at, distinct, read
 from ..structure import positions_of_rows, row_of_position
 from .indices import NonZeros

@@ -9,10 +9,10 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...compiler.language.definition import digest_of, is_own
+from ...frozen import dataclass
 from .indices import Indices
 
 Numbers = tuple[int, ...]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...compiler.cache.bounded import kept
+from ...frozen import dataclass
 from .registry import Format, Numbers, find, known_formats
 
 # imported where rules are made: a process that makes none starts without the compiler

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
+from ...frozen import dataclass
 from ..counts import prefix_sums
 from ..structure import index_type
 from .row_parts import ceil_div, most_parts, runs, split_rows

@@ -7,11 +7,12 @@ and their number decides which order of its operations is cheap.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from ...frozen import dataclass
 from .. import counts
 from ..counts import added_at, begins_of, numbers_of, prefix_sums
 from ..structure import index_type, positions_of_rows

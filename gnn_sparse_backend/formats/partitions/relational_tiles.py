@@ -6,11 +6,10 @@ a tile.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
+from ...frozen import dataclass
 from .. import counts
 from ..counts import added_at, counts_of, numbers_of, prefix_sums
 from ..structure import index_type

@@ -7,10 +7,11 @@ import itertools
 import logging
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from io import StringIO
 
 from ...compiler.packs import packs
+from ...frozen import dataclass
 from ...log import first_at_info
 from .registry import enabled_frameworks
 from .remedies import remedy_of

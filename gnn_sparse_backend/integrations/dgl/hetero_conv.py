@@ -9,7 +9,6 @@ those with something of the user's in them.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -18,6 +17,7 @@ from dgl.nn.pytorch import hetero as dgl_hetero
 from dgl.nn.pytorch.conv import GraphConv
 from torch import Tensor
 
+from ...frozen import dataclass
 from ...ops.relational.api import rgms
 from ...planner.cpu.listed import FEW
 from ...structures.derived import Derived

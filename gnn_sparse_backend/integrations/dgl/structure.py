@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import torch
 from dgl import DGLError, heterograph_index
 from torch import Tensor
 
+from ...frozen import dataclass
 from ...planner.cpu.listed import FEW
 from ...structures.csr import EdgeList
 from ...structures.derived import Derived

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch.fx import Graph, Node
 
+from ...frozen import dataclass
 from ..core.remedies import remedy_of
 from ..traced.matching import gather_of, name_of, scatter_of
 from ..traced.pointers import segments_of

@@ -6,8 +6,6 @@ with ``pyg-lib`` PyG's own faster path divides by nothing instead, which is not 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch_geometric.backend
 from torch import Tensor
@@ -15,6 +13,7 @@ from torch.nn import Parameter
 from torch_geometric.edge_index import EdgeIndex
 from torch_geometric.nn.conv import FastRGCNConv, RGCNConv
 
+from ...frozen import dataclass
 from ...ops.core.executable import OutOfRange
 from ...ops.core.operands import autocasts
 from ...ops.message.api.spmm import spmm

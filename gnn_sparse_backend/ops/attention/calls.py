@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 
 import torch
 from torch import Tensor
 
 from ...compiler.cache.bounded import KernelCache, kept, shared
+from ...frozen import dataclass
 from ...planner.decisions import listeners
 from ...planner.plan import Plan
 from ...runtime.memory import empty
@@ -66,7 +68,7 @@ def attention_form(score: MessageOp, value: MessageOp, reduced: bool) -> Attenti
     return AttentionForm(score, value, reduced)
 
 
-@dataclass(slots=True, eq=False)
+@dataclasses.dataclass(slots=True, eq=False)
 class Call:
     """What is known of a call from its shapes and types. Compared by identity: a graph keeps its plans by call.
 

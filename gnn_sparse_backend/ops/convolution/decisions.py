@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from torch import Tensor
 
+from ...frozen import dataclass
 from ...planner.cpu.convolution import ORDERS
 from ...planner.cpu.products import ConvPlan, conv_plans
 from ...planner.database import database

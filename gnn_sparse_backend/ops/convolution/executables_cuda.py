@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from ...compiler.cache.bounded import shared
+from ...frozen import dataclass
 from ...runtime.layout import ByLayout, compact, matrices
 from ...runtime.precision import on_tensor_cores
 from ...runtime.type_names import accumulator_of, type_name

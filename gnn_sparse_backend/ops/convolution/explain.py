@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from rich.padding import Padding
@@ -12,6 +11,7 @@ from rich.text import Text
 
 from ...compiler.language.types import BYTES
 from ...compiler.own_schedules import OwnSchedule, in_words
+from ...frozen import dataclass
 from ...planner.cpu.convolution import MOST_ROWS
 from ...planner.words import size
 from ...runtime import devices

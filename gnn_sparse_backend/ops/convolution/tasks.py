@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from ...frozen import dataclass
 from ...planner.cpu.convolution import ConvCounts
 from ...structures.derived import Derived
 from ...structures.kernel_map import KernelMap, Offsets

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from ...compiler.cache.bounded import kept
 from ...formats.partitions.row_groups import cut_rows, equal_row_groups
+from ...frozen import dataclass
 from ...planner.plan import Plan
 from ...runtime.layout import compact, kernel_ready
 from ...structures.derived import Derived

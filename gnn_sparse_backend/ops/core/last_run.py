@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from ...compiler.cache.kernel import Kernel
+from ...frozen import dataclass
 
 REMEMBERED = 64
 """Events that a thread remembers: an operator that was called, or kernels that ran for it."""

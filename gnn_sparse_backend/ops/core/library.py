@@ -6,13 +6,13 @@ import contextlib
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from ...frozen import dataclass
 from ...structures.checks import plain_tensor
 from .batched import for_each, in_batch, mapped
 from .last_run import note_operator

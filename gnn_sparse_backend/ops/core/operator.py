@@ -5,12 +5,12 @@ that.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.autograd import Function, forward_ad
 
+from ...frozen import dataclass
 from .batched import for_each, in_batch
 from .last_run import note_operator
 from .library import Attributes, Declaration, Operands, call_library, call_transformed

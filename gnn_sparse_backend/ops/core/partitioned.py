@@ -5,8 +5,9 @@ its operands for that.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from ...frozen import dataclass
 
 F = TypeVar("F", bound=Callable[..., Any])
 

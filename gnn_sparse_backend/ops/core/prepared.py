@@ -6,12 +6,12 @@ A family says it beside its operators (`prepares`), and what its structure is (`
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
+from ...frozen import dataclass
 from .operator import Operator
 
 Width: TypeAlias = int | tuple[int, ...]

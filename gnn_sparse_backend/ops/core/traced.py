@@ -9,12 +9,12 @@ traced.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ...frozen import dataclass
 from ...structures.checks import plain_tensor
 from ...structures.graph import Graph
 from ...structures.immutable import Structure

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from ...compiler.own_schedules import OwnSchedule, in_words
 from ...deferred import table
+from ...frozen import dataclass
 from ...runtime.text import render
 from ...runtime.type_names import check_dtype, type_name
 from ...structures.graph import Graph

@@ -6,11 +6,11 @@ A form is made once and kept, so that a call looks its kernel up by shapes and t
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...compiler.cache.bounded import kept
 from ...compiler.language.reduction import REDUCTIONS
+from ...frozen import dataclass
 from .programs.message import (
     Message,
     alike,

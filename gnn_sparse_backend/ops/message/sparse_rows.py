@@ -13,14 +13,16 @@ A zero times an infinity is NaN in a dense product: where the matrix, or what fl
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.utils.weak import WeakIdKeyDictionary
 
+from ...frozen import dataclass
 from ...runtime.devices import on_cpu
 from ...structures.checks import FLOATING
 from ...structures.graph import Graph
@@ -38,7 +40,7 @@ SAMPLED = 128
 """Rows that are looked at before all are."""
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class SparseRows:
     """A matrix by its non-zeros: graph of shape (rows, columns), and values, one for each of its edges."""
 
@@ -52,7 +54,7 @@ class SparseRows:
         return self.graph.num_edges / max(rows * columns, 1)
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class _Known:
     """What is known of a tensor at a version of it. why: it is not taken by its non-zeros, in words."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from rich.padding import Padding
@@ -13,6 +12,7 @@ from rich.text import Text
 from ...compiler.language.types import ACCUMULATOR, BYTES
 from ...compiler.own_schedules import OwnSchedule, in_words
 from ...formats.counts import added_at
+from ...frozen import dataclass
 from ...planner.cpu.relational import MARGIN, RelationCounts, is_small, order_costs, sum_by_columns
 from ...planner.cpu.spmm import serial_work
 from ...planner.cuda.cost import NEARER

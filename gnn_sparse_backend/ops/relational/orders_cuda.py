@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
 from ...formats.partitions.relational_tiles import RowTiles, row_tiles
+from ...frozen import dataclass
 from ...planner.cpu.relational import RelationCounts
 from ...planner.cuda import rows
 from ...runtime.precision import on_tensor_cores

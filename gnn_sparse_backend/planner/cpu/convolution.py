@@ -15,9 +15,8 @@ What measured the constants, and how far predictions hold, is in docs/decisions/
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ...compiler.codegen import Target
+from ...frozen import dataclass
 from .products import ROW_VECTORS
 from .relational import order_costs
 from .spmm import serial_work

@@ -11,9 +11,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
+from ...frozen import dataclass
 from .. import machine
 from ..problem import Problem
 from ..words import about, size

@@ -5,9 +5,9 @@ Rules for them stand in `relational` and `convolution`. Dataflows and schedules 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from ...frozen import dataclass
 from ..plan import Plan
 from .spmm import serial_work
 

@@ -18,13 +18,13 @@ docs/decisions/rgms-order-per-relation.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ...compiler.codegen import host_target
 from ...compiler.language.types import BYTES
+from ...frozen import dataclass
 from .products import BY_RULES, RelationalPlan
 from .spmm import serial_work
 from .tiling import product_rows

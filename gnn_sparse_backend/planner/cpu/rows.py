@@ -14,10 +14,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...compiler.language.reduction import adds
+from ...frozen import dataclass
 from .. import machine
 from ..cost import counts_of_rows
 from ..plan import Plan

@@ -7,9 +7,10 @@ slice of all rows. Measured in docs/decisions/slices-of-wide-operands.md.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar
 
+from ...frozen import dataclass
 from .. import machine
 from ..problem import Problem
 from ..words import about, size

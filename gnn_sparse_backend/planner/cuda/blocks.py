@@ -19,9 +19,9 @@ the elements, 16 for each column, and where columns are. Rules, not measured on 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
+from ...frozen import dataclass
 from ..problem import CudaProblem
 from .plan import Over, Work
 from .tensor_cores import COLUMNS, ROWS, SIDE_BY_SIDE, block_of, has_instructions

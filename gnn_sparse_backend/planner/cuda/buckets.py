@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
+from ...frozen import dataclass
 from ..problem import CudaProblem
 from . import rows as on_rows
 from .plan import (

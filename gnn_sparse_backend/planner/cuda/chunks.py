@@ -10,9 +10,9 @@ cutting them would gain nothing for its second pass.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
+from ...frozen import dataclass
 from ..problem import CudaProblem
 from .plan import IRREGULAR, NARROW, WARP, CudaPlan, Over, Work, is_large, is_skewed, kept_bytes, kind_of, why_sorted
 from .rows import LANES_PAY, LONG_ROW, LanePlan, TeamPartPlan, in_parts, is_narrow

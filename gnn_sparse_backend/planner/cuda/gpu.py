@@ -4,7 +4,7 @@ guessed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ...frozen import dataclass
 
 # Bytes of memory a second where the driver does not tell: of an A100, A10, L40, H100 and B200, by their data sheets.
 _GUESSES = {"sm_80": 1.5e12, "sm_86": 6e11, "sm_89": 8.6e11, "sm_90": 3.3e12, "sm_100": 8e12}

@@ -14,10 +14,10 @@ share:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...compiler.language.reduction import REDUCTIONS
+from ...frozen import dataclass
 from ..cost import compulsory_bytes, touched
 from ..plan import Plan
 from ..problem import CudaProblem

@@ -13,9 +13,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
+from ...frozen import dataclass
 from ..problem import CudaProblem
 from .plan import NARROW, UNDER_WAY, WARP, CudaPlan, Over, Work, kept_bytes, kind_of, passes, shares, why_not_sorted
 

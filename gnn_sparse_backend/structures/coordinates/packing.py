@@ -7,11 +7,12 @@ column by column, whatever the box: rows that were sorted once stay sorted in ev
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
+
+from ...frozen import dataclass
 
 Bounds: TypeAlias = tuple[tuple[int, int], ...]
 """The smallest and the largest value of each column, (0, -1) where there is none."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ...frozen import dataclass
 from ..build import INT32_LIMIT, index_dtype
 from ..derived import Derived
 from ..kernel_map import KernelMap

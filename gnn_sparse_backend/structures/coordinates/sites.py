@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...formats.counts import read
+from ...frozen import dataclass
 from ..checks import as_index_vector, check_count
 from ..derived import Derived, Keeper, Keeps
 from ..immutable import Movable

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+
+from ...frozen import dataclass
 
 
 def per_axis(name: str, value: object, dim: int, least: int = 1) -> tuple[int, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from ...compiler.cache.bounded import KernelCache
 from ...dynamo import not_traced
+from ...frozen import dataclass
 from ...planner.cpu.relational import RelationCounts
 from ...runtime.memory import check_memory
 from ..build import csr_to_coo, index_dtype

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 import torch
@@ -20,6 +20,7 @@ from ...formats.partitions.relational import (
     row_tasks,
 )
 from ...formats.structure import index_type
+from ...frozen import dataclass
 from ...runtime import devices
 from ..derived import Derived, Keeps, fact
 from ..graph import Graph

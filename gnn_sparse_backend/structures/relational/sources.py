@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
+from ...frozen import dataclass
 from ..checks import as_index_vector, check_ranges
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 from torch import Tensor
 
 from ...formats.counts import at_places
+from ...frozen import dataclass
 from ..checks import check_integers, check_range, plain_tensor
 
 

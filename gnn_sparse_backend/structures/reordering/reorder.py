@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
+from ...frozen import dataclass
 from ..build import csr_to_coo
 from ..graph import Graph
 from ..relational.graph import RelGraph

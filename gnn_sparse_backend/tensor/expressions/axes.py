@@ -12,10 +12,10 @@ First levels whose coordinates nobody asks for are one dense_fixed axis of all t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from ...compiler import Axis, ProgramBuilder, Size
+from ...frozen import dataclass
 from ..storage.format import Format
 
 Extent = int | Size

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
+from ...frozen import dataclass
 from ..storage.stored import Stored
 from ..storage.structure import Structure
 from ..storage.values import argument, to_dtype
@@ -59,7 +61,7 @@ def _emptied(call: weakref.ref[Call], structure: object) -> None:
         found.__dict__.pop("structure", None)
 
 
-@dataclass
+@dataclasses.dataclass
 class Last:
     """The call of a plan that was made last; none at first."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import keyword
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from ...compiler import Axis, Program, ProgramBuilder, Size
@@ -13,6 +12,7 @@ from ...compiler.language.builder import BufferHandle
 from ...compiler.language.expr import Expr, ExprLike
 from ...compiler.language.program import WORDS
 from ...compiler.language.types import ACCUMULATOR
+from ...frozen import dataclass
 from ..storage.values import buffer_dtype
 from .arithmetic import Element, constant, product
 from .axes import LevelAxes, axes

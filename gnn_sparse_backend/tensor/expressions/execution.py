@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ from ...compiler.language.expr import Binary, Const, Expr, SizeOf
 from ...compiler.language.interpret import BINARY
 from ...compiler.language.layout import chains
 from ...compiler.language.types import ACCUMULATOR
+from ...frozen import dataclass
 from ...runtime.machine import MACHINE
 from ..errors import FormatError
 from ..storage.format import Format, dense

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...compiler import Program, compile_program
 from ...compiler.cache.bounded import shared
+from ...frozen import dataclass
 from ..semirings import PLUS_TIMES, Semiring
 from ..storage.format import Format, as_format, dense
 from ..storage.stored import GivenFormat, Stored, packed

@@ -14,11 +14,12 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import NoReturn, TypeAlias
 
 from ...compiler.language.program import WORDS
+from ...frozen import dataclass
 from ..errors import NotationError
 from ..semirings import PLUS_TIMES, Semiring
 

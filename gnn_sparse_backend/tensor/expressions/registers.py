@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ...compiler import Program
 from ...compiler.codegen import host_target
@@ -15,6 +14,7 @@ from ...compiler.schedules.primitives.cpu.unroll_and_jam import unroll_and_jam
 from ...compiler.schedules.sequence import Schedule, Step
 from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
 from ...compiler.transforms.dense_axes.tile import tile_axis
+from ...frozen import dataclass
 from ...planner.cpu.prefetch_distance import distance
 from ...planner.cpu.spmm import LONGEST_AHEAD, MAP_BYTES_AHEAD
 from ...planner.cpu.tiling import register_tiles, row_lanes, sum_lanes
@@ -61,7 +61,10 @@ class Traits:
         return cls(far, with_fewer(SHORT), with_fewer(SINGLE))
 
 
-def scheduled(written: Written, traits: Traits = Traits()) -> tuple[Program, Schedule]:
+NO_TRAITS = Traits()
+
+
+def scheduled(written: Written, traits: Traits = NO_TRAITS) -> tuple[Program, Schedule]:
     """The program with its sums cut for the registers of this processor, and the schedule."""
     program, target = written.program, host_target()
     ahead: list[Step] = []

@@ -5,12 +5,12 @@ from __future__ import annotations
 import reprlib
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import takewhile
 
 import numpy as np
 
 from ...compiler.language.types import ACCUMULATOR
+from ...frozen import dataclass
 from ..storage.format import Format
 from ..storage.values import FLOATS, fits, promoted
 from .notation import TRUTH, Access, Call, Expression, Number, Operation, Statement

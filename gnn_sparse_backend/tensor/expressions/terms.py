@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ...frozen import dataclass
 from ..storage.format import Format
 from .notation import TRUTH, Access, Call, Expression, Number, Operation, Statement, accesses
 

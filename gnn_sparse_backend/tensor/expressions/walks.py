@@ -8,13 +8,14 @@ stores. The compiler finds the walks (`compiler/lowering/lattice.py`); here stan
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
 from ...compiler import both, either, number, select, stored
 from ...compiler.language.expr import Expr, Stored, Var
 from ...compiler.language.traversal import walk
+from ...frozen import dataclass
 from .assembled.order import order_of
 from .declared import Declared
 from .loops.extents import Space

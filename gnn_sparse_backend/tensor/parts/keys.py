@@ -8,11 +8,11 @@ coordinates where it is true.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...frozen import dataclass
 from ..storage.structure import numbered
 from ..storage.values import integer, is_bool, is_tensor
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from operator import methodcaller
 
 from ...compiler import Program, Schedule, StageIError
 from ...compiler.schedules.units import unit_schedule
+from ...frozen import dataclass
 from ..errors import ScheduleError
 from ..expressions.assembled.order import Order
 from ..expressions.assembled.programs import Assembling, assemblies

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ...frozen import dataclass
 from ..expressions.loops.loops import Loop
 from ..expressions.loops.provenance import Graph
 from ..expressions.notation import Access, Expression, Number, Operation, written

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from ...compiler import number
 from ...compiler.language.expr import Expr
+from ...frozen import dataclass
 from ..expressions.loops.extents import Extents, constant
 from ..expressions.loops.provenance import Bound, Graph, Pos, above
 from ..expressions.notation import Access

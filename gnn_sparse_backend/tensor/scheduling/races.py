@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from ...frozen import dataclass
 from ..expressions.loops.loops import Loop
 from ..expressions.loops.provenance import above
 from ..expressions.notation import Access

@@ -4,11 +4,12 @@ as levels want it whose coordinates repeat or lie in no order."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from ...compiler import Axis, begin_of, number, offset_of, owner_of
 from ...compiler.language.expr import Expr
+from ...frozen import dataclass
 from ..errors import ScheduleError
 from ..expressions.loops.extents import Space, plus
 from ..expressions.loops.loops import Between, Loops, Then

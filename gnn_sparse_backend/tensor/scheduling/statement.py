@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import cached_property
 from operator import methodcaller
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from ...compiler import Kernel, Program, Schedule, StageIError, compile_program, unit_schedule
 from ...compiler.schedules.primitives.shared.whole import most_of
 from ...compiler.schedules.sequence import is_for_gpu, of_stage
+from ...frozen import dataclass
 from ..errors import ScheduleError
 from ..expressions.declared import Written
 from ..expressions.execution import Plan

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ...frozen import dataclass
 from ..errors import FormatError
 from .values import integer, integers
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...compiler.language.types import ACCUMULATOR
+from ...frozen import dataclass
 from ..errors import FormatError
 from .format import Format, bsr, coo, csc, csr
 from .values import Values, checked, dtype_name, integers, is_tensor, to_dtype

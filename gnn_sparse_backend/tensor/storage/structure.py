@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 
 import numpy as np
 
 from ...compiler.language.types import INDEX_DTYPES
+from ...frozen import dataclass
 from ..errors import FormatError
 from .format import Format, csc, csr
 

@@ -56,6 +56,7 @@ FILLED = {
     ("compiler.own_schedules", "_described"): "types of specs",
     ("dynamo", "_waiting"): "modules of PyTorch that this package waits for, each until it is imported",
     ("formats.composed.registry", "FORMATS"): "formats, each registered by name",
+    ("frozen", "_codes"): "texts of methods, which differ in the number and the kinds of fields of a class",
     ("integrations.core.counters", "_fallbacks"): "operators of frameworks, and reasons, which are fixed texts",
     ("integrations.core.counters", "_ours"): "operators of frameworks",
     ("integrations.core.registry", "IMMEDIATE"): "frameworks",

@@ -16,10 +16,10 @@ Special values are IEEE's: exp(-inf) = 0, exp(0) = 1 exactly, log(0) = -inf, log
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from math import isqrt
 
+from ....frozen import dataclass
 from ..llvm_text import Code, Value, polynomial, select
 
 _LN2 = Fraction("0.693147180559945309417232121458176568075500134360255254120680")

@@ -15,12 +15,12 @@ import functools
 import json
 import os
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import tvm_ffi
 
 from ....deferred import can_compile, global_function, load_runtime, tirx, tvm
+from ....frozen import dataclass
 from ...packs.errors import MissingKernelError
 from ...packs.file import identity_of
 from ...packs.in_force import packs

@@ -16,10 +16,10 @@ import ctypes
 import os
 import sys
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 
 from ....deferred import can_compile, global_function, tvm
+from ....frozen import dataclass
 from .launcher import LauncherState, launcher_state, redirect_launches
 
 _lock = threading.RLock()
@@ -28,12 +28,19 @@ _pool: OpenMPPool | None = None
 
 @dataclass(frozen=True)
 class OpenMPPool:
-    """Entry points of an OpenMP runtime in this process (addresses), and the file that it was loaded from."""
+    """Entry points of an OpenMP runtime in this process (addresses)."""
 
-    library: str
     gomp_parallel: int
     max_threads: int
     in_parallel: int
+
+    @property
+    def library(self) -> str:
+        """The file that it was loaded from."""
+        lines = (line.split(maxsplit=5) for line in _mappings())
+        files = ((fields[0].split("-"), fields[5]) for fields in lines if len(fields) == 6)
+        inside = (file for (first, last), file in files if int(first, 16) <= self.gomp_parallel < int(last, 16))
+        return next(inside, "unknown library")
 
 
 def share(module: tvm.runtime.Module) -> None:
@@ -86,7 +93,7 @@ def find_torch_openmp() -> OpenMPPool | None:
     max_threads = _address(scopes, "_ZN2at15get_num_threadsEv") or _address(scopes, "omp_get_max_threads")
     if parallel is None or in_parallel is None or max_threads is None:
         return None
-    return OpenMPPool(_file_of(parallel), parallel, max_threads, in_parallel)
+    return OpenMPPool(parallel, max_threads, in_parallel)
 
 
 def num_threads() -> int:
@@ -145,25 +152,13 @@ def _address(scopes: list[ctypes.CDLL], symbol: str) -> int | None:
 
 def _mapped_file(name: str) -> str | None:
     """Path of a library that this process has loaded, by its file name (Linux; elsewhere None)."""
-    for _, path in _mappings():
-        if os.path.basename(path) == name:
-            return path
-    return None
+    ending = f"/{name}"
+    return next((line[line.index("/") :] for line in _mappings() if line.endswith(ending)), None)
 
 
-def _file_of(address: int) -> str:
-    return next((path for (first, last), path in _mappings() if first <= address < last), "unknown library")
-
-
-def _mappings() -> list[tuple[tuple[int, int], str]]:
+def _mappings() -> list[str]:
+    """What Linux says of the memory of this process: a line for each piece, which ends with its file."""
     try:
-        lines = Path("/proc/self/maps").read_text().splitlines()
+        return Path("/proc/self/maps").read_text().splitlines()
     except OSError:
         return []
-    found = []
-    for line in lines:
-        fields = line.split(maxsplit=5)
-        if len(fields) == 6 and fields[5].startswith("/"):
-            first, last = fields[0].split("-")
-            found.append(((int(first, 16), int(last, 16)), fields[5]))
-    return found

@@ -8,13 +8,13 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import tvm_ffi
 
 from ....config import CUDA_COMPILER, CUDA_COMPILERS
 from ....deferred import load_devices, tvm
+from ....frozen import dataclass
 from ..cpu.host import host_target
 from ..errors import BuildError
 from ..loaded import LoadedModule

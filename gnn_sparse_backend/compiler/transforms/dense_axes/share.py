@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ....frozen import dataclass
 from ...language.axes import Axis, StageIError, dense_fixed, given
 from ...language.expr import Binary, Const, Expr, Load, Var
 from ...language.program import (

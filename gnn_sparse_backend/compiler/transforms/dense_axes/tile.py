@@ -25,9 +25,10 @@ statements keep their order and iterations over the axis may stand at any depth:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
+from ....frozen import dataclass
 from ...language.axes import Axis, StageIError, dense_fixed
 from ...language.expr import Binary, Const, Expr, Load, Var
 from ...language.program import Buffer, Iteration, Program, Store, map_iterations, map_store, walk_iterations

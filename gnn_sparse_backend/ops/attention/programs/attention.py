@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
 from ....compiler.language.expr import Expr, as_expr, cast, equal, exp, number, select
 from ....compiler.language.program import Program
 from ....compiler.language.types import ACCUMULATOR
+from ....frozen import dataclass
 from ...message.programs.message import Message, lower
 from ...message.programs.operands import Edges, Operand, feature_index, flat_position
 

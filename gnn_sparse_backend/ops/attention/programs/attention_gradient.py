@@ -12,10 +12,9 @@ Or the pass is over the columns, of which it has the values at hand, and gathers
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ....compiler.language.expr import Expr, cast, exp
 from ....compiler.language.program import Program
+from ....frozen import dataclass
 from ...message.programs.operands import Operand, flat_position
 from .attention import AttentionSpec, AttentionWriter
 from .sums import Output, Totals

@@ -9,12 +9,11 @@ stored (``parts``), becomes that of its row elsewhere (`softmax_merge`), and com
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import Expr, cast, either, equal, exp, number, select
 from ....compiler.language.program import Program
 from ....compiler.language.types import ACCUMULATOR
+from ....frozen import dataclass
 from ...message.programs.operands import Edges
 
 

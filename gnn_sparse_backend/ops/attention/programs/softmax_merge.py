@@ -8,13 +8,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import Expr, cast, equal, exp, number, select
 from ....compiler.language.program import Program
 from ....compiler.language.types import ACCUMULATOR
+from ....frozen import dataclass
 from ...message.programs.operands import Edges, feature_index
 
 

@@ -7,13 +7,13 @@ up again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
 from ....compiler.language.expr import Expr, cast
 from ....compiler.language.program import Program
 from ....compiler.language.types import ACCUMULATOR
+from ....frozen import dataclass
 from ...message.programs.message import Message, lower
 from ...message.programs.operands import Edges, Operand, feature_index
 

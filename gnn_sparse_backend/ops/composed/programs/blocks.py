@@ -10,12 +10,11 @@ is for `spmm`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ....compiler.language.axes import StageIError
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import Expr, ExprLike, as_expr, cast, minimum
 from ....compiler.language.program import Program
+from ....frozen import dataclass
 from ...core.tiles.accumulators import Accumulators
 from ...core.tiles.row_products import BlockSpec, refuses_lanes
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ....compiler.language.program import Program
 from ....compiler.transforms.decompose import decompose_format
 from ....compiler.transforms.place_rule import base_name, place_rule
 from ....formats.composed.spec import FormatSpec
+from ....frozen import dataclass
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,12 @@ A row of X is a row of a tile as it lies. What a block stores has its columns on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ....compiler.language.axes import StageIError
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import cast
 from ....compiler.language.program import Program
 from ....formats.composed.spec import FormatSpec
+from ....frozen import dataclass
 
 TOKENS = 32
 """Tokens of a stretch: two tiles, so that what is loaded of a block is multiplied twice."""

@@ -5,11 +5,10 @@ The rows of a tile of a large matrix are so far apart otherwise that they compet
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import cast
 from ....compiler.language.program import Program
+from ....frozen import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ program is written for a block of `block` rows by a tile of `vectors` vectors of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from ....compiler.language.axes import Axis, StageIError
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
 from ....compiler.language.expr import Expr, cast
 from ....compiler.language.types import ACCUMULATOR
+from ....frozen import dataclass
 from ...core.tiles.tiles import STEP
 
 LAYER = "offsets", "column_tiles", "group_tiles", "in_features", "wide_in", "wide_out"

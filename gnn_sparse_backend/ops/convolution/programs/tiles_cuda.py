@@ -13,13 +13,12 @@ and nothing is stored but the result.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ....compiler.language.axes import StageIError
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import Expr, ExprLike, cast
 from ....compiler.language.program import Program
 from ....compiler.language.types import BYTES
+from ....frozen import dataclass
 from ....planner.cuda.tensor_cores import refuses
 from ...core.tiles.accumulators import Accumulators
 from ...core.tiles.matrices import Matrices

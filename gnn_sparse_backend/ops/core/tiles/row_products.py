@@ -16,12 +16,12 @@ together, ...: what a lane holds of all of them are neighbours. There are two fo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from ....compiler.language.axes import Axis
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
 from ....compiler.language.expr import Expr, ExprLike, as_expr, cast, minimum
+from ....frozen import dataclass
 from ....planner.cuda.tensor_cores import COLUMNS, LANES, ROWS, SIDE_BY_SIDE, padded
 
 # Terms of its rows that a lane loads at a time where they lie side by side, and registers for them.

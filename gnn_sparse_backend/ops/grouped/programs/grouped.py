@@ -12,12 +12,11 @@ another relation is touched, and no condition stands in a loop.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
 from ....compiler.language.expr import Expr, as_expr, cast, minimum
 from ....compiler.language.program import Program
 from ....compiler.language.types import ACCUMULATOR
+from ....frozen import dataclass
 from ...core.tiles.tiles import each_term, each_tile, pairs_of_features, tiles_of
 
 

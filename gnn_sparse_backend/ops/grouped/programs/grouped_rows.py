@@ -9,12 +9,11 @@ a block, and a matrix once for all rows of a panel. Rows that a panel lacks are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ....compiler.language.axes import StageIError
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import Expr, ExprLike
 from ....compiler.language.program import Program
+from ....frozen import dataclass
 from ...core.tiles.accumulators import Accumulators
 from ...core.tiles.matrices import Matrices
 from ...core.tiles.row_products import BlockSpec, refuses_lanes

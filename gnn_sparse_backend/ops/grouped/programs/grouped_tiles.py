@@ -21,12 +21,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ....compiler.language.axes import Axis, StageIError
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import Expr, as_expr, both, cast, minimum
 from ....compiler.language.program import Program
+from ....frozen import dataclass
 from ....planner.cuda.tensor_cores import COLUMNS, LANES, ROWS, SIDE_BY_SIDE, padded, refuses
 from ...core.tiles.matrices import Matrices
 from .grouped import row_at, row_indices

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 
 from ....compiler.language.axes import StageIError
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import Expr, ExprLike, Var, both, cast, equal
 from ....compiler.language.program import Program
+from ....frozen import dataclass
 from ....planner.cuda.tensor_cores import COLUMNS, LANES, SIDE_BY_SIDE
 from ...core.tiles.accumulators import Accumulators
 from ...core.tiles.row_products import BlockSpec, refuses_lanes

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
 from ....compiler.language.expr import Expr, as_expr, both, cast, differ, equal, minimum, number, select
+from ....frozen import dataclass
 from .products import Blocks, Range, Reach
 from .spec import MaskedSpec
 

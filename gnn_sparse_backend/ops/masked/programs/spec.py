@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ....compiler.language.axes import StageIError
 from ....compiler.language.types import ACCUMULATOR
+from ....frozen import dataclass
 
 SIDE = 32
 """Side of what is multiplied at a time on tile registers."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
 from ....compiler.language.expr import Expr, as_expr, both, differ, maximum, minimum, number, select
 from ....compiler.language.types import ACCUMULATOR
+from ....frozen import dataclass
 from .random import write_pair, write_word
 
 SIZES = "num_items num_item_blocks num_blocks num_tiles lines block_rows mask_heads heads rows cols num_rows num_cols"

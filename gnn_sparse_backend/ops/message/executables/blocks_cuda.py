@@ -7,7 +7,7 @@ or of several, and its gradient by the features, that of a mean too.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -19,6 +19,7 @@ from ....compiler.language.reduction import REDUCTIONS, adds
 from ....formats.block_counts import BlockCounts, count_blocks
 from ....formats.bsr import BsrFormat
 from ....formats.sr_bcrs import SrBcrsFormat
+from ....frozen import dataclass
 from ....planner.cuda.blocks import BlockPlan, most_in_bsr, most_slots, refusal
 from ....planner.cuda.tensor_cores import block_of
 from ....runtime.layout import compact

@@ -7,7 +7,7 @@ of each row in the order of its buckets: nothing is added atomically, and result
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ....compiler.cache.kernel import Kernel, constant_argument
 from ....formats.hyb import HybFormat
+from ....frozen import dataclass
 from ....planner.cuda.buckets import BucketPlan, bucket_widths
 from ....planner.cuda.rows import TeamPlan
 from ....structures.derived import fact

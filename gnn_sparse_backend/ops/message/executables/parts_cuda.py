@@ -6,7 +6,7 @@ Nothing is added atomically: parts and their order depend on the structure alone
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from ....compiler.cache.kernel import Kernel
 from ....formats.counts import prefix_sums
 from ....formats.partitions.row_parts import ceil_div, most_parts, split_rows
+from ....frozen import dataclass
 from ....planner.cuda.rows import LanePlan, TeamPartPlan, TeamPlan
 from ....planner.plan import Plan
 from ....structures.derived import fact

@@ -7,7 +7,6 @@ is added atomically, and results are the same bits at every run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from ....compiler.cache.kernel import Kernel
 from ....formats.partitions.chunks import chunk_rows
+from ....frozen import dataclass
 from ....planner.cuda.chunks import ChunkPlan
 from ....planner.cuda.plan import WARP
 from ....structures.derived import fact

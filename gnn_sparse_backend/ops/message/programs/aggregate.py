@@ -9,7 +9,7 @@ whatever the degrees are. Results are accumulated in local buffers of at least f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from ....compiler.language.axes import StageIError
@@ -18,6 +18,7 @@ from ....compiler.language.expr import HALVES, Expr, as_expr, call, cast, differ
 from ....compiler.language.program import Program
 from ....compiler.language.reduction import REDUCTIONS, Reduction
 from ....compiler.language.types import ACCUMULATOR, FLOATS
+from ....frozen import dataclass
 from .inner import Inner, message_at, write_inner
 from .message import Message, arg, operands_of
 from .operands import Edges, Operand

@@ -8,13 +8,12 @@ additions is that of the rows whatever the number of threads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ....compiler.language.axes import StageIError
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import Expr, as_expr, cast
 from ....compiler.language.program import Program
 from ....compiler.language.types import ACCUMULATOR
+from ....frozen import dataclass
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 
 from ....compiler.language.axes import StageIError, given
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import Expr, Var, both, cast, differ, is_nan, maximum, number
 from ....compiler.language.program import Program
+from ....frozen import dataclass
 from ....planner.cuda.tensor_cores import COLUMNS, LANES, ROWS, SIDE_BY_SIDE, block_of
 from ...core.tiles.shared_rows import SharedRows
 from ...core.tiles.windows import each_window

@@ -6,13 +6,13 @@ of graph learning frameworks, and the gradients of edge operands.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import Expr, as_expr, cast
 from ....compiler.language.program import Program
 from ....compiler.language.types import ACCUMULATOR
+from ....frozen import dataclass
 from .inner import Inner, message_at, write_inner
 from .message import Message
 from .operands import Edges, Operand, flat_position

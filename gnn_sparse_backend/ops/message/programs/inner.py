@@ -14,12 +14,12 @@ are in one pass over the edges, which reads a row once (Rahman, Sujon and Azad, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Protocol, TypeAlias
 
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
 from ....compiler.language.expr import Expr, as_expr
+from ....frozen import dataclass
 from .message import Message, arg, lower, operands_of
 from .operands import Operand, broadcast_features, collapse, feature_index, flat_position
 

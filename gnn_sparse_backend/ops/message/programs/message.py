@@ -16,12 +16,12 @@ from __future__ import annotations
 import ast
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ....compiler.cache.bounded import kept
 from ....compiler.language.expr import Expr, call, cast, either, equal, is_nan, number, select
 from ....compiler.language.reduction import REDUCTIONS
+from ....frozen import dataclass
 
 
 @dataclass(frozen=True)

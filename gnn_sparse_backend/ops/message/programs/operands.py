@@ -6,7 +6,6 @@ leading ones are added. Features are stored flat, in C order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from ....compiler.language.axes import Axis, given
@@ -15,6 +14,7 @@ from ....compiler.language.expr import Expr, as_expr, cast
 from ....compiler.language.program import Program
 from ....compiler.language.types import FLOATS
 from ....compiler.transforms.group import group_axis
+from ....frozen import dataclass
 
 PLACES = ("row", "column", "edge", "all", "number")
 

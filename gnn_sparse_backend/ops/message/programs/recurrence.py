@@ -7,10 +7,9 @@ Without A, Out[e] is the product of what comes before e in its row. With A it is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.program import Program
+from ....frozen import dataclass
 from .operands import Edges
 
 

@@ -16,7 +16,6 @@ Matrices are block-diagonal with `blocks` blocks on the diagonal, 1 for a full m
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from ....compiler.language.axes import Axis
@@ -24,6 +23,7 @@ from ....compiler.language.builder import BufferHandle, ProgramBuilder
 from ....compiler.language.expr import Expr, as_expr, cast, minimum
 from ....compiler.language.program import Program
 from ....compiler.language.types import ACCUMULATOR
+from ....frozen import dataclass
 from ...core.tiles.tiles import each_term, each_tile, pairs_of_features, tiles_of
 
 

@@ -13,13 +13,12 @@ the dots, each edge is one warp's: nothing is atomic.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ....compiler.language.axes import StageIError
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import Expr, ExprLike, both, cast, equal
 from ....compiler.language.program import Program
 from ....compiler.language.types import BYTES
+from ....frozen import dataclass
 from ....planner.cuda.tensor_cores import LANES, refuses
 from ...core.tiles.accumulators import Accumulators
 from ...core.tiles.matrices import Matrices

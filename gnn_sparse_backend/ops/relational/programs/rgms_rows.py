@@ -20,13 +20,13 @@ on its way.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 
 from ....compiler.language.axes import StageIError
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import Expr, ExprLike, Var, cast, differ, equal
 from ....compiler.language.program import Program
 from ....compiler.language.types import BYTES
+from ....frozen import dataclass
 from ....planner.cuda.tensor_cores import LANES, refuses
 from ...core.tiles.accumulators import Accumulators
 from ...core.tiles.matrices import Matrices

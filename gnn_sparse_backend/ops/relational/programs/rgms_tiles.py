@@ -10,12 +10,11 @@ afterwards, in the order of the relations: nothing is atomic.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ....compiler.language.axes import StageIError
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import Expr, cast
 from ....compiler.language.program import Program
+from ....frozen import dataclass
 from ....planner.cuda.tensor_cores import refuses
 from ...core.tiles.matrices import Matrices
 from ...grouped.programs.grouped_tiles import Fragments, TilesSpec

@@ -8,10 +8,11 @@ Algebra Compilation with Workspaces", CGO 2019).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import permutations
 from typing import NoReturn
 
+from ....frozen import dataclass
 from ...errors import CoIterationError
 from ...storage.format import Format
 from ..loops.provenance import Graph, above

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ....compiler.language.expr import Expr
 from ....compiler.schedules.cpu import cpu_schedule
 from ....compiler.schedules.primitives.shared.whole import whole_or_part
 from ....compiler.schedules.sequence import Schedule
+from ....frozen import dataclass
 from ..declared import Written
 from ..loops.places import Env
 from ..notation import Statement

@@ -8,11 +8,12 @@ the other for each element. It may need rows in turn. So nothing is as long as a
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
 
+from ....frozen import dataclass
 from ...storage.format import Format
 from ...storage.stored import Stored
 from ...storage.structure import Structure

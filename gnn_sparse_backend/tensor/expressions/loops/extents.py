@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from ....compiler import minimum, number
 from ....compiler.language.expr import Binary, Const, Expr
+from ....frozen import dataclass
 from .provenance import Bound, Coord, Divide, Fuse, Graph, Pos, Split, maker
 
 Known = Mapping[str, Expr]

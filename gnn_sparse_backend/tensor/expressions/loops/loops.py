@@ -4,12 +4,13 @@ once they are open."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from typing import Any, TypeAlias
 
 from ....compiler import Axis, begin_of, both, equal, offset_of
 from ....compiler.language.expr import Expr
+from ....frozen import dataclass
 from ...errors import ScheduleError
 from .counters import varies
 from .extents import ZERO, Extents, Space, plus

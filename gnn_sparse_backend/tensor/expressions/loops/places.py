@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
 from ....compiler import Axis, begin_of, end_of, number
 from ....compiler.language.builder import BufferHandle
 from ....compiler.language.expr import Expr
+from ....frozen import dataclass
 from ...errors import ScheduleError
 from ..axes import LevelAxes, axes
 from ..declared import Declared

@@ -6,9 +6,9 @@ An index of the expression is a variable that no relation makes. Those that no r
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from ....frozen import dataclass
 from ..notation import Access
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import reduce
 
 from ....compiler import Axis, both, differ, equal, number
 from ....compiler.language.expr import Expr, Var
+from ....frozen import dataclass
 from ..declared import Declared
 from ..notation import Access
 from ..terms import Term, along

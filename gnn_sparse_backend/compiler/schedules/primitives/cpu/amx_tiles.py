@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd
 
 import tvm_ffi
 
 from .....deferred import s_tir, sym, tirx, tvm
+from .....frozen import dataclass
 from ....codegen.cpu import llvm_amx as amx
 from ....codegen.nodes import blocks, int64, nodes, sequence, substitute, with_parts
 from ....language.axes import StageIError

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import tvm_ffi
 
 from .....deferred import s_tir, sym, tirx, tirx_buffer, tvm
 from .....deferred import tir_builder as T
+from .....frozen import dataclass
 from ....codegen.nodes import blocks, int64, nodes, own_block, sequence, substitute, with_parts
 from ....language.axes import StageIError, refuse
 from ....language.program import Iteration, Program, walk_iterations
