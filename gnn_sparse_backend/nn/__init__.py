@@ -2,9 +2,11 @@
 
 from . import convert
 from .attention import SparseAttention
-from .batches import batch, cat, from_dense, to_dense, unbatch
-from .convolution import SparseConv, SparseConvTranspose, SparseInverseConv, SubMConv
-from .pointwise import (
+from .sparse_linear import SparseLinear
+from .sparsify import Sparsified, densify, sparsify
+from .voxels.batches import batch, cat, from_dense, to_dense, unbatch
+from .voxels.convolution import SparseConv, SparseConvTranspose, SparseInverseConv, SubMConv
+from .voxels.pointwise import (
     ELU,
     GELU,
     BatchNorm,
@@ -20,10 +22,8 @@ from .pointwise import (
     SiLU,
     Tanh,
 )
-from .pooling import GlobalAvgPool, GlobalMaxPool, GlobalSumPool, SparseAvgPool, SparseMaxPool, SparseSumPool
-from .sparse_linear import SparseLinear
-from .sparsify import Sparsified, densify, sparsify
-from .tensor import SparseTensor
+from .voxels.pooling import GlobalAvgPool, GlobalMaxPool, GlobalSumPool, SparseAvgPool, SparseMaxPool, SparseSumPool
+from .voxels.tensor import SparseTensor
 
 __all__ = [
     "ELU",

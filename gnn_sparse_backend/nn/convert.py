@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from .convolution import Convolution
+from .voxels.convolution import Convolution
 
 LAYOUTS = ("KRSC", "RSCK")
 

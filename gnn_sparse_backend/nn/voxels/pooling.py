@@ -7,12 +7,12 @@ from typing import ClassVar
 from torch import Tensor
 from torch.nn import Module
 
-from ..ops.grouped.segment_reduce import segment_reduce
-from ..ops.message.api.aggregate import aggregate
-from ..structures.coordinates import Coordinates, Window
-from ..structures.graph import Graph
-from ..structures.kernel_map import GraphOf, KernelMap
-from ..structures.segments import Segments
+from ...ops.grouped.segment_reduce import segment_reduce
+from ...ops.message.api.aggregate import aggregate
+from ...structures.coordinates import Coordinates, Window
+from ...structures.graph import Graph
+from ...structures.kernel_map import GraphOf, KernelMap
+from ...structures.segments import Segments
 from .maps import OUTPUTS, convolved, kept
 from .tensor import Axes, SparseTensor, check_sparse
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..ops.core.operands import check_dense
-from ..runtime.memory import check_memory
-from ..structures.coordinates import Coordinates, per_axis
+from ...ops.core.operands import check_dense
+from ...runtime.memory import check_memory
+from ...structures.coordinates import Coordinates, per_axis
 from .tensor import Axes, SparseTensor, check_same_sites, check_sparse
 
 

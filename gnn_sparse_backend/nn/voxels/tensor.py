@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor
 
-from ..ops.core.operands import check_dense
-from ..structures.coordinates import Coordinates, Window
-from ..structures.derived import Keeper
-from ..structures.kernel_map import KernelMap
+from ...ops.core.operands import check_dense
+from ...structures.coordinates import Coordinates, Window
+from ...structures.derived import Keeper
+from ...structures.kernel_map import KernelMap
 from .maps import Path, convolved
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import Any, TypeAlias, TypeVar
 
 import torch
 
-from ..dynamo import not_traced
-from ..structures.coordinates import Coordinates, Generated, Occupied, Reached, Window, kernel_map_between
-from ..structures.coordinates.sites import finer
-from ..structures.kernel_map import KernelMap
+from ...dynamo import not_traced
+from ...structures.coordinates import Coordinates, Generated, Occupied, Reached, Window, kernel_map_between
+from ...structures.coordinates.sites import finer
+from ...structures.kernel_map import KernelMap
 
 Path: TypeAlias = tuple[tuple[Coordinates, Window], ...]
 """The finer sites that a tensor came from, each with the window of the layer that left them."""

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import Module, Parameter, init
 
-from ..ops.convolution.api import sparse_conv
-from ..structures.coordinates import Coordinates, Window, per_axis
+from ...ops.convolution.api import sparse_conv
+from ...structures.coordinates import Coordinates, Window, per_axis
 from .maps import OUTPUTS, Placed, convolved, generated, inverted, placed, returned
 from .tensor import Axes, SparseTensor, check_sparse
 
