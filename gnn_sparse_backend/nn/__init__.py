@@ -23,7 +23,9 @@ from .voxels.pointwise import (
     Tanh,
 )
 from .voxels.pooling import GlobalAvgPool, GlobalMaxPool, GlobalSumPool, SparseAvgPool, SparseMaxPool, SparseSumPool
+from .voxels.select import select
 from .voxels.tensor import SparseTensor
+from .voxels.union import union
 
 __all__ = [
     "ELU",
@@ -59,7 +61,9 @@ __all__ = [
     "convert",
     "densify",
     "from_dense",
+    "select",
     "sparsify",
     "to_dense",
     "unbatch",
+    "union",
 ]

@@ -1,1 +1,1 @@
-"""Layers over features at the sites of a grid, with 1 to 4 axes, and what stands between them."""
+"""Layers over features at the sites of a grid, with 1 to 5 axes, and what stands between them."""

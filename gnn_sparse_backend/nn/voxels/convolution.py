@@ -79,15 +79,15 @@ class SparseConv(Convolution):
     """``out[o] = bias + sum over offsets k of x[stride * o - padding + dilation * k] @ weight[k]``, of the sites that
     exist.
 
-    Equal to ``conv1d``, ``conv2d`` or ``conv3d`` of the dense tensor, or that of four axes, at every site of the
-    result, and away from them the dense result is its bias.
+    Equal to ``conv1d``, ``conv2d`` or ``conv3d`` of the dense tensor, or those of more axes, at every site of the result,
+    and away from them the dense result is its bias.
 
     Args:
         c_in, c_out: channels.
         kernel_size, stride, dilation: an int, or one for each axis.
         groups: as of ``torch.nn.Conv3d``; ``c_in`` for a depthwise convolution.
         bias: whether there is one.
-        dim: axes, 1 to 4.
+        dim: axes, 1 to 5.
         padding: None for a kernel in the middle of its site: ``dilation * ((kernel_size - 1) // 2)`` before it and
             ``dilation * (kernel_size // 2)`` behind it; or an int, or one for each axis, as of ``torch.nn.Conv3d``.
         outputs: ``"reached"``: the result has every site of which the kernel covers one of ``x``; ``"occupied"``: the

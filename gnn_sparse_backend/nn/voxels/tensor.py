@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 Axes: TypeAlias = int | Sequence[int]
 """One for all axes, or one for each."""
+_UNION = "; nn.union puts tensors of one grid on the sites of all of them"
 
 
 class SparseTensor:
-    """Features at integer coordinates of a grid with D axes, 1 to 4, in the order in which they were given.
+    """Features at integer coordinates of a grid with D axes, 1 to 5, in the order in which they were given.
 
         x = nn.SparseTensor(features, coordinates)
         y = nn.SubMConv(16, 32, kernel_size=3)(x)
@@ -215,11 +216,11 @@ def check_same_sites(what: str, *tensors: SparseTensor) -> None:
         if first.same_as(other):
             continue
         if first.rows.shape != other.rows.shape or first.stride != other.stride or first.device != other.device:
-            raise ValueError(f"{what} wants tensors on the same sites, got {first!r} and {other!r}")
+            raise ValueError(f"{what} wants tensors on the same sites, got {first!r} and {other!r}{_UNION}")
         at = int((first.rows != other.rows).any(1).nonzero()[0])
         raise ValueError(
             f"{what} wants tensors on the same sites in the same order, but site {at} is {first.rows[at].tolist()} in "
-            f"one and {other.rows[at].tolist()} in another"
+            f"one and {other.rows[at].tolist()} in another{_UNION}"
         )
 
 

@@ -2,6 +2,7 @@
 
 from .pairs import PairsFrom, kernel_map_between
 from .sites import Coordinates, Generated, Occupied, Reached
+from .union import united
 from .window import Window, per_axis
 
 __all__ = [
@@ -13,4 +14,5 @@ __all__ = [
     "Window",
     "kernel_map_between",
     "per_axis",
+    "united",
 ]

@@ -17,14 +17,14 @@ from ..segments import Segments
 from .packing import Bounds, Packing, distinct, joined
 from .window import Window, per_axis
 
-MOST_AXES = 4
+MOST_AXES = 5
 
 
 class Coordinates(Movable):
     """Distinct sites of a grid, in the user's order, for all tensors on them.
 
     Attributes:
-        rows: (N, 1 + D) int32 or int64, the batch first, D from 1 to 4.
+        rows: (N, 1 + D) int32 or int64, the batch first, D from 1 to 5.
         batch_size: how many batches there are, with or without sites.
         stride: (D,) how many cells of the finest grid a step along each axis is.
         sizes: (D,) cells of a bounded grid, whose sites are in [0, size); None: it has no bounds, and coordinates may
