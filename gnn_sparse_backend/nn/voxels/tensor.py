@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import torch
 from torch import Tensor
@@ -113,6 +113,7 @@ class SparseTensor:
         _check_features(features, self.sites)
         return SparseTensor._of(features, self.sites, self.path)
 
+    @overload
     def kernel_map(
         self,
         kernel_size: KernelSize,
@@ -120,12 +121,47 @@ class SparseTensor:
         dilation: Axes = 1,
         padding: Axes | None = None,
         outputs: str = "occupied",
-    ) -> KernelMap:
+        *,
+        sites: Literal[False] = False,
+    ) -> KernelMap: ...
+    @overload
+    def kernel_map(
+        self,
+        kernel_size: KernelSize,
+        stride: Axes = 1,
+        dilation: Axes = 1,
+        padding: Axes | None = None,
+        outputs: str = "occupied",
+        *,
+        sites: Literal[True],
+    ) -> tuple[KernelMap, SparseTensor]: ...
+    def kernel_map(
+        self,
+        kernel_size: KernelSize,
+        stride: Axes = 1,
+        dilation: Axes = 1,
+        padding: Axes | None = None,
+        outputs: str = "occupied",
+        *,
+        sites: bool = False,
+    ) -> KernelMap | tuple[KernelMap, SparseTensor]:
         """The map of a convolution with these arguments (``SparseConv``), for ``gsb.sparse_conv``; as it stands that of
         a submanifold one. Its ``transpose()`` is that of the inverse convolution.
+
+            kernel_map, y = x.kernel_map(3, stride=2, sites=True)
+            y = y.with_features(gsb.sparse_conv(x.features, weight, kernel_map))
+
+        Args:
+            sites: whether the sites of the outputs are wanted, too.
+
+        Returns:
+            The map; or (the map, a SparseTensor without channels at the outputs, from which there is a way back).
         """
         window = Window.of(self.dim, kernel_size, stride, dilation, padding)
-        return convolved(self.sites, self.path, window, outputs)[0]
+        kernel_map, there, path = convolved(self.sites, self.path, window, outputs)
+        if not sites:
+            return kernel_map
+        return kernel_map, SparseTensor._of(self.features.new_empty(there.rows.shape[0], 0), there, path)
 
     def to(self, *args: Any, **kwargs: Any) -> SparseTensor:
         """Convert as ``torch.Tensor.to`` does: to another type of features, or to another device for all of it. There
