@@ -1,15 +1,20 @@
 """Layers over sparse tensors (convolution, pooling, and what stands between them), sparse weights and attention."""
 
+from ..structures.coordinates import Cross, Offsets
 from . import convert
 from .attention import SparseAttention
-from .batches import batch, cat, from_dense, to_dense, unbatch
-from .convolution import SparseConv, SparseConvTranspose, SparseInverseConv, SubMConv
-from .pointwise import (
+from .sparse_linear import SparseLinear
+from .sparsify import Sparsified, densify, sparsify
+from .voxels.batches import batch, cat, from_dense, to_dense, unbatch
+from .voxels.broadcast import broadcast
+from .voxels.convolution import SparseConv, SparseConvTranspose, SparseInverseConv, SubMConv
+from .voxels.interpolation import blend, interpolate
+from .voxels.norms import GroupNorm, InstanceNorm, SyncBatchNorm
+from .voxels.pointwise import (
     ELU,
     GELU,
     BatchNorm,
     Dropout,
-    GroupNorm,
     Identity,
     LayerNorm,
     LeakyReLU,
@@ -20,24 +25,35 @@ from .pointwise import (
     SiLU,
     Tanh,
 )
-from .pooling import GlobalAvgPool, GlobalMaxPool, GlobalSumPool, SparseAvgPool, SparseMaxPool, SparseSumPool
-from .sparse_linear import SparseLinear
-from .sparsify import Sparsified, densify, sparsify
-from .tensor import SparseTensor
+from .voxels.pooling import (
+    GlobalAvgPool,
+    GlobalMaxPool,
+    GlobalSumPool,
+    SparseAvgPool,
+    SparseMaxPool,
+    SparsePoolTranspose,
+    SparseSumPool,
+)
+from .voxels.select import select
+from .voxels.tensor import SparseTensor
+from .voxels.union import union
 
 __all__ = [
     "ELU",
     "GELU",
     "BatchNorm",
+    "Cross",
     "Dropout",
     "GlobalAvgPool",
     "GlobalMaxPool",
     "GlobalSumPool",
     "GroupNorm",
     "Identity",
+    "InstanceNorm",
     "LayerNorm",
     "LeakyReLU",
     "Linear",
+    "Offsets",
     "PReLU",
     "ReLU",
     "SiLU",
@@ -49,17 +65,24 @@ __all__ = [
     "SparseInverseConv",
     "SparseLinear",
     "SparseMaxPool",
+    "SparsePoolTranspose",
     "SparseSumPool",
     "SparseTensor",
     "Sparsified",
     "SubMConv",
+    "SyncBatchNorm",
     "Tanh",
     "batch",
+    "blend",
+    "broadcast",
     "cat",
     "convert",
     "densify",
     "from_dense",
+    "interpolate",
+    "select",
     "sparsify",
     "to_dense",
     "unbatch",
+    "union",
 ]

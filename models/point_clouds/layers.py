@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.nn import SparseConvTranspose, SparseTensor, SubMConv
-from gnn_sparse_backend.nn.convolution import Convolution
+from gnn_sparse_backend.nn.voxels.convolution import Convolution
 from gnn_sparse_backend.tuning.precompile import seconds_of
 from models.point_clouds.plain import convolutions
 

@@ -10,7 +10,7 @@ from unittest import mock
 from torch import Tensor
 
 from gnn_sparse_backend import KernelMap
-from gnn_sparse_backend.nn import convolution
+from gnn_sparse_backend.nn.voxels import convolution
 from gnn_sparse_backend.structures.derived import Derived
 
 

@@ -1,4 +1,4 @@
-"""Convolutions of dense tensors by PyTorch, with from one to four axes, on a grid that begins anywhere."""
+"""Convolutions of dense tensors by PyTorch, with from one to five axes, on a grid that begins anywhere."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ...structures.checks import as_index_vector
 from ...structures.coordinates.packing import Packing
+from ...structures.coordinates.sites import MOST_AXES
 from ...structures.segments import Segments
 from ..core.operands import check_dense
 from ..grouped.segment_reduce import segment_reduce
@@ -29,7 +30,7 @@ def voxelize(
         y = model(x).features[inverse]        # of each point
 
     Args:
-        points: (N, D + E) positions along D axes, 1 to 4, and E more columns, in float32, float64, bfloat16 or float16.
+        points: (N, D + E) positions along D axes, 1 to 5, and E more columns, in float32, float64, bfloat16 or float16.
         voxel_size: the length of a voxel along each axis, D numbers; or one number for all of them: the first three
             columns are then positions, or all where there are fewer.
         batch: None for one batch, or (N,) integers that are not negative: which one each point belongs to.
@@ -76,10 +77,10 @@ def _sizes(voxel_size: float | Sequence[float], columns: int) -> list[float]:
         sizes = [float(x) for x in given]
     except (TypeError, ValueError):
         raise TypeError(f"voxelize: voxel_size must be a number, or one for each axis, got {voxel_size!r}") from None
-    if not 1 <= len(sizes) <= min(4, columns):
+    if not 1 <= len(sizes) <= min(MOST_AXES, columns):
         raise ValueError(
-            f"voxelize: voxel_size must have a number for each of 1 to 4 axes, of which points have {columns} columns, "
-            f"got {voxel_size!r}"
+            f"voxelize: voxel_size must have a number for each of 1 to {MOST_AXES} axes, of which points have "
+            f"{columns} columns, got {voxel_size!r}"
         )
     if not all(0 < x < float("inf") for x in sizes):
         raise ValueError(f"voxelize: voxel_size must be positive and finite, got {voxel_size!r}")

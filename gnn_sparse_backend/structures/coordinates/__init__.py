@@ -2,15 +2,19 @@
 
 from .pairs import PairsFrom, kernel_map_between
 from .sites import Coordinates, Generated, Occupied, Reached
-from .window import Window, per_axis
+from .union import united
+from .window import Cross, Offsets, Window, per_axis
 
 __all__ = [
     "Coordinates",
+    "Cross",
     "Generated",
     "Occupied",
+    "Offsets",
     "PairsFrom",
     "Reached",
     "Window",
     "kernel_map_between",
     "per_axis",
+    "united",
 ]

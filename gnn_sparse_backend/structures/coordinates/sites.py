@@ -17,14 +17,14 @@ from ..segments import Segments
 from .packing import Bounds, Packing, distinct, joined
 from .window import Window, per_axis
 
-MOST_AXES = 4
+MOST_AXES = 5
 
 
 class Coordinates(Movable):
     """Distinct sites of a grid, in the user's order, for all tensors on them.
 
     Attributes:
-        rows: (N, 1 + D) int32 or int64, the batch first, D from 1 to 4.
+        rows: (N, 1 + D) int32 or int64, the batch first, D from 1 to 5.
         batch_size: how many batches there are, with or without sites.
         stride: (D,) how many cells of the finest grid a step along each axis is.
         sizes: (D,) cells of a bounded grid, whose sites are in [0, size); None: it has no bounds, and coordinates may
@@ -118,6 +118,19 @@ class Coordinates(Movable):
         """The rows of each batch."""
         return self.derived(OfBatches())
 
+    def rows_of(self, sites: Tensor) -> Tensor:
+        """(M,) int64 the row of each of (M, 1 + D) sites, -1 where there is no such site."""
+        inside = torch.ones(sites.shape[0], dtype=torch.bool, device=sites.device)
+        for column, (low, high) in zip(sites.unbind(1), self.bounds):
+            inside &= (column >= low) & (column <= high)
+        if not self.rows.shape[0]:
+            return inside.long() - 1
+        packing = Packing(self.bounds)
+        keys, order, wanted = packing.pack(self.ascending), self.order, packing.pack(sites)
+        place = torch.searchsorted(keys, wanted).clamp_(max=keys.numel() - 1)
+        there = inside & (keys[place] == wanted)
+        return torch.where(there, place if order is None else order[place], -1)
+
     def same_as(self, other: Coordinates) -> bool:
         """Whether the same sites are in the same order, on grids of one stride."""
         if self is other:
@@ -199,6 +212,8 @@ class Reached(Derived[Coordinates]):
     def compute(self, sites: Coordinates) -> Coordinates:
         window = self.window
         sizes = None if sites.sizes is None else window.coarse_sizes(sites.sizes)
+        if window.cells is not None:
+            return _at_offsets(sites, window, window.coarse_range, _coarser(sites, window.stride), sizes, coarse=True)
 
         def reach(axis: int, fine: Tensor) -> tuple[Tensor, Tensor | None]:
             offsets = window.dilation[axis] * torch.arange(window.kernel[axis], device=fine.device)
@@ -219,6 +234,8 @@ class Generated(Derived[Coordinates]):
     def compute(self, sites: Coordinates) -> Coordinates:
         window = self.window
         sizes = None if sites.sizes is None else window.fine_sizes(sites.sizes, self.centred)
+        if window.cells is not None:
+            return _at_offsets(sites, window, window.fine_range, finer(sites, window.stride), sizes, coarse=False)
 
         def reach(axis: int, coarse: Tensor) -> tuple[Tensor, Tensor | None]:
             offsets = window.dilation[axis] * torch.arange(window.kernel[axis], device=coarse.device)
@@ -241,14 +258,42 @@ def _coarser(sites: Coordinates, stride: Sequence[int]) -> tuple[int, ...]:
     return tuple(t * s for t, s in zip(sites.stride, stride))
 
 
+def _at_offsets(
+    sites: Coordinates, window: Window, limits, stride: tuple[int, ...], sizes, coarse: bool
+) -> Coordinates:
+    """The sites of all that is reached, offset by offset, for a kernel that is no box. coarse: whether they are on the
+    coarser grid.
+    """
+    bounds = _limited(sites, limits, sizes)
+    steps = torch.tensor(window.steps, device=sites.device)
+    before, strides = (torch.tensor(x, device=sites.device) for x in (window.before, window.stride))
+    at = sites.rows[:, 1:].long()[:, None]
+    if coarse:
+        ahead = at + before - steps
+        at, valid = ahead.div(strides, rounding_mode="floor"), (ahead % strides == 0).all(-1)
+    else:
+        at = at * strides - before + steps
+        valid = torch.ones(at.shape[:2], dtype=torch.bool, device=sites.device)
+    if sizes is not None:
+        valid &= ((at >= 0) & (at < torch.tensor(sizes, device=sites.device))).all(-1)
+    rows = torch.cat([sites.rows[:, :1].long()[:, None].expand(*at.shape[:2], 1), at], 2)[valid]
+    packing = Packing(bounds)
+    return _made(sites, packing, distinct(packing.pack(rows)), stride, sizes, bounds)
+
+
+def _limited(sites: Coordinates, limits, sizes) -> Bounds:
+    """Bounds of what is reached of the sites, within the sizes."""
+    bounds = [limits(axis, *bound) if bound[0] <= bound[1] else bound for axis, bound in enumerate(sites.bounds[1:])]
+    if sizes is not None:
+        bounds = [(max(low, 0), min(high, size - 1)) for (low, high), size in zip(bounds, sizes)]
+    return sites.bounds[0], *(bound if bound[0] <= bound[1] else (0, -1) for bound in bounds)
+
+
 def _along_axes(sites: Coordinates, reach, limits, stride: tuple[int, ...], sizes) -> Coordinates:
     """The sites of all that is reached, one axis after the other: a kernel is a box, so that of the sites which are
     reached along some axes each is needed once for the others.
     """
-    bounds = [limits(axis, *bound) if bound[0] <= bound[1] else bound for axis, bound in enumerate(sites.bounds[1:])]
-    if sizes is not None:
-        bounds = [(max(low, 0), min(high, size - 1)) for (low, high), size in zip(bounds, sizes)]
-    reached = (sites.bounds[0], *(bound if bound[0] <= bound[1] else (0, -1) for bound in bounds))
+    reached = _limited(sites, limits, sizes)
     packing = Packing(joined(sites.bounds, reached))
     keys = packing.pack(sites.rows)
     for axis, (low, _) in enumerate(packing.bounds[1:]):

@@ -76,7 +76,7 @@ def test_coordinates_beyond_int32_become_int64():
     "rows, given_, error, words",
     [
         (torch.zeros(2, 4), {}, TypeError, "must hold integers, got torch.float32; gsb.voxelize"),
-        (torch.zeros(2, 6).long(), {}, TypeError, r"D from 1 to 4, got \(2, 6\)"),
+        (torch.zeros(2, 7).long(), {}, TypeError, r"D from 1 to 5, got \(2, 7\)"),
         ([[0, 1, 1], [0, 2, 1], [0, 1, 1]], {}, ValueError, r"coordinates 2 and 0 are equal, \[0, 1, 1\]"),
         ([[0, 1], [-1, 1]], {}, ValueError, r"coordinates\[1\] = \[-1, 1\]: the batch must be not negative"),
         ([[0, 1], [3, 1]], {"batch_size": 3}, ValueError, r"\[3, 1\]: the batch must be in \[0, 3\)"),

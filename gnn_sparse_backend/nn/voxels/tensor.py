@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import torch
 from torch import Tensor
 
-from ..ops.core.operands import check_dense
-from ..structures.coordinates import Coordinates, Window
-from ..structures.derived import Keeper
-from ..structures.kernel_map import KernelMap
+from ...ops.core.operands import check_dense
+from ...structures.coordinates import Coordinates, Cross, Offsets, Window
+from ...structures.derived import Keeper
+from ...structures.kernel_map import KernelMap
 from .maps import Path, convolved
 
 if TYPE_CHECKING:
@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 
 Axes: TypeAlias = int | Sequence[int]
 """One for all axes, or one for each."""
+KernelSize: TypeAlias = Axes | Cross | Offsets
+_UNION = "; nn.union puts tensors of one grid on the sites of all of them"
 
 
 class SparseTensor:
-    """Features at integer coordinates of a grid with D axes, 1 to 4, in the order in which they were given.
+    """Features at integer coordinates of a grid with D axes, 1 to 5, in the order in which they were given.
 
         x = nn.SparseTensor(features, coordinates)
         y = nn.SubMConv(16, 32, kernel_size=3)(x)
@@ -111,19 +113,55 @@ class SparseTensor:
         _check_features(features, self.sites)
         return SparseTensor._of(features, self.sites, self.path)
 
+    @overload
     def kernel_map(
         self,
-        kernel_size: Axes,
+        kernel_size: KernelSize,
         stride: Axes = 1,
         dilation: Axes = 1,
         padding: Axes | None = None,
         outputs: str = "occupied",
-    ) -> KernelMap:
+        *,
+        sites: Literal[False] = False,
+    ) -> KernelMap: ...
+    @overload
+    def kernel_map(
+        self,
+        kernel_size: KernelSize,
+        stride: Axes = 1,
+        dilation: Axes = 1,
+        padding: Axes | None = None,
+        outputs: str = "occupied",
+        *,
+        sites: Literal[True],
+    ) -> tuple[KernelMap, SparseTensor]: ...
+    def kernel_map(
+        self,
+        kernel_size: KernelSize,
+        stride: Axes = 1,
+        dilation: Axes = 1,
+        padding: Axes | None = None,
+        outputs: str = "occupied",
+        *,
+        sites: bool = False,
+    ) -> KernelMap | tuple[KernelMap, SparseTensor]:
         """The map of a convolution with these arguments (``SparseConv``), for ``gsb.sparse_conv``; as it stands that of
         a submanifold one. Its ``transpose()`` is that of the inverse convolution.
+
+            kernel_map, y = x.kernel_map(3, stride=2, sites=True)
+            y = y.with_features(gsb.sparse_conv(x.features, weight, kernel_map))
+
+        Args:
+            sites: whether the sites of the outputs are wanted, too.
+
+        Returns:
+            The map; or (the map, a SparseTensor without channels at the outputs, from which there is a way back).
         """
         window = Window.of(self.dim, kernel_size, stride, dilation, padding)
-        return convolved(self.sites, self.path, window, outputs)[0]
+        kernel_map, there, path = convolved(self.sites, self.path, window, outputs)
+        if not sites:
+            return kernel_map
+        return kernel_map, SparseTensor._of(self.features.new_empty(there.rows.shape[0], 0), there, path)
 
     def to(self, *args: Any, **kwargs: Any) -> SparseTensor:
         """Convert as ``torch.Tensor.to`` does: to another type of features, or to another device for all of it. There
@@ -215,11 +253,11 @@ def check_same_sites(what: str, *tensors: SparseTensor) -> None:
         if first.same_as(other):
             continue
         if first.rows.shape != other.rows.shape or first.stride != other.stride or first.device != other.device:
-            raise ValueError(f"{what} wants tensors on the same sites, got {first!r} and {other!r}")
+            raise ValueError(f"{what} wants tensors on the same sites, got {first!r} and {other!r}{_UNION}")
         at = int((first.rows != other.rows).any(1).nonzero()[0])
         raise ValueError(
             f"{what} wants tensors on the same sites in the same order, but site {at} is {first.rows[at].tolist()} in "
-            f"one and {other.rows[at].tolist()} in another"
+            f"one and {other.rows[at].tolist()} in another{_UNION}"
         )
 
 

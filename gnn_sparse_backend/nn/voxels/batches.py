@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..ops.core.operands import check_dense
-from ..runtime.memory import check_memory
-from ..structures.coordinates import Coordinates, per_axis
+from ...ops.core.operands import check_dense
+from ...runtime.memory import check_memory
+from ...structures.coordinates import Coordinates, per_axis
+from ...structures.coordinates.sites import MOST_AXES
 from .tensor import Axes, SparseTensor, check_same_sites, check_sparse
 
 
@@ -88,12 +89,14 @@ def to_dense(x: SparseTensor, shape: Sequence[int] | None = None, origin: Axes =
 
 
 def from_dense(dense: Tensor, stride: Axes = 1) -> SparseTensor:
-    """The cells of ``dense``, (batches, C, *shape) with 1 to 4 axes, which are not zero in every channel. Gradients
+    """The cells of ``dense``, (batches, C, *shape) with 1 to 5 axes, which are not zero in every channel. Gradients
     flow to ``dense``. The result has ``shape`` as its ``spatial_shape``.
     """
     check_dense("from_dense", "dense", dense)
-    if not 3 <= dense.dim() <= 6:
-        raise ValueError(f"from_dense: expected (batches, C, *shape) with 1 to 4 axes, got {tuple(dense.shape)}")
+    if not 3 <= dense.dim() <= 2 + MOST_AXES:
+        raise ValueError(
+            f"from_dense: expected (batches, C, *shape) with 1 to {MOST_AXES} axes, got {tuple(dense.shape)}"
+        )
     cells = dense.movedim(1, -1)
     coordinates = (cells.detach() != 0).any(-1).nonzero()
     return SparseTensor(cells[tuple(coordinates.unbind(1))], coordinates, stride, dense.shape[0], dense.shape[2:])

@@ -7,10 +7,10 @@ from typing import Any, TypeAlias, TypeVar
 
 import torch
 
-from ..dynamo import not_traced
-from ..structures.coordinates import Coordinates, Generated, Occupied, Reached, Window, kernel_map_between
-from ..structures.coordinates.sites import finer
-from ..structures.kernel_map import KernelMap
+from ...dynamo import not_traced
+from ...structures.coordinates import Coordinates, Generated, Occupied, Reached, Window, kernel_map_between
+from ...structures.coordinates.sites import finer
+from ...structures.kernel_map import KernelMap
 
 Path: TypeAlias = tuple[tuple[Coordinates, Window], ...]
 """The finer sites that a tensor came from, each with the window of the layer that left them."""
@@ -77,15 +77,30 @@ def generated(sites: Coordinates, window: Window, centred: bool) -> Placed:
     return kernel_map_between(fine, sites, window).transpose(), fine, ()
 
 
+def to_finer(
+    sites: Coordinates, path: Path, window: Window, to: Any = None, generative: bool = False, centred: bool = True
+) -> Placed:
+    """Place the outputs of a transposed layer: at given sites, at all that its kernel reaches, or at those of the path.
+
+    to: None, a tensor with sites, or rows of coordinates.
+    """
+    if to is not None:
+        stride = tuple(max(t // s, 1) for t, s in zip(sites.stride, window.stride))
+        fine = to.sites if hasattr(to, "sites") else Coordinates.of(to, stride, sites.batch_size)
+        return placed(sites, window, fine)
+    return generated(sites, window, centred) if generative else returned(sites, path, window)
+
+
 @kept
-def inverted(sites: Coordinates, path: Path, kernel: tuple[int, ...]) -> Placed:
+def inverted(sites: Coordinates, path: Path, kernel: Window) -> Placed:
     """Place the outputs of the inverse of the last layer that came from other sites."""
     if not path:
         raise ValueError(f"an inverse layer wants a tensor that a strided layer returned; {sites!r} came from no other")
     fine, window = path[-1]
-    if window.kernel != kernel:
+    if window.shape != kernel.shape:
         raise ValueError(
-            f"an inverse layer has the kernel of the layer that it inverts, {window.kernel}, got kernel_size {kernel}"
+            f"an inverse layer has the kernel of the layer that it inverts, {window.shape}, got kernel_size "
+            f"{kernel.shape}"
         )
     return kernel_map_between(fine, sites, window).transpose(), fine, path[:-1]
 
