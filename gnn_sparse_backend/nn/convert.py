@@ -17,7 +17,9 @@ __all__ = ["LAYOUTS", "from_minkowski", "from_spconv", "from_torchsparse"]
 LAYOUTS = ("KRSC", "RSCK")
 
 
-def from_spconv(state: Mapping[str, Tensor], model: Module, layout: str = "KRSC") -> dict[str, Tensor]:
+def from_spconv(
+    state: Mapping[str, Tensor], model: Module, layout: str = "KRSC", *, view_pointwise: bool = True
+) -> dict[str, Tensor]:
     """The state of a model of spconv, for ``model.load_state_dict``.
 
         model.load_state_dict(nn.convert.from_spconv(torch.load("second.pt"), model))
@@ -29,6 +31,9 @@ def from_spconv(state: Mapping[str, Tensor], model: Module, layout: str = "KRSC"
             spconv's layers.
         layout: ``"KRSC"``: (c_out, *kernel, c_in), which spconv 2 saves; ``"RSCK"``: (*kernel, c_in, c_out), of spconv
             1.
+        view_pointwise: layers of kernel and stride 1 multiply by ``weight.view(c_in, c_out)``, as spconv 2 does,
+            whatever the shape says. False for weights that mean what their shape says: those of code that transposes
+            them itself, or that were never trained in such a layer.
 
     Raises KeyError, ValueError that name the weight that is missing or of another shape.
     """
@@ -40,7 +45,8 @@ def from_spconv(state: Mapping[str, Tensor], model: Module, layout: str = "KRSC"
         kernel, channels = conv.kernel_size, conv.weight.shape[1:]
         wanted = (channels[1], *kernel, channels[0]) if first else (*kernel, *channels)
         _check_shape(given, wanted)
-        return (given.movedim(0, -1) if first else given).reshape(conv.weight.shape)
+        viewed = view_pointwise and {*kernel, *conv.stride} == {1}
+        return (given.movedim(0, -1) if first and not viewed else given).reshape(conv.weight.shape)
 
     return _converted(state, model, "weight", weight)
 

@@ -5,6 +5,7 @@ Compiled kernels do not check indices, so every structure that a user gives pass
 
 from __future__ import annotations
 
+import operator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -34,19 +35,31 @@ def check_shape(shape: object) -> tuple[int, int]:
         rows, cols = shape
     except (TypeError, ValueError):
         raise TypeError(f"shape must be a pair (destinations, sources), got {shape!r}") from None
-    for name, size in (("destinations", rows), ("sources", cols)):
-        check_count(f"number of {name}", size)
-    return int(rows), int(cols)
+    return check_count("number of destinations", rows), check_count("number of sources", cols)
 
 
-def check_count(name: str, value: object) -> None:
-    """``value`` is a number of things of which indices tell which."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+def as_int(value: object) -> int | None:
+    """``value`` as an int where it is one, or a tensor or array of one integer; else None."""
+    if isinstance(value, (bool, np.bool_)) or (isinstance(value, Tensor) and value.dtype is torch.bool):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def check_count(name: str, value: object) -> int:
+    """``value``, a number of things of which indices tell which, as an int: what is kept by it would not find a tensor
+    of one integer again.
+    """
+    count = as_int(value)
+    if count is None:
         raise TypeError(f"{name} must be an int, got {value!r} of type {type(value).__name__}")
-    if value < 0:
-        raise ValueError(f"{name} must not be negative, got {value}")
-    if value >= 2**63:
-        raise ValueError(f"{name} must be less than 2**63, got {value}")
+    if count < 0:
+        raise ValueError(f"{name} must not be negative, got {count}")
+    if count >= 2**63:
+        raise ValueError(f"{name} must be less than 2**63, got {count}")
+    return count
 
 
 def as_index_vector(name: str, value: object) -> Tensor:

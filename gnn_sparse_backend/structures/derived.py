@@ -21,17 +21,28 @@ MOST_FACTS = 512
 """Facts that a structure keeps: with more widths than that the older half is derived again."""
 
 
-_transformed = torch._C._are_functorch_transforms_active
+_transforms, _recorded = torch._C._are_functorch_transforms_active, torch._C._is_tracing
+
+
+def _transformed() -> bool:
+    return _transforms() or _recorded()
 
 
 def untransformed(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """The result of a function that no transform of ``torch.func`` sees: of what outlives the transform."""
+    """The result of a function that neither a transform of ``torch.func`` nor ``torch.jit.trace`` sees: of what
+    outlives them. The latter would have tensors for sizes.
+    """
     if not _transformed():
         return function(*args, **kwargs)
     from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
-    with temporarily_clear_interpreter_stack():
-        return function(*args, **kwargs)
+    recording = torch._C._get_tracing_state()
+    torch._C._set_tracing_state(None)
+    try:
+        with temporarily_clear_interpreter_stack():
+            return function(*args, **kwargs)
+    finally:
+        torch._C._set_tracing_state(recording)
 
 
 class Derived(ABC, Generic[T]):

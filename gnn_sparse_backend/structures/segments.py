@@ -65,7 +65,7 @@ class Segments(Keeps):
         """
         lengths = as_index_vector("lengths", lengths)
         if num_rows is not None:
-            check_count("num_rows", num_rows)
+            num_rows = check_count("num_rows", num_rows)
         if lengths.numel() and int(lengths.min()) < 0:
             at = int((lengths < 0).nonzero()[0])
             raise ValueError(f"lengths must not be negative, but lengths[{at}] = {int(lengths[at])}")
@@ -84,7 +84,7 @@ class Segments(Keeps):
         """
         offsets = as_index_vector("offsets", offsets)
         if num_rows is not None:
-            check_count("num_rows", num_rows)
+            num_rows = check_count("num_rows", num_rows)
         check_segments(offsets, num_rows)
         total = int(offsets[-1])
         return cls(offsets.to(index_dtype((offsets.numel(), 0), total)).contiguous(), None, total)
@@ -93,7 +93,7 @@ class Segments(Keeps):
     def from_index(cls, index: IndexArray, num_segments: int) -> Segments:
         """Row n belongs to segment index[n]: (rows,), in any order; ordered by a stable sort in linear time."""
         index = as_index_vector("index", index)
-        check_count("num_segments", num_segments)
+        num_segments = check_count("num_segments", num_segments)
         check_range("index", index, num_segments, "segments")
         check_memory("an array of offsets", (num_segments + 1,), 8)
         dtype = index_dtype((num_segments, 0), index.numel())

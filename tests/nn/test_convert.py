@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 import torch
@@ -45,6 +46,20 @@ def test_outputs_of_spconv(recorded, layout):
         assert len(order) == len(x)
         theirs = torch.tensor(wanted["features"])[[order[tuple(row)] for row in x.coordinates.tolist()]]
         torch.testing.assert_close(x.features, theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", (nn.SubMConv, nn.SparseConv, partial(nn.SparseConvTranspose, generative=True)))
+def test_pointwise_layers_of_spconv_view_their_weight(make):
+    """What spconv 2 has of it in ``SparseConvolutionBase._conv_forward``: ``features @ weight.view(c_in, c_out)``."""
+    given = torch.arange(1.0, 7.0).reshape(3, 1, 1, 2)  # (c_out, 1, 1, c_in)
+    x = nn.SparseTensor(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[0, 0, 0], [0, 1, 2]]))
+    for layer, view, wanted in (
+        (make(2, 3, 1, bias=False, dim=2), True, given.view(2, 3)),
+        (make(2, 3, 1, bias=False, dim=2), False, given.flatten(1).t()),
+        (nn.SparseConv(2, 3, 1, stride=(1, 2), bias=False, dim=2), True, given.flatten(1).t()),  # none of these
+    ):
+        layer.load_state_dict(nn.convert.from_spconv({"weight": given}, layer, view_pointwise=view))
+        torch.testing.assert_close(layer(x).features, wanted)
 
 
 @pytest.mark.parametrize("kernel", ((3, 3, 3), (1, 3, 5), (2, 2, 2), (3, 2, 1), 1))

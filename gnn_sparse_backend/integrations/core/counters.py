@@ -7,7 +7,7 @@ import itertools
 import logging
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, field
 from io import StringIO
 
 from ...compiler.packs import packs
@@ -39,6 +39,7 @@ class _Tally:
 
 _ours: dict[tuple[str, str], _Tally] = {}
 _fallbacks: dict[tuple[str, str, str], _Tally] = {}
+_first: dict[tuple[str, str, str], str] = {}  # what was found in the first call that fell back for a reason
 
 
 class _OfThread(threading.local):
@@ -70,18 +71,22 @@ def _new(tallies: dict, key: tuple) -> _Tally:
         return tallies.setdefault(key, _Tally())
 
 
-def fallback(framework: str, operator: str, reason: str) -> None:
+def fallback(framework: str, operator: str, reason: str, found: str = "") -> None:
     """Count one call of `operator` that the framework ran itself, and log it with what the user can do about it.
 
-    `reason` must come from a small fixed set (no sizes or values in it): each distinct one is kept.
+    `reason` must come from a small fixed set (no sizes or values in it): each distinct one is kept, with what was
+    `found` in its first call.
     """
     key = (framework, operator, reason)
     if not _now.counting:
         return
     (_fallbacks.get(key) or _new(_fallbacks, key)).add()
+    if found:
+        _first.setdefault(key, found)
     if _log.isEnabledFor(logging.INFO):
         remedy = remedy_of(reason)
-        told = reason if remedy is None else f"{reason} ({remedy})"
+        told = ": ".join(filter(None, (reason, found)))
+        told = told if remedy is None else f"{told} ({remedy})"
         first_at_info(_log, key, "%s runs %s itself: %s", framework, operator, told)
 
 
@@ -90,6 +95,7 @@ def reset_status() -> None:
     with _lock:
         _ours.clear()
         _fallbacks.clear()
+        _first.clear()
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,7 @@ class OperatorCounts:
     operator: str
     ours: int
     fallbacks: dict[str, int]  # reason -> calls
+    found: dict[str, str] = field(default_factory=dict)  # reason -> what its first call had, where that was quoted
 
 
 @dataclass(frozen=True)
@@ -153,7 +160,7 @@ class Status:
                 row.operator,
                 f"{row.ours:,}",
                 f"{sum(row.fallbacks.values()):,}",
-                "\n".join(f"{reason}: {count:,}" for reason, count in by_count),
+                "\n".join(_told(reason, count, row.found.get(reason)) for reason, count in by_count),
             )
         # Plain text of a fixed width: the same in a terminal, a log and a notebook.
         text = StringIO()
@@ -164,6 +171,10 @@ class Status:
     __repr__ = __str__
 
 
+def _told(reason: str, count: int, found: str | None) -> str:
+    return f"{reason}: {count:,}" if found is None else f"{reason}: {count:,}, at first {found}"
+
+
 def status() -> Status:
     """A snapshot of the counts, with the frameworks that are enabled now, and the packs of kernels that are loaded.
 
@@ -172,11 +183,15 @@ def status() -> Status:
     with _lock:
         ran = {key: tally.read() for key, tally in _ours.items()}
         fell_back = {key: tally.read() for key, tally in _fallbacks.items()}
-    reasons: dict[tuple[str, str], dict[str, int]] = {}
+        first = dict(_first)
+    rows = {
+        key: OperatorCounts(*key, ours=ran.get(key, 0), fallbacks={})
+        for key in sorted({*ran, *(key[:2] for key in fell_back)})
+    }
     for (framework, operator, reason), count in fell_back.items():
-        reasons.setdefault((framework, operator), {})[reason] = count
-    rows = (
-        OperatorCounts(*key, ours=ran.get(key, 0), fallbacks=reasons.get(key, {})) for key in sorted({*ran, *reasons})
-    )
+        row = rows[framework, operator]
+        row.fallbacks[reason] = count
+        if (found := first.get((framework, operator, reason))) is not None:
+            row.found[reason] = found
     loaded = (PackUse(str(pack.path), len(pack.kernels), packs.used(pack)) for pack in packs.loaded)
-    return Status(enabled_frameworks(), tuple(rows), tuple(loaded))
+    return Status(enabled_frameworks(), tuple(rows.values()), tuple(loaded))

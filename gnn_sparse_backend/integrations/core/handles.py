@@ -6,8 +6,9 @@ address: it holds a weak reference, which is compared with the object at each lo
 whose `id` or memory now belongs to another cannot be mistaken for it.
 
 A tensor can change under the same identity, so its version counter, storage, offset, shape and strides are compared
-too. Writes that bypass PyTorch's version counter (through `tensor.data`, or NumPy memory shared with the tensor) are
-the one change that cannot be seen; PyTorch's own autograd has the same blind spot.
+too. Writes that bypass PyTorch's version counter (through `tensor.data`, or NumPy memory shared with the tensor) do
+not show there; PyTorch's own autograd has the same blind spot. Whoever can tell from a kept value what the tensor held
+looks at its content (`once`).
 """
 
 from __future__ import annotations
@@ -51,11 +52,16 @@ class Handles:
             self._entries[id(owner)] = entry
         entry.values[key] = value
 
-    def once(self, owner: Any, key: Hashable, make: Callable[[], Any]) -> Any:
-        """The value for `owner` and `key`, made at first; each time for an inference tensor, which has no versions."""
+    def once(
+        self, owner: Any, key: Hashable, make: Callable[[], Any], still: Callable[[Any], bool] = lambda found: True
+    ) -> Any:
+        """The value for `owner` and `key`, made at first; each time for an inference tensor, which has no versions.
+
+        still: whether a value that was kept is that of the content of `owner` now.
+        """
         lasting = not (isinstance(owner, torch.Tensor) and owner.is_inference())
         found = self.get(owner, key) if lasting else None
-        if found is None:
+        if found is None or not still(found):
             found = make()
             if lasting:
                 self.put(owner, found, key)

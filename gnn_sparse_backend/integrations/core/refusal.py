@@ -34,13 +34,15 @@ class Refusal:
     """Why a call is not ours.
 
     reason: one of ``remedies.REMEDIES``, in which no sizes or values stand: each distinct one is counted. Which
-    operator was refused is said where it is counted (``Boundary.admit``), since many ask the same.
+    operator was refused is said where it is counted (``Boundary.admit``), since many ask the same. found: what was
+    found in this call, with sizes and values, where the reason does not say all.
     """
 
-    __slots__ = ("reason",)
+    __slots__ = ("found", "reason")
 
-    def __init__(self, reason: str):
+    def __init__(self, reason: str, found: str = "") -> None:
         self.reason = reason
+        self.found = found
 
     @property
     def remedy(self) -> str | None:
@@ -108,7 +110,9 @@ class Boundary:
             part="" if self.traced else _PART.format(given),
             eager="" if self.traced else _EAGER_REGION,
             passes="" if passes is None else _PASSES.format(given),
-            count="pass" if operator is None else f"_fallback({self.name!r}, f{operator!r}, _found.reason)",
+            count="pass"
+            if operator is None
+            else f"_fallback({self.name!r}, f{operator!r}, _found.reason, _found.found)",
             enter="; ".join(_ENTERING.format(each.name) for each in parameters if each.kind in _ALONE)
             if entering and self.deferred
             else "pass",

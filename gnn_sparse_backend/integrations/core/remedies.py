@@ -78,9 +78,10 @@ REMEDIES = {
     "a gradient of the {} of NaN or infinities may be asked for": _NO_GRADIENT,
     "a gradient of the numbers drawn may be asked for": _NO_GRADIENT,
     "a layer has an activation, or checks degrees": "build GraphConv with activation=None, allow_zero_in_degree=True",
-    "indices are outside of the spatial shape or the batches, or there twice": (
-        "give a site once, within the spatial shape and the batches: gsb.voxelize merges points of one voxel"
-    ),
+    "a site is there twice": "give each site once: gsb.voxelize merges points of one voxel",
+    "a site is outside of the spatial shape": "leave out points beyond the grid, or give a larger spatial_shape",
+    "a site is in a batch that there is not": "give batch_size as the largest batch plus one; no batch is negative",
+    "the grid has too many cells": "leave out far points, or take larger voxels: less than 2**63 cells have a number",
     "the indice_key is that of a layer which spconv ran": (
         "see why the layer that has the same indice_key was left to spconv"
     ),
@@ -121,7 +122,6 @@ REMEDIES = {
     "the features do not fit the layers": _MEND,
     "the indice_key is that of no such layer": _MEND,
     "the input is no SparseConvTensor": _MEND,
-    "the kernel of a submanifold layer is even": _MEND,
     "the lengths do not sum to the number of rows": _MEND,
     "the pointers are not those of segments": _MEND,
     "the shapes do not fit": _MEND,

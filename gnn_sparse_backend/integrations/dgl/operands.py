@@ -32,7 +32,8 @@ def refuse(x: Tensor | None, y: Tensor | None = None) -> Refusal | None:
     if x is None:
         return Refusal("missing feature")
     if not isinstance(x, Tensor) or not is_plain(x, y):
-        return Refusal("missing, subclass or traced tensor")
+        recorded = torch.jit.is_tracing()
+        return Refusal("torch.jit is tracing") if recorded else Refusal("missing, subclass or traced tensor")
     if x.dtype not in FLOATING:
         return Refusal(f"dtype {str(x.dtype).removeprefix('torch.')}")
     if not x.is_cpu and (refusal := refusal_of(devices.why_not(x.device))) is not None:

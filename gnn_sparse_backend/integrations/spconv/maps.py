@@ -9,10 +9,22 @@ import torch
 from spconv.pytorch.core import IndiceData
 from torch import Tensor
 
-from ...structures.coordinates import Coordinates, Generated, Reached, Window, kernel_map_between
+from ...structures.coordinates import (
+    Coordinates,
+    EqualSites,
+    Generated,
+    NoSuchBatch,
+    OutsideGrid,
+    Reached,
+    TooManyCells,
+    Window,
+    kernel_map_between,
+)
+from ...structures.derived import untransformed
 from ...structures.kernel_map import KernelMap, Offsets
 from ..core.handles import Handles
 from ..core.refusal import Refusal
+from .operands import batches_of
 
 _sites = Handles()  # by the tensor of indices, which may be changed in place, and how they are read
 
@@ -81,6 +93,10 @@ def place(layer, x, inverse: bool = False, transposed: bool = False) -> Place | 
 
     Raises ValueError as spconv does, of a layer that does not fit those which have its ``indice_key``.
     """
+    return untransformed(_place, layer, x, inverse, transposed)
+
+
+def _place(layer, x, inverse: bool, transposed: bool) -> Place | Refusal:
     shared = x.find_indice_pair(layer.indice_key)
     if shared is None and not inverse:
         return _new_place(layer, x, transposed)
@@ -96,8 +112,6 @@ def place(layer, x, inverse: bool = False, transposed: bool = False) -> Place | 
 
 
 def _new_place(layer, x, transposed: bool) -> Place | Refusal:
-    if layer.subm and not all(k % 2 for k in layer.kernel_size):
-        return Refusal("the kernel of a submanifold layer is even")
     window = _window(layer, transposed)
     # a grid has a finer one if its stride says so
     sites = sites_of(x, window.stride if transposed else None)
@@ -117,33 +131,50 @@ def _new_place(layer, x, transposed: bool) -> Place | Refusal:
     if there is not sites:
         with torch.inference_mode(False):  # a copy, which may be written to without harm to what is kept
             indices = there.rows.to(torch.int32, copy=True)
-        _sites.put(indices, there, _reading(x.batch_size, shape))
+        _sites.put(indices, there, _reading(x, shape))
     if layer.indice_key is not None:
         indice_dict[layer.indice_key] = SharedMap(layer, x, kernel_map, indices, shape)
     return Place(kernel_map, indices, shape, indice_dict)
 
 
 def sites_of(x, stride: tuple[int, ...] | None = None) -> Coordinates | Refusal:
-    """The sites of a SparseConvTensor on a grid of this stride, 1 unless given: made once for its indices."""
-    reading = _reading(x.batch_size, x.spatial_shape, stride)
+    """The sites of a SparseConvTensor on a grid of this stride, 1 unless given: made once for its indices, and anew
+    where their content is another.
+    """
+    batch_size, sizes, stride = reading = _reading(x, x.spatial_shape, stride)
 
     def make() -> Coordinates:
-        return Coordinates.of(x.indices, reading[2], x.batch_size, x.spatial_shape)
+        return Coordinates.of(x.indices, stride, batch_size, sizes)
+
+    def still(found: Coordinates) -> bool:
+        # comparing numbers costs nothing beside a layer; of a GPU it would be waited for
+        return not x.indices.is_cpu or torch.equal(x.indices, found.rows)
 
     try:
-        return _sites.once(x.indices, reading, make)
-    except ValueError:
-        return Refusal("indices are outside of the spatial shape or the batches, or there twice")
+        return untransformed(_sites.once, x.indices, reading, make, still)
+    except EqualSites as error:
+        return Refusal("a site is there twice", str(error))
+    except OutsideGrid as error:
+        return Refusal("a site is outside of the spatial shape", str(error))
+    except NoSuchBatch as error:
+        return Refusal("a site is in a batch that there is not", str(error))
+    except TooManyCells as error:
+        return Refusal("the grid has too many cells", str(error))
+    except ValueError as error:
+        return Refusal("the shapes do not fit", str(error))
 
 
-def _reading(batch_size: int, spatial_shape: list[int], stride: tuple[int, ...] | None = None) -> tuple:
-    return batch_size, tuple(spatial_shape), stride or (1,) * len(spatial_shape)
+def _reading(x, spatial_shape: list[int], stride: tuple[int, ...] | None = None) -> tuple:
+    """How the indices of ``x`` are read: numbers alone, which are a key."""
+    return batches_of(x), tuple(map(int, spatial_shape)), stride or (1,) * len(spatial_shape)
 
 
 def _window(layer, transposed: bool) -> Window:
     kernel, dilation = tuple(layer.kernel_size), tuple(layer.dilation)
-    if layer.subm:  # in the middle, whatever the stride and padding
-        return Window.of(len(kernel), kernel, 1, dilation)
+    if layer.subm:  # in the middle, or behind it in an even kernel, whatever the stride and padding
+        before = tuple(d * (k // 2) for d, k in zip(dilation, kernel))
+        after = tuple(d * (k - 1) - b for d, k, b in zip(dilation, kernel, before))
+        return Window(kernel, (1,) * len(kernel), dilation, before, after)
     before = after = tuple(layer.padding)
     if transposed:  # spconv's size of the result leaves the dilation out
         after = tuple(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import index
+
 import torch
 from spconv.pytorch.core import SparseConvTensor
 from torch import Tensor
@@ -20,6 +22,11 @@ class Spconv(Boundary):
 HOST = Spconv()
 
 
+def batches_of(x) -> int:
+    """How many batches a SparseConvTensor has, of which spconv takes a tensor, too."""
+    return index(x.batch_size)
+
+
 def refuse(x, *parameters: Tensor | None) -> Refusal | None:
     """Why a layer of a SparseConvTensor is not ours, whatever its sites, or None. parameters: weight and bias."""
     if not isinstance(x, SparseConvTensor):
@@ -28,7 +35,7 @@ def refuse(x, *parameters: Tensor | None) -> Refusal | None:
         return Refusal("spconv takes the time of its layers")
     features, indices = x.features, x.indices
     operands = [features, *(y for y in parameters if y is not None)]
-    if not all(isinstance(y, Tensor) for y in operands) or not is_plain(indices, *operands):
+    if not all(isinstance(y, Tensor) for y in operands) or not is_plain(indices, *operands, recorded=True):
         return Refusal("missing, subclass or traced tensor")
     if any(y.layout is not torch.strided for y in operands):
         return Refusal("sparse layout")
@@ -40,5 +47,7 @@ def refuse(x, *parameters: Tensor | None) -> Refusal | None:
     if not features.is_cpu and (refusal := refusal_of(devices.why_not(features.device))) is not None:
         return refusal
     axes = len(x.spatial_shape)
+    if not hasattr(x.batch_size, "__index__"):
+        return Refusal("the shapes do not fit", f"batch_size {x.batch_size!r} is no whole number")
     fits = axes <= MOST_AXES and indices.dtype is torch.int32 and indices.shape == (features.shape[0], 1 + axes)
     return None if fits and features.dim() == 2 and features.shape[1] else Refusal("the shapes do not fit")

@@ -26,9 +26,16 @@ def make_mean(original: Callable) -> Callable:
     return HOST.admit(original, "SparseAvgPool", lambda layer, input: _pool(layer, input, "SparseAvgPool", "mean"))
 
 
-def make_global(original: Callable) -> Callable:
-    """``SparseGlobalMaxPool.forward`` on our kernels. The global mean is spconv's: it is that of the first channel."""
-    return HOST.admit(original, "SparseGlobalMaxPool", _global_max)
+def make_global_max(original: Callable) -> Callable:
+    """``SparseGlobalMaxPool.forward`` on our kernels."""
+    name = "SparseGlobalMaxPool"
+    return HOST.admit(original, name, lambda layer, input: _pool_batches(input, name, "max"))
+
+
+def make_global_mean(original: Callable) -> Callable:
+    """``SparseGlobalAvgPool.forward`` on our kernels, every channel; spconv's own is the mean of the first alone."""
+    name = "SparseGlobalAvgPool"
+    return HOST.admit(original, name, lambda layer, input: _pool_batches(input, name, "mean"))
 
 
 def _pool(layer, x, name: str, reduce: str):
@@ -44,8 +51,8 @@ def _pool(layer, x, name: str, reduce: str):
     return there.tensor(x, features), name
 
 
-def _global_max(layer, input):
-    sites = refuse(input) or sites_of(input)
+def _pool_batches(x, name: str, reduce: str):
+    sites = refuse(x) or sites_of(x)
     if type(sites) is Refusal:
         return sites
-    return segment_reduce(input.features, sites.of_batches, "max"), "SparseGlobalMaxPool"
+    return segment_reduce(x.features, sites.of_batches, reduce), name

@@ -45,7 +45,7 @@ def sparse_conv(
             f"sparse_conv: kernel_map must be a gsb.KernelMap, got {type(kernel_map).__name__}; layers of "
             "gnn_sparse_backend.nn make one from coordinates, KernelMap.from_pairs of arrays"
         )
-    check_count("sparse_conv: groups", groups)
+    groups = check_count("sparse_conv: groups", groups)
     signature = signature_of(("sparse_conv", groups), (features, weight, bias))
     if signature is not None and signature in kernel_map.calls and not autocasts(features):
         return _with_bias(CONV(kernel_map, (features, _blocks(weight, groups))), bias)

@@ -19,18 +19,25 @@ from ...structures.graph import Graph
 _PLAIN = (Tensor, Parameter)
 _is_compiling, _modes = torch.compiler.is_compiling, torch._C._len_torch_dispatch_stack
 _transforms = torch._C._are_functorch_transforms_active
+_is_recording = torch._C._is_tracing  # by torch.jit.trace, which has tensors for sizes
 
 
-def is_plain(*operands: Tensor | None) -> bool:
+def is_plain(*operands: Tensor | None, recorded: bool = False) -> bool:
     """Whether the operands can go straight to the eager path: ordinary tensors, with nothing tracing or transforming.
 
-    Everything else (``torch.compile``, fake, meta and functional tensors, subclasses, function transforms) goes
-    through the operators of ``torch.library``.
+    Everything else (``torch.compile``, ``torch.jit.trace``, fake, meta and functional tensors, subclasses, function
+    transforms) goes through the operators of ``torch.library``. recorded: ``torch.jit.trace`` may be at it, too.
     """
     for x in operands:
         if x is not None and (type(x) not in _PLAIN or x.is_meta):
             return False
-    return not _is_compiling() and not _modes() and not _transforms() and forward_ad._current_level < 0
+    return (
+        not _is_compiling()
+        and not _modes()
+        and not _transforms()
+        and forward_ad._current_level < 0
+        and (recorded or not _is_recording())
+    )
 
 
 def check_traced(

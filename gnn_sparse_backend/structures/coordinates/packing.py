@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ...frozen import dataclass
+from .errors import TooManyCells
 
 Bounds: TypeAlias = tuple[tuple[int, int], ...]
 """The smallest and the largest value of each column, (0, -1) where there is none."""
@@ -29,7 +30,7 @@ class Packing:
     def __post_init__(self) -> None:
         if math.prod(self.sizes) > MOST_CELLS:
             ranges = ", ".join(f"[{low}, {high}]" for low, high in self.bounds)
-            raise ValueError(
+            raise TooManyCells(
                 f"coordinates in {ranges} (the batch first) are in a box of {math.prod(self.sizes):.3g} cells, which "
                 "64-bit keys cannot number: there must be less than 2**63; leave out far points, or take larger voxels"
             )

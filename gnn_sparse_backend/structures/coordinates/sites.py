@@ -14,6 +14,7 @@ from ..checks import as_index_vector, check_count
 from ..derived import Derived, Keeper, Keeps
 from ..immutable import Movable
 from ..segments import Segments
+from .errors import EqualSites, NoSuchBatch, OutsideGrid
 from .packing import Bounds, Packing, distinct, joined
 from .window import Window, per_axis
 
@@ -56,18 +57,19 @@ class Coordinates(Movable):
     ) -> Coordinates:
         """Make coordinates of rows that a user gives, checked. Waits for a GPU once, and once more for their order.
 
-        Raises TypeError, ValueError: not (N, 1 + D) integers, a negative batch, one that is not below ``batch_size``,
-        a coordinate outside of ``sizes``, two equal rows, or more cells than 64-bit keys can number.
+        Raises TypeError, ValueError: not (N, 1 + D) integers, a negative batch or one that is not below ``batch_size``
+        (NoSuchBatch), a coordinate outside of ``sizes`` (OutsideGrid), two equal rows (EqualSites), or more cells than
+        64-bit keys can number (TooManyCells).
         """
         rows = _checked(rows)
         dim = rows.shape[1] - 1
         stride = per_axis("stride", stride, dim)
         sizes = None if sizes is None else per_axis("spatial_shape", tuple(sizes), dim)
         if batch_size is not None:
-            check_count("batch_size", batch_size)
+            batch_size = check_count("batch_size", batch_size)
         bounds = _bounds(rows)
         _check_inside(rows, bounds, batch_size, sizes)
-        batch_size = bounds[0][1] + 1 if batch_size is None else int(batch_size)
+        batch_size = bounds[0][1] + 1 if batch_size is None else batch_size
         made = cls._make(rows, stride, batch_size, sizes, bounds)
         made.derived(Order())  # which refuses equal rows
         return made
@@ -175,7 +177,7 @@ class Order(Derived[tuple[Tensor | None]]):
         if bool(again.any()):
             at = int(again.nonzero()[0])
             first, second = order[at : at + 2].tolist()
-            raise ValueError(
+            raise EqualSites(
                 f"coordinates {second} and {first} are equal, {sites.rows[first].tolist()}: a site is there once; "
                 "gsb.voxelize merges points of one voxel"
             )
@@ -347,4 +349,6 @@ def _check_inside(rows: Tensor, bounds: Bounds, batch_size: int | None, sizes: S
         at = int(bad.nonzero()[0])
         what = "batch" if column == 0 else f"coordinate along axis {column - 1}"
         allowed = "not negative" if limit is None else f"in [0, {limit})"
-        raise ValueError(f"coordinates[{at}] = {rows[at].tolist()}: the {what} must be {allowed}")
+        raise (OutsideGrid if column else NoSuchBatch)(
+            f"coordinates[{at}] = {rows[at].tolist()}: the {what} must be {allowed}"
+        )

@@ -11,18 +11,20 @@ import numpy as np
 import torch
 
 from ...frozen import dataclass
+from ..checks import as_int
 
 
 def per_axis(name: str, value: object, dim: int, least: int = 1) -> tuple[int, ...]:
     """``value``, an int or one for each of ``dim`` axes, as a tuple. Raises TypeError, ValueError that quote it."""
     given = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,) * dim
-    if any(isinstance(x, (bool, np.bool_)) or not isinstance(x, (int, np.integer)) for x in given):
+    sizes = tuple(size for size in map(as_int, given) if size is not None)
+    if len(sizes) != len(given):
         raise TypeError(f"{name} must be an int, or one for each of {dim} axes, got {value!r}")
     if len(given) != dim:
         raise ValueError(f"{name} must have an entry for each of {dim} axes, got {value!r}")
-    if any(x < least for x in given):
+    if any(size < least for size in sizes):
         raise ValueError(f"{name} must be at least {least}, got {value!r}")
-    return tuple(int(x) for x in given)
+    return sizes
 
 
 @dataclass(frozen=True)

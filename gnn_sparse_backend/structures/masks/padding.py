@@ -63,13 +63,13 @@ def padding(allowed: Tensor, keys: int | None = None) -> Padding:
                 f"{allowed.layout} on {allowed.device}"
             )
         if keys is not None:
-            check_count("keys", keys)
+            keys = check_count("keys", keys)
         if keys not in (None, allowed.shape[1]):
             raise ValueError(f"padding: keys is {keys!r}, and allowed has {allowed.shape[1]} keys")
         return Padding(allowed.detach().clone())
     lengths = as_index_vector("allowed", allowed)
     if keys is None:
         raise ValueError(f"padding: with lengths, give keys=, the number of keys; got {keys!r}")
-    check_count("keys", keys)
+    keys = check_count("keys", keys)
     check_range("allowed", lengths, keys + 1, "keys and more")
     return Padding(torch.arange(keys, device=lengths.device) < lengths.long()[:, None])

@@ -103,7 +103,7 @@ class RelGraph(Structure):
                 f"{source.numel()}, {destination.numel()} and {relation.numel()}"
             )
         if num_relations is not None:
-            check_count("num_relations", num_relations)
+            num_relations = check_count("num_relations", num_relations)
         *_, num_relations = check_ranges(
             ("destination", destination, shape[0], "destinations"),
             ("source", source, shape[1], "sources"),

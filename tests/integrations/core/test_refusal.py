@@ -68,6 +68,20 @@ def test_a_refusal_is_counted_and_the_framework_gets_its_arguments():
     assert calls() == {"sum": {"ours": 0, "fallbacks": {"number of rows": 1}}}
 
 
+def test_what_was_found_at_first_is_told_beside_the_reason(caplog):
+    caplog.set_level(logging.INFO, logger=counters.__name__)
+    for found in ("", "row 3", "row 4"):
+        function, _ = answers(Refusal("number of rows", found))("sum")
+        function(1)
+    assert calls() == {"sum": {"ours": 0, "fallbacks": {"number of rows": 3}}}
+    assert "number of rows: 3, at first row 3\n" in f"{gsb.status()}\n"
+    counters.reset_status()
+    assert "row 3" not in str(gsb.status())
+    function, _ = answers(Refusal("missing feature", "row 5"))("quoted")
+    function(1)
+    assert caplog.messages[-1].startswith("made_up runs quoted itself: missing feature: row 5 (mend the call")
+
+
 def test_an_operator_may_be_named_after_an_argument():
     function, _ = answers(Refusal("number of rows"))("scatter.{reduce}")
     function(1, reduce="any")
@@ -161,7 +175,7 @@ def reasons_in(tree):
     """Texts that are given to what takes a reason, with {} for what is put in."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", None)) in TAKE_A_REASON:
-            given = node.args[-1:]
+            given = node.args[:1] if getattr(node.func, "id", None) == "Refusal" else node.args[-1:]
         elif isinstance(node, ast.Assign) and HOLD_A_REASON & {
             name.id for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)
         }:

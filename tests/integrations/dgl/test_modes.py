@@ -219,6 +219,17 @@ def test_transforms_of_functions_stay_dgls():
         assert actual is expected
 
 
+def test_torch_jit_records_dgls_own(name):
+    module = OnGraph(layer(name), multigraph(12, 60), call).requires_grad_(False)
+    x, other = normal(12, 6), normal(12, 6, seed=1)
+    expected = module(other)
+    with gsb.enabled("dgl"):
+        traced = torch.jit.trace(module, x, check_trace=False)
+        counts = calls()
+        assert counts and all(set(reasons) == {"torch.jit is tracing"} for _, reasons in counts.values())
+        torch.testing.assert_close(traced(other), expected)
+
+
 def test_deterministic():
     graph = multigraph(12, 600)
     module = OnGraph(layer("gat"), graph, call)

@@ -22,8 +22,17 @@ LAYERS = {
 DIMS = [pytest.param(dim, marks=pytest.mark.exhaustive if dim in (1, 4) else ()) for dim in (1, 2, 3, 4)]
 
 
+EVEN = {
+    "submanifold_even": ("SubMConv", dict(kernel_size=2, dilation=2)),
+    "submanifold_mixed": ("SubMConv", dict(kernel_size=[4, 1, 3, 2], bias=False)),
+}
+"""spconv itself has none of these."""
+
+
 def made(name: str, dim: int, dtype=torch.float32):
-    kind, arguments = LAYERS[name]
+    kind, arguments = (LAYERS | EVEN)[name]
+    if isinstance(arguments["kernel_size"], list):
+        arguments = arguments | {"kernel_size": arguments["kernel_size"][:dim]}
     return layer(kind, dim, WIDTH, WIDTH, **arguments, dtype=dtype), kind
 
 
@@ -40,7 +49,7 @@ def test_forward_is_spconvs(name, dim):
 
 
 @pytest.mark.parametrize("dim", DIMS)
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", LAYERS | EVEN)
 def test_gradients_are_those_of_a_dense_convolution(name, dim):
     module, _ = made(name, dim, torch.float64)
     x = random_tensor(dim, torch.float64)

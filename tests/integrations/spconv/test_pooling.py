@@ -64,9 +64,15 @@ def test_mean_is_over_the_sites_that_exist():
     assert found.spatial_shape == [2, 2, 2]
 
 
-def test_global_max():
-    x = random_tensor(2)
+@pytest.mark.parametrize("name, reduce", [("SparseGlobalMaxPool", torch.amax), ("SparseGlobalAvgPool", torch.mean)])
+def test_global_pooling_is_of_every_channel_of_a_batch(name, reduce):
+    """spconv itself has it on GPUs alone, and the mean of the first channel alone."""
+    x = random_tensor(2, torch.float64)
     with gsb.enabled("spconv"):
-        found = spconv.SparseGlobalMaxPool()(x)
-    assert torch.equal(found, torch.stack([x.features[x.indices[:, 0] == batch].amax(0) for batch in range(2)]))
-    assert counts() == {"SparseGlobalMaxPool": 1}
+        found = getattr(spconv, name)()(x)
+    wanted = torch.stack([reduce(x.features[x.indices[:, 0] == batch], 0) for batch in range(2)])
+    same(found, wanted, torch.float64)
+    assert counts() == {name: 1}
+    cotangent = torch.randn_like(wanted)
+    (ours,), (theirs,) = (torch.autograd.grad(y, x.features, cotangent) for y in (found, wanted))
+    same(ours, theirs, torch.float64)

@@ -12,7 +12,8 @@ from gnn_sparse_backend.integrations.core.remedies import remedy_of
 
 from .oracle import WIDTH, counts, layer, random_tensor, same_tensor
 
-TWICE = "indices are outside of the spatial shape or the batches, or there twice"
+TWICE, OUTSIDE = "a site is there twice", "a site is outside of the spatial shape"
+NO_BATCH = "a site is in a batch that there is not"
 
 
 def fallbacks() -> dict[str, dict[str, int]]:
@@ -34,13 +35,35 @@ def test_results_are_spconvs():
     x = random_tensor(2)
     twice = spconv.SparseConvTensor(x.features, x.indices.clone(), x.spatial_shape, 2)
     twice.indices[3] = twice.indices[5]
-    outside = spconv.SparseConvTensor(x.features, x.indices, x.spatial_shape, 1)
-    cases = [(submanifold(), twice), (SparseMaxPool(2, 3, 2, subm=True), x), (submanifold(), outside)]
+    no_batch = spconv.SparseConvTensor(x.features, x.indices, x.spatial_shape, 1)
+    cases = [(submanifold(), twice), (SparseMaxPool(2, 3, 2, subm=True), x), (submanifold(), no_batch)]
     with gsb.enabled("spconv"):
         found = [module(tensor) for module, tensor in cases]
     for (module, tensor), result in zip(cases, found):
         same_tensor(result, module(tensor))
-    assert fallbacks() == {"SubMConv": {TWICE: 2}, "SparseMaxPool": {"a pooling layer is submanifold": 1}}
+    assert fallbacks() == {
+        "SubMConv": {TWICE: 1, NO_BATCH: 1},
+        "SparseMaxPool": {"a pooling layer is submanifold": 1},
+    }
+
+
+@pytest.mark.parametrize(
+    "sites, batches, reason, told",
+    [
+        ({3: (1, 2, 3), 7: (1, 2, 3)}, 2, TWICE, "coordinates 7 and 3 are equal, [1, 2, 3]: a site is there once"),
+        ({9: (1, 0, 6)}, 2, OUTSIDE, "coordinates[9] = [1, 0, 6]: the coordinate along axis 1 must be in [0, 6)"),
+        ({9: (3, 0, 0)}, 3, NO_BATCH, "coordinates[9] = [3, 0, 0]: the batch must be in [0, 3)"),
+    ],
+)
+def test_the_site_at_fault_is_told(sites, batches, reason, told):
+    indices = torch.cartesian_prod(torch.tensor([0]), torch.arange(5), torch.arange(2)).int()
+    for row, site in sites.items():
+        indices[row] = torch.tensor(site)
+    x = spconv.SparseConvTensor(torch.randn(10, WIDTH), indices, [7, 6], batches)
+    with gsb.enabled("spconv"):
+        submanifold()(x)
+    assert fallbacks() == {"SubMConv": {reason: 1}}
+    assert gsb.status().rows[0].found[reason].startswith(told)
 
 
 def timed():
@@ -52,6 +75,11 @@ def timed():
 def integers():
     x = random_tensor(2)
     return x.replace_feature(x.features.detach().int())
+
+
+def parts():
+    x = random_tensor(2)
+    return x.features, x.indices, x.spatial_shape
 
 
 def one_cell():
@@ -75,7 +103,7 @@ CASES = {
     "times": (submanifold, timed, "spconv takes the time of its layers"),
     "width": (submanifold, lambda: random_tensor(2, width=3), "the shapes do not fit"),
     "no cells": (strided, one_cell, "the shapes do not fit"),
-    "even": (lambda: submanifold(2), lambda: random_tensor(2), "the kernel of a submanifold layer is even"),
+    "half a batch": (submanifold, lambda: spconv.SparseConvTensor(*parts(), 2.5), "the shapes do not fit"),
     "no key": (inverse, lambda: random_tensor(2), NO_SUCH),
     "submanifold key": (inverse, lambda: keyed(submanifold(indice_key="a")), NO_SUCH),
     "taken key": (lambda: strided(indice_key="a"), lambda: keyed(submanifold(indice_key="a")), NO_SUCH),

@@ -33,6 +33,9 @@ def test_disable_restores_every_attribute():
             ("SparseMaxPool", "forward"),
             ("SparseAvgPool", "forward"),
             ("SparseGlobalMaxPool", "forward"),
+            ("SparseGlobalAvgPool", "forward"),
+            ("sparse_add",),
+            ("sparse_add_hash_based",),
         }
         gsb.enable("spconv")
         assert attributes() == during

@@ -66,6 +66,15 @@ def test_maps_have_the_pairs_of_a_dictionary(data):
         assert as_triples(back) == sorted((k, i, o) for k, o, i in as_triples(kernel_map))
 
 
+def test_sizes_may_be_tensors_of_one_integer():
+    """As one has them of other tensors; what is kept by a size is kept by the number."""
+    rows = torch.tensor([[0, 1, 2], [1, 0, 0]])
+    sites = sites_of(rows, batch_size=rows[-1, 0] + 1, stride=torch.tensor(2), sizes=torch.tensor([3, 4]))
+    assert (sites.batch_size, sites.stride, sites.sizes) == (2, (2, 2), (3, 4))
+    assert all(type(size) is int for size in (sites.batch_size, *sites.stride, *sites.sizes))
+    assert Window.of(2, torch.tensor(3)) == Window.of(2, 3)
+
+
 def test_coordinates_beyond_int32_become_int64():
     fine = sites_of(torch.tensor([[0, FAR]], dtype=torch.int32))
     reached = fine.derived(Reached(Window.of(1, 3)))
@@ -86,6 +95,8 @@ def test_coordinates_beyond_int32_become_int64():
         ([[0, 1]], {"stride": 0}, ValueError, "stride must be at least 1, got 0"),
         ([[0, 1]], {"stride": (1, 2)}, ValueError, r"an entry for each of 1 axes, got \(1, 2\)"),
         ([[0, 1]], {"batch_size": 1.5}, TypeError, "batch_size must be an int, got 1.5"),
+        ([[0, 1]], {"batch_size": torch.tensor(True)}, TypeError, r"batch_size must be an int, got tensor\(True\)"),
+        ([[0, 1]], {"sizes": torch.tensor([2.0])}, TypeError, "spatial_shape must be an int, or one for each of 1"),
     ],
 )
 def test_bad_coordinates_are_quoted(rows, given_, error, words):
