@@ -65,7 +65,8 @@ class _Loader(importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         ours = import_module(self.ours)
         module.__dict__["_ours"] = ours
-        for name, value in vars(ours).items():
+        for name in dir(ours):
+            value = getattr(ours, name)
             if isinstance(value, type) and value.__name__ == name and value.__module__.startswith(self.ours):
                 self.patches.set(value, "__module__", module.__name__)
 

@@ -14,7 +14,7 @@ from ..checks import as_index_vector, check_count
 from ..derived import Derived, Keeper, Keeps
 from ..immutable import Movable
 from ..segments import Segments
-from .packing import Bounds, Packing, distinct, joined
+from .packing import Bounds, Packing, distinct, firsts, joined
 from .window import Window, per_axis
 
 MOST_AXES = 5
@@ -73,6 +73,23 @@ class Coordinates(Movable):
         return made
 
     @classmethod
+    def merged(cls, rows: Tensor, stride: int | Sequence[int] = 1) -> tuple[Coordinates, Tensor, Tensor]:
+        """(the sites of rows that may be equal, in the order in which each is first there; the rows that are first;
+        (N,) the site of each row). Raises as `of`, but for equal rows.
+        """
+        rows = _checked(rows)
+        bounds = _bounds(rows)
+        _check_inside(rows, bounds, None, None)
+        is_first, place = firsts(Packing(bounds).pack(rows))
+        first = is_first.nonzero().squeeze(1)
+        kept = rows if first.numel() == rows.shape[0] else rows[first]
+        return (
+            cls._make(kept, per_axis("stride", stride, rows.shape[1] - 1), bounds[0][1] + 1, None, bounds),
+            first,
+            place,
+        )
+
+    @classmethod
     def _make(
         cls,
         rows: Tensor,
@@ -117,6 +134,20 @@ class Coordinates(Movable):
     def of_batches(self) -> Segments:
         """The rows of each batch."""
         return self.derived(OfBatches())
+
+    def rows_of(self, sites: Tensor) -> Tensor:
+        """(M,) int64 the row of each of (M, 1 + D) sites, -1 where there is no such site."""
+        packing = Packing(self.bounds)
+        inside = torch.ones(sites.shape[0], dtype=torch.bool, device=sites.device)
+        for column, (low, high) in zip(sites.unbind(1), self.bounds):
+            inside &= (column >= low) & (column <= high)
+        if not self.rows.shape[0]:
+            return inside.long() - 1
+        keys, order = packing.pack(self.ascending), self.order
+        wanted = packing.pack(sites)
+        place = torch.searchsorted(keys, wanted).clamp_(max=keys.numel() - 1)
+        there = inside & (keys[place] == wanted)
+        return torch.where(there, place if order is None else order[place], -1)
 
     def same_as(self, other: Coordinates) -> bool:
         """Whether the same sites are in the same order, on grids of one stride."""
