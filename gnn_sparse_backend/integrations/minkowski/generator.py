@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...structures.coordinates import Window
+from ...structures.coordinates import Offsets, Window
 from .enums import RegionType
 
 Sizes: TypeAlias = "int | Sequence[int] | np.ndarray | Tensor"
@@ -72,8 +72,10 @@ class Region:
         cells at the opposite sides of a site.
         """
         size, dilation, stride = (tuple(reversed(x)) for x in (self.size, self.dilation, tuple(stride)))
-        if self.kind != RegionType.HYPER_CUBE:
-            raise NotImplementedError
+        if self.kind != RegionType.HYPER_CUBE and not (pooled and stride == size):
+            sign = -1 if mirrored else 1
+            rows = [[sign * c for c in reversed(offset)] for offset in self.offsets or self._cross()]
+            return Window.of(len(stride), Offsets(rows), stride, dilation)
         reach = tuple(d * (k - 1) for k, d in zip(size, dilation))
         before = tuple(r // 2 if k % 2 else 0 for k, r in zip(size, reach))
         if pooled and stride == size:
@@ -81,6 +83,14 @@ class Region:
         if mirrored:
             before = tuple(r - b for r, b in zip(reach, before))
         return Window(size, stride, dilation, before, tuple(r - b for r, b in zip(reach, before)))
+
+    def _cross(self) -> list[list[int]]:
+        """The site; then for each axis what is ahead, from near to far, and what is behind, from far to near."""
+        found = [[0] * len(self.size)]
+        for axis, size in enumerate(self.size):
+            for step in (*range(1, size // 2 + 1), *range(-(size // 2), 0)):
+                found.append([step if each == axis else 0 for each in range(len(self.size))])
+        return found
 
 
 class KernelGenerator:
