@@ -1,5 +1,6 @@
 """Layers over sparse tensors (convolution, pooling, and what stands between them), sparse weights and attention."""
 
+from ..structures.coordinates import Cross, Offsets
 from . import convert
 from .attention import SparseAttention
 from .sparse_linear import SparseLinear
@@ -31,6 +32,7 @@ __all__ = [
     "ELU",
     "GELU",
     "BatchNorm",
+    "Cross",
     "Dropout",
     "GlobalAvgPool",
     "GlobalMaxPool",
@@ -40,6 +42,7 @@ __all__ = [
     "LayerNorm",
     "LeakyReLU",
     "Linear",
+    "Offsets",
     "PReLU",
     "ReLU",
     "SiLU",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -21,8 +23,9 @@ def layers(draw, dtypes=(torch.float64,), dims=(1, 2, 3, 4, 5)):
     dim = draw(st.sampled_from(dims))
     axes = lambda most: st.lists(st.integers(1, most), min_size=dim, max_size=dim).map(tuple)
     most = {1: 5, 2: 4, 3: 3, 4: 3, 5: 2}[dim]
+    offsets = st.lists(st.tuples(*[st.integers(-2, 3)] * dim), min_size=1, max_size=5, unique=True)
     layer = {
-        "kernel_size": draw(axes(most)),
+        "kernel_size": draw(axes(most) | axes(most).map(nn.Cross) | offsets.map(nn.Offsets)),
         "stride": draw(axes(3)),
         "dilation": draw(axes(2)),
         "groups": draw(st.sampled_from((1, 2, WIDTH))),
@@ -36,6 +39,16 @@ def layers(draw, dtypes=(torch.float64,), dims=(1, 2, 3, 4, 5)):
     coordinates = torch.tensor(sites, dtype=draw(st.sampled_from((torch.int32, torch.int64)))).view(-1, dim + 1)
     tensor = {"batch_size": 3, "spatial_shape": (side,) * dim if bounded else None, "stride": 6}
     return layer, coordinates, tensor, draw(st.sampled_from(dtypes)), draw(st.integers(0, 2**16))
+
+
+def box_weight(layer) -> torch.Tensor:
+    """The weight of all offsets of the box around those of the layer, in float64."""
+    window, weight = layer.window, layer.weight.double()
+    if window.cells is None:
+        return weight
+    strides = [math.prod(window.kernel[axis + 1 :]) for axis in range(len(window.kernel))]
+    places = [sum(i * s for i, s in zip(cell, strides)) for cell in window.cells]
+    return weight.new_zeros(math.prod(window.kernel), *weight.shape[1:]).index_copy(0, torch.tensor(places), weight)
 
 
 def random_features(count: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
@@ -68,7 +81,7 @@ def dense_result(x: nn.SparseTensor, layer, sites: torch.Tensor) -> tuple[torch.
     begin = [o * s - b for o, s, b in zip(first, window.stride, window.before)]
     total = [lo + n - o + r + s for lo, n, o, r, s in zip(low, sizes, begin, window.reach, window.stride)]
     dense = densified(x.features.double(), x.coordinates, x.batch_size, begin, total)
-    weight = in_dense_layout(layer.weight.double(), window.kernel, layer.groups)
+    weight = in_dense_layout(box_weight(layer), window.kernel, layer.groups)
     out = conv(dense, weight, window.stride, window.dilation, layer.groups)
     return sampled(out, sites, first), out, first
 
@@ -78,7 +91,7 @@ def transposed_result(x: nn.SparseTensor, layer, sites: torch.Tensor):
     window = layer.window
     low, sizes = box_of(x.coordinates, x.dim)
     dense = densified(x.features.double(), x.coordinates, x.batch_size, low, sizes)
-    weight = in_dense_layout(layer.weight.double(), window.kernel, layer.groups, transposed=True)
+    weight = in_dense_layout(box_weight(layer), window.kernel, layer.groups, transposed=True)
     out = conv_transpose(dense, weight, window.stride, window.dilation, layer.groups)
     first = [lo * s - b for lo, s, b in zip(low, window.stride, window.before)]
     return sampled(out, sites, first), out, first
@@ -175,3 +188,32 @@ def test_one_site_in_a_corner(dim):
         tensor = {"batch_size": 1, "spatial_shape": (5,) * dim, "stride": 2}
         for at in (0, 4):
             run_sparse_conv((layer, torch.tensor([[0, *[at] * dim]]), tensor, torch.float64, at), outputs)
+
+
+def test_kernels_that_are_no_box():
+    """Their offsets, those that a submanifold map mirrors, and what is refused."""
+    cross = nn.SubMConv(2, 3, nn.Cross((3, 5)), dim=2)
+    assert cross.weight.shape == (7, 2, 3) and cross.window.symmetric and "kernel_size=Cross((3, 5))" in repr(cross)
+    offsets = nn.Offsets(torch.tensor([[0, 0], [0, 1], [5, -2]]))
+    listed = nn.SparseConv(2, 3, offsets, 2, dim=2)
+    assert listed.weight.shape[0] == 3 and not listed.window.symmetric
+    x = nn.SparseTensor(torch.ones(1, 2), torch.tensor([[0, 7, 0]]))
+    assert listed(x).coordinates.tolist() == [[0, 1, 1]]  # 2 * (1, 1) + (5, -2)
+    assert nn.SparseInverseConv(3, 2, offsets, dim=2)(listed(x)).coordinates is x.coordinates
+    even = nn.SparseConv(2, 3, 2, 1, 2, padding=1, outputs="occupied", dim=2)  # which mirrors itself without a middle
+    assert even(x).features.shape == (1, 3)
+    for arguments, error, words in (
+        (([[0, 1], [0, 1]],), ValueError, r"got \(0, 1\) twice"),
+        (([0, 1],), TypeError, r"got \(2,\)"),
+        (([[0.5, 1]],), TypeError, "of torch.float32"),
+    ):
+        with pytest.raises(error, match=words):
+            nn.Offsets(*arguments)
+    with pytest.raises(ValueError, match="has 2 axes, but the layer 3"):
+        nn.SubMConv(2, 3, offsets)
+    with pytest.raises(ValueError, match="have no padding; got padding 1"):
+        nn.SparseConv(2, 3, offsets, padding=1, dim=2)
+    with pytest.raises(ValueError, match=r"got kernel_size \(3, 3\)"):
+        nn.SparseInverseConv(3, 2, 3, dim=2)(listed(x))
+    with pytest.raises(TypeError, match=r"stride must be an int, .* got Cross\(3\)"):
+        nn.SparseMaxPool(nn.Cross(3), dim=2)

@@ -9,26 +9,27 @@ from torch import Tensor
 from torch.nn import Module, Parameter, init
 
 from ...ops.convolution.api import sparse_conv
-from ...structures.coordinates import Coordinates, Window, per_axis
+from ...structures.coordinates import Coordinates, Window
 from .maps import OUTPUTS, Placed, convolved, generated, inverted, placed, returned
-from .tensor import Axes, SparseTensor, check_sparse
+from .tensor import Axes, KernelSize, SparseTensor, check_sparse
 
 
 class Convolution(Module):
     """What the layers below have in common: weights, and a kernel map for every tensor.
 
     Attributes:
-        weight: (offsets, c_in / groups, c_out), offsets in row-major order of the kernel, which is cross-correlated as
-            by ``torch.nn.functional.conv3d``.
+        weight: (offsets, c_in / groups, c_out), offsets in row-major order of the kernel, or as they were
+            listed. The kernel is cross-correlated as by ``torch.nn.functional.conv3d``.
         bias: (c_out,), or None.
-        kernel_size, stride, dilation, padding: for each axis; padding None as below.
+        kernel_size, stride, dilation, padding: for each axis; padding None as below. kernel_size: of the box around the
+            offsets.
     """
 
     def __init__(
         self,
         c_in: int,
         c_out: int,
-        kernel_size: Axes,
+        kernel_size: KernelSize,
         stride: Axes,
         dilation: Axes,
         groups: int,
@@ -41,6 +42,7 @@ class Convolution(Module):
             if groups < 1 or channels % groups:
                 raise ValueError(f"groups must divide the channels, got groups {groups} and {name} {channels}")
         self.window = Window.of(dim, kernel_size, stride, dilation, padding)
+        self._kernel = kernel_size if self.window.cells else self.window.kernel
         self.c_in, self.c_out, self.groups, self.dim = c_in, c_out, groups, dim
         self.kernel_size, self.stride, self.dilation = self.window.kernel, self.window.stride, self.window.dilation
         self.padding = None if padding is None else self.window.before
@@ -62,7 +64,7 @@ class Convolution(Module):
         return SparseTensor._of(features, sites, path)
 
     def extra_repr(self) -> str:
-        values = {"kernel_size": self.kernel_size}
+        values = {"kernel_size": self._kernel}
         for name, usual in (("stride", 1), ("dilation", 1)):
             if set(getattr(self, name)) != {usual}:
                 values[name] = getattr(self, name)
@@ -79,12 +81,13 @@ class SparseConv(Convolution):
     """``out[o] = bias + sum over offsets k of x[stride * o - padding + dilation * k] @ weight[k]``, of the sites that
     exist.
 
-    Equal to ``conv1d``, ``conv2d`` or ``conv3d`` of the dense tensor, or those of more axes, at every site of the result,
-    and away from them the dense result is its bias.
+    Equal to ``conv1d``, ``conv2d`` or ``conv3d`` of the dense tensor, or those of more axes, at every site of the
+    result, and away from them the dense result is its bias.
 
     Args:
         c_in, c_out: channels.
-        kernel_size, stride, dilation: an int, or one for each axis.
+        kernel_size: an int, or one for each axis; or ``nn.Cross`` or ``nn.Offsets``, for kernels that are no box.
+        stride, dilation: an int, or one for each axis.
         groups: as of ``torch.nn.Conv3d``; ``c_in`` for a depthwise convolution.
         bias: whether there is one.
         dim: axes, 1 to 5.
@@ -101,7 +104,7 @@ class SparseConv(Convolution):
         self,
         c_in: int,
         c_out: int,
-        kernel_size: Axes,
+        kernel_size: KernelSize,
         stride: Axes = 1,
         dilation: Axes = 1,
         groups: int = 1,
@@ -132,7 +135,7 @@ class SubMConv(Convolution):
         self,
         c_in: int,
         c_out: int,
-        kernel_size: Axes,
+        kernel_size: KernelSize,
         dilation: Axes = 1,
         groups: int = 1,
         bias: bool = True,
@@ -163,7 +166,7 @@ class SparseConvTranspose(Convolution):
         self,
         c_in: int,
         c_out: int,
-        kernel_size: Axes,
+        kernel_size: KernelSize,
         stride: Axes = 1,
         dilation: Axes = 1,
         groups: int = 1,
@@ -197,10 +200,10 @@ class SparseInverseConv(Convolution):
     """
 
     def __init__(
-        self, c_in: int, c_out: int, kernel_size: Axes, groups: int = 1, bias: bool = True, dim: int = 3
+        self, c_in: int, c_out: int, kernel_size: KernelSize, groups: int = 1, bias: bool = True, dim: int = 3
     ) -> None:
-        super().__init__(c_in, c_out, per_axis("kernel_size", kernel_size, dim), 1, 1, groups, bias, dim, None)
+        super().__init__(c_in, c_out, kernel_size, 1, 1, groups, bias, dim, None)
 
     def forward(self, x: SparseTensor) -> SparseTensor:
         check_sparse(type(self).__name__, x)
-        return self.convolve(x, inverted(x.sites, x.path, self.kernel_size))
+        return self.convolve(x, inverted(x.sites, x.path, self.window))

@@ -78,14 +78,15 @@ def generated(sites: Coordinates, window: Window, centred: bool) -> Placed:
 
 
 @kept
-def inverted(sites: Coordinates, path: Path, kernel: tuple[int, ...]) -> Placed:
+def inverted(sites: Coordinates, path: Path, kernel: Window) -> Placed:
     """Place the outputs of the inverse of the last layer that came from other sites."""
     if not path:
         raise ValueError(f"an inverse layer wants a tensor that a strided layer returned; {sites!r} came from no other")
     fine, window = path[-1]
-    if window.kernel != kernel:
+    if window.shape != kernel.shape:
         raise ValueError(
-            f"an inverse layer has the kernel of the layer that it inverts, {window.kernel}, got kernel_size {kernel}"
+            f"an inverse layer has the kernel of the layer that it inverts, {window.shape}, got kernel_size "
+            f"{kernel.shape}"
         )
     return kernel_map_between(fine, sites, window).transpose(), fine, path[:-1]
 

@@ -14,7 +14,7 @@ from ...structures.graph import Graph
 from ...structures.kernel_map import GraphOf, KernelMap
 from ...structures.segments import Segments
 from .maps import OUTPUTS, convolved, kept
-from .tensor import Axes, SparseTensor, check_sparse
+from .tensor import Axes, KernelSize, SparseTensor, check_sparse
 
 
 class Pooling(Module):
@@ -22,8 +22,8 @@ class Pooling(Module):
     over the offsets k at which there is a site.
 
     Args:
-        kernel_size, dilation: an int, or one for each axis.
-        stride: the same; None: ``kernel_size``.
+        kernel_size, dilation: an int, or one for each axis; the kernel also ``nn.Cross`` or ``nn.Offsets``.
+        stride: an int, or one for each axis; None: ``kernel_size``.
         dim, padding, outputs: as of ``SparseConv``.
     """
 
@@ -31,7 +31,7 @@ class Pooling(Module):
 
     def __init__(
         self,
-        kernel_size: Axes,
+        kernel_size: KernelSize,
         stride: Axes | None = None,
         dilation: Axes = 1,
         dim: int = 3,
@@ -40,7 +40,9 @@ class Pooling(Module):
         outputs: str = "reached",
     ) -> None:
         super().__init__()
-        self.window = Window.of(dim, kernel_size, kernel_size if stride is None else stride, dilation, padding)
+        stride = kernel_size if stride is None else stride  # type: ignore[assignment]
+        self.window = Window.of(dim, kernel_size, stride, dilation, padding)
+        self._kernel = kernel_size if self.window.cells else self.window.kernel
         if outputs not in OUTPUTS:
             raise ValueError(f"outputs must be one of {OUTPUTS}, got {outputs!r}")
         self.outputs = outputs
@@ -52,7 +54,7 @@ class Pooling(Module):
         return SparseTensor._of(features, sites, path)
 
     def extra_repr(self) -> str:
-        return f"kernel_size={self.window.kernel}, stride={self.window.stride}, dilation={self.window.dilation}"
+        return f"kernel_size={self._kernel}, stride={self.window.stride}, dilation={self.window.dilation}"
 
 
 class SparseMaxPool(Pooling):
@@ -68,8 +70,8 @@ class SparseAvgPool(Pooling):
     window.
 
     Args:
-        kernel_size, dilation: an int, or one for each axis.
-        stride: the same; None: ``kernel_size``.
+        kernel_size, dilation: an int, or one for each axis; the kernel also ``nn.Cross`` or ``nn.Offsets``.
+        stride: an int, or one for each axis; None: ``kernel_size``.
         dim, padding, outputs: as of ``SparseConv``.
     """
 

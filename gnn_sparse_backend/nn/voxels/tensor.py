@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...ops.core.operands import check_dense
-from ...structures.coordinates import Coordinates, Window
+from ...structures.coordinates import Coordinates, Cross, Offsets, Window
 from ...structures.derived import Keeper
 from ...structures.kernel_map import KernelMap
 from .maps import Path, convolved
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Axes: TypeAlias = int | Sequence[int]
 """One for all axes, or one for each."""
+KernelSize: TypeAlias = Axes | Cross | Offsets
 _UNION = "; nn.union puts tensors of one grid on the sites of all of them"
 
 
@@ -114,7 +115,7 @@ class SparseTensor:
 
     def kernel_map(
         self,
-        kernel_size: Axes,
+        kernel_size: KernelSize,
         stride: Axes = 1,
         dilation: Axes = 1,
         padding: Axes | None = None,

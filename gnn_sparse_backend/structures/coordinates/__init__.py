@@ -3,12 +3,14 @@
 from .pairs import PairsFrom, kernel_map_between
 from .sites import Coordinates, Generated, Occupied, Reached
 from .union import united
-from .window import Window, per_axis
+from .window import Cross, Offsets, Window, per_axis
 
 __all__ = [
     "Coordinates",
+    "Cross",
     "Generated",
     "Occupied",
+    "Offsets",
     "PairsFrom",
     "Reached",
     "Window",

@@ -8,10 +8,8 @@ finer site have no coarser one, so that the search is for the coarser sites of t
 
 from __future__ import annotations
 
-import itertools
 import weakref
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -89,7 +87,7 @@ def _from_coarse(fine: Coordinates, coarse: Coordinates, window: Window, known: 
     packing = Packing(joined(fine.bounds, (coarse.bounds[0], *queries)))
     keys = packing.pack(fine.ascending)
     first = packing.pack(coarse.ascending - torch.tensor((0, *window.before), device=fine.device))
-    in_lines = window.dilation[-1] == 1
+    in_lines = window.dilation[-1] == 1 and window.cells is None
     line = window.kernel[-1] if in_lines else 1
     starts = _starts(window, packing, in_lines)
     begin = first + torch.tensor(starts[: -(-known // line)], device=fine.device)[:, None]
@@ -115,16 +113,19 @@ def _from_fine(fine: Coordinates, coarse: Coordinates, window: Window) -> tuple[
     keys, rows = packing.pack(coarse.ascending), fine.ascending.long()
     query = ((rows[:, 0] - packing.bounds[0][0]) * packing.strides[0])[None]
     valid = torch.ones_like(query, dtype=torch.bool)
+    offsets, reach = window.steps, window.reach
     for axis, stride in enumerate(window.stride):
         ahead = rows[:, axis + 1] + window.before[axis]
         whole = ahead.div(stride, rounding_mode="floor")
         rest = ahead - whole * stride
         # at an offset q * stride + r, sites that are r beyond a multiple have the coarse site q before that
-        steps = [divmod(window.dilation[axis] * k, stride) for k in range(window.kernel[axis])]
+        box, along = window.cells is None, [step[axis] for step in offsets]
+        steps = [divmod(step, stride) for step in (range(0, reach[axis] + 1, window.dilation[axis]) if box else along)]
         back, beyond = torch.tensor(steps, device=fine.device).t()[:, :, None]
         cells = (whole - (back + packing.bounds[axis + 1][0])) * packing.strides[axis + 1]
-        query = (query[:, None] + cells).flatten(0, 1)
-        valid = (valid[:, None] & (rest == beyond)).flatten(0, 1)
+        # those of a box are all offsets along the axes before with all along this one
+        query = (query[:, None] + cells).flatten(0, 1) if box else query + cells
+        valid = (valid[:, None] & (rest == beyond)).flatten(0, 1) if box else valid & (rest == beyond)
     at = valid.view(-1).nonzero().squeeze(1)
     query = query.view(-1).index_select(0, at)
     place = torch.searchsorted(keys, query)
@@ -136,8 +137,5 @@ def _from_fine(fine: Coordinates, coarse: Coordinates, window: Window) -> tuple[
 
 def _starts(window: Window, packing: Packing, in_lines: bool) -> list[int]:
     """How far in keys each line of the kernel, or each offset, begins behind the first offset."""
-    axes: list[Any] = [
-        [d * k * stride for k in range(size)]
-        for size, d, stride in zip(window.kernel, window.dilation, packing.strides[1:])
-    ]
-    return [sum(each) for each in itertools.product(*(axes[:-1] if in_lines else axes))]
+    steps = window.steps[:: window.kernel[-1] if in_lines else 1]
+    return [sum(step * stride for step, stride in zip(each, packing.strides[1:])) for each in steps]

@@ -230,6 +230,8 @@ class Reached(Derived[Coordinates]):
     def compute(self, sites: Coordinates) -> Coordinates:
         window = self.window
         sizes = None if sites.sizes is None else window.coarse_sizes(sites.sizes)
+        if window.cells is not None:
+            return _at_offsets(sites, window, window.coarse_range, _coarser(sites, window.stride), sizes, coarse=True)
 
         def reach(axis: int, fine: Tensor) -> tuple[Tensor, Tensor | None]:
             offsets = window.dilation[axis] * torch.arange(window.kernel[axis], device=fine.device)
@@ -250,6 +252,8 @@ class Generated(Derived[Coordinates]):
     def compute(self, sites: Coordinates) -> Coordinates:
         window = self.window
         sizes = None if sites.sizes is None else window.fine_sizes(sites.sizes, self.centred)
+        if window.cells is not None:
+            return _at_offsets(sites, window, window.fine_range, finer(sites, window.stride), sizes, coarse=False)
 
         def reach(axis: int, coarse: Tensor) -> tuple[Tensor, Tensor | None]:
             offsets = window.dilation[axis] * torch.arange(window.kernel[axis], device=coarse.device)
@@ -272,14 +276,42 @@ def _coarser(sites: Coordinates, stride: Sequence[int]) -> tuple[int, ...]:
     return tuple(t * s for t, s in zip(sites.stride, stride))
 
 
+def _at_offsets(
+    sites: Coordinates, window: Window, limits, stride: tuple[int, ...], sizes, coarse: bool
+) -> Coordinates:
+    """The sites of all that is reached, offset by offset, for a kernel that is no box. coarse: whether they are on the
+    coarser grid.
+    """
+    bounds = _limited(sites, limits, sizes)
+    steps = torch.tensor(window.steps, device=sites.device)
+    before, strides = (torch.tensor(x, device=sites.device) for x in (window.before, window.stride))
+    at = sites.rows[:, 1:].long()[:, None]
+    if coarse:
+        ahead = at + before - steps
+        at, valid = ahead.div(strides, rounding_mode="floor"), (ahead % strides == 0).all(-1)
+    else:
+        at = at * strides - before + steps
+        valid = torch.ones(at.shape[:2], dtype=torch.bool, device=sites.device)
+    if sizes is not None:
+        valid &= ((at >= 0) & (at < torch.tensor(sizes, device=sites.device))).all(-1)
+    rows = torch.cat([sites.rows[:, :1].long()[:, None].expand(*at.shape[:2], 1), at], 2)[valid]
+    packing = Packing(bounds)
+    return _made(sites, packing, distinct(packing.pack(rows)), stride, sizes, bounds)
+
+
+def _limited(sites: Coordinates, limits, sizes) -> Bounds:
+    """Bounds of what is reached of the sites, within the sizes."""
+    bounds = [limits(axis, *bound) if bound[0] <= bound[1] else bound for axis, bound in enumerate(sites.bounds[1:])]
+    if sizes is not None:
+        bounds = [(max(low, 0), min(high, size - 1)) for (low, high), size in zip(bounds, sizes)]
+    return sites.bounds[0], *(bound if bound[0] <= bound[1] else (0, -1) for bound in bounds)
+
+
 def _along_axes(sites: Coordinates, reach, limits, stride: tuple[int, ...], sizes) -> Coordinates:
     """The sites of all that is reached, one axis after the other: a kernel is a box, so that of the sites which are
     reached along some axes each is needed once for the others.
     """
-    bounds = [limits(axis, *bound) if bound[0] <= bound[1] else bound for axis, bound in enumerate(sites.bounds[1:])]
-    if sizes is not None:
-        bounds = [(max(low, 0), min(high, size - 1)) for (low, high), size in zip(bounds, sizes)]
-    reached = (sites.bounds[0], *(bound if bound[0] <= bound[1] else (0, -1) for bound in bounds))
+    reached = _limited(sites, limits, sizes)
     packing = Packing(joined(sites.bounds, reached))
     keys = packing.pack(sites.rows)
     for axis, (low, _) in enumerate(packing.bounds[1:]):
