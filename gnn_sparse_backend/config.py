@@ -231,6 +231,17 @@ TORCHSCRIPT = Variable(
     "when PyG is enabled (integrations.pyg.scripting)",
 )
 
+TORCHSPARSE = Variable(
+    "GSB_TORCHSPARSE",
+    _one_of("2.1", "1.4"),
+    "2.1 or 1.4",
+    "1.4",
+    "2.1",
+    "whose coordinates a program of torchsparse means: of 2.1, the batch first and halved by a stride of 2, or of 1.4 "
+    "and 2.0, the batch last and in cells of the finest grid",
+    "when torchsparse is first imported while it is enabled (integrations.torchsparse.conventions)",
+)
+
 VARIABLES: tuple[Variable[Any], ...] = (
     CACHE_DIR,
     CUDA_ALIGNMENT,
@@ -247,10 +258,12 @@ VARIABLES: tuple[Variable[Any], ...] = (
     SAMPLER,
     TARGET,
     TORCHSCRIPT,
+    TORCHSPARSE,
 )
 """What the package reads."""
 
 CHECKOUT: Mapping[str, str] = {
+    "GSB_CHECKOUTS": "the folder of checkouts of published networks, which tests run unchanged",
     "GSB_DATA": "the folder of real data sets, for tests, benchmarks and models",
     "GSB_SANITIZED_DEVICE": "set by tests.sanitizer for the process that it watches",
     "GSB_SERIAL_GPU": "1: the CPU's own tests take the way to a GPU, whose kernels run serially on the CPU",
