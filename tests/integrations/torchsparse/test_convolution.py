@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -64,7 +65,7 @@ def same_gradients(found, wanted, operands) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Conv3d. dilation")
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(layers(), st.booleans())
 def test_there_and_back(given_, bias):
     """A layer, and the transposed one back to where it came from, at stride 1 and from stride 2 on."""
@@ -74,8 +75,7 @@ def test_there_and_back(given_, bias):
     settings_ = (kernel.size, kernel.stride, kernel.padding, kernel.dilation)
     there = ts.nn.Conv3d(C_IN, C_OUT, *settings_, bias=bias).double()
     back = ts.nn.Conv3d(C_OUT, C_IN, *settings_, transposed=True, bias=bias).double()
-    if kernel.mode == MODES[0] and set(kernel.stride) != {1}:
-        kernel = Kernel(kernel.size, kernel.stride, there.padding, kernel.mode, kernel.dilation)
+    kernel = dataclasses.replace(kernel, padding=there.padding)
     y = there(x)
     z = back(y)
     outputs = kernel.outputs(cells)
@@ -90,7 +90,7 @@ def test_there_and_back(given_, bias):
     same_gradients(z.feats, wanted_z, [x.feats, *there.parameters(), *back.parameters()])
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(layers(), st.booleans())
 def test_generative_layers(given_, bounded):
     kernel, cells = given_
