@@ -263,7 +263,7 @@ VARIABLES: tuple[Variable[Any], ...] = (
 """What the package reads."""
 
 CHECKOUT: Mapping[str, str] = {
-    "GSB_CHECKOUTS": "the folder of checkouts of published networks, which tests run unchanged",
+    "GSB_CHECKOUTS": "the folder of checkouts of published networks, for tests",
     "GSB_DATA": "the folder of real data sets, for tests, benchmarks and models",
     "GSB_SANITIZED_DEVICE": "set by tests.sanitizer for the process that it watches",
     "GSB_SERIAL_GPU": "1: the CPU's own tests take the way to a GPU, whose kernels run serially on the CPU",

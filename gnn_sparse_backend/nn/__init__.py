@@ -6,13 +6,15 @@ from .attention import SparseAttention
 from .sparse_linear import SparseLinear
 from .sparsify import Sparsified, densify, sparsify
 from .voxels.batches import batch, cat, from_dense, to_dense, unbatch
+from .voxels.broadcast import broadcast
 from .voxels.convolution import SparseConv, SparseConvTranspose, SparseInverseConv, SubMConv
+from .voxels.interpolation import blend, interpolate
+from .voxels.norms import GroupNorm, InstanceNorm, SyncBatchNorm
 from .voxels.pointwise import (
     ELU,
     GELU,
     BatchNorm,
     Dropout,
-    GroupNorm,
     Identity,
     LayerNorm,
     LeakyReLU,
@@ -23,7 +25,15 @@ from .voxels.pointwise import (
     SiLU,
     Tanh,
 )
-from .voxels.pooling import GlobalAvgPool, GlobalMaxPool, GlobalSumPool, SparseAvgPool, SparseMaxPool, SparseSumPool
+from .voxels.pooling import (
+    GlobalAvgPool,
+    GlobalMaxPool,
+    GlobalSumPool,
+    SparseAvgPool,
+    SparseMaxPool,
+    SparsePoolTranspose,
+    SparseSumPool,
+)
 from .voxels.select import select
 from .voxels.tensor import SparseTensor
 from .voxels.union import union
@@ -39,6 +49,7 @@ __all__ = [
     "GlobalSumPool",
     "GroupNorm",
     "Identity",
+    "InstanceNorm",
     "LayerNorm",
     "LeakyReLU",
     "Linear",
@@ -54,16 +65,21 @@ __all__ = [
     "SparseInverseConv",
     "SparseLinear",
     "SparseMaxPool",
+    "SparsePoolTranspose",
     "SparseSumPool",
     "SparseTensor",
     "Sparsified",
     "SubMConv",
+    "SyncBatchNorm",
     "Tanh",
     "batch",
+    "blend",
+    "broadcast",
     "cat",
     "convert",
     "densify",
     "from_dense",
+    "interpolate",
     "select",
     "sparsify",
     "to_dense",

@@ -92,6 +92,7 @@ def test_network_compiled():
 PROCESS = """
 import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from gnn_sparse_backend import nn
 from tests.nn.test_modes import Network, some
 dist.init_process_group("gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
@@ -105,6 +106,23 @@ alone.stem[1].eval()
 sum(alone(some(other)).square().sum() for other in range(size)).div(size).backward()
 for ours, theirs in zip(network.parameters(), alone.parameters(), strict=True):
     torch.testing.assert_close(ours.grad, theirs.grad)
+together = torch.nn.SyncBatchNorm.convert_sync_batchnorm(Network())
+found = together(some(rank))
+found.square().sum().backward()
+alone = Network()
+xs = [some(other) for other in range(size)]
+outs = [alone.stem[0](x).features for x in xs]
+normed = alone.stem[1].forward(nn.batch([x.with_features(out) for x, out in zip(xs, outs)])).features
+wanted = normed.split([len(x) for x in xs])[rank]
+torch.testing.assert_close(together.stem[1](together.stem[0](xs[rank])).features, wanted)
+for grad in (together.stem[0].weight.grad,):
+    dist.all_reduce(grad)
+stems = [x.with_features(y) for x, y in zip(xs, normed.split([len(x) for x in xs]))]
+for stem in stems:
+    rest = alone.stem[2](stem)
+    y = alone.up(alone.down(rest)) + rest
+    alone.readout(nn.cat([y, alone.back(alone.pool(y))])).square().sum().backward(retain_graph=True)
+torch.testing.assert_close(together.stem[0].weight.grad, alone.stem[0].weight.grad, rtol=1e-3, atol=1e-4)
 dist.destroy_process_group()
 """
 

@@ -74,6 +74,26 @@ def test_whole_batches(kind):
         assert gradcheck(function, x.features) and gradgradcheck(function, x.features, fast_mode=True)
 
 
+def test_way_back_from_a_pooling():
+    x = some()
+    for arguments in ((2,), (3, 2), (nn.Cross(3), 2)):
+        pool, back = nn.SparseSumPool(*arguments, dim=2), nn.SparsePoolTranspose(*arguments, dim=2)
+        pooled = pool(x)
+        y = back(pooled)
+        assert y.coordinates is x.coordinates
+        # a sum is a matrix, and the way back its transpose
+        matrix = torch.autograd.functional.jacobian(lambda f, p=pool: p(x.with_features(f)).features[:, 0], x.features)
+        wanted = matrix[:, :, 0].t() @ pooled.features
+        torch.testing.assert_close(y.features, wanted)
+        cotangent = torch.randn_like(wanted)
+        ours, theirs = (torch.autograd.grad(z, x.features, cotangent, retain_graph=True) for z in (y.features, wanted))
+        torch.testing.assert_close(ours, theirs)
+        assert torch.equal(back(pooled, x).features, y.features)
+        assert back(pooled, x.coordinates[:3]).coordinates.tolist() == x.coordinates[:3].tolist()
+    generated = nn.SparsePoolTranspose(2, dim=2, generative=True)(nn.SparseMaxPool(2, dim=2)(x))
+    assert len(generated) == 4 * len(nn.SparseMaxPool(2, dim=2)(x))
+
+
 def test_layers_over_features():
     x = some(torch.float32)
     for name, arguments in (

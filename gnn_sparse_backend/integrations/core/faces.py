@@ -3,8 +3,8 @@ run where it is not installed, or without it.
 
 A face that is enabled answers ``import MinkowskiEngine``, of its submodules, too, and stands before an installed
 library of that name. Its package has the library's names. It may have ``MODULES``, a table from public submodules to
-its own, for those whose names differ, and has ``__version__``, which ``importlib.metadata`` gives. While it is
-enabled, its classes have the public module, which their pickles name.
+its own, for those whose names differ ("" for the package itself), and has ``__version__``, which
+``importlib.metadata`` gives. While it is enabled, its classes have the public module, which their pickles name.
 """
 
 from __future__ import annotations
@@ -18,16 +18,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...deferred import import_module
 from .patch import Patches
 
+
+class Face(NamedTuple):
+    """Our package. beside: what the names of modules begin with that the library has beside its own package; those are
+    in ``MODULES``.
+    """
+
+    package: str
+    beside: str = ""
+
+
 FACES = {
-    "MinkowskiEngine": "gnn_sparse_backend.integrations.minkowski",
-    "torchsparse": "gnn_sparse_backend.integrations.torchsparse",
+    "MinkowskiEngine": Face("gnn_sparse_backend.integrations.minkowski", beside="Minkowski"),
+    "torchsparse": Face("gnn_sparse_backend.integrations.torchsparse"),
 }
-"""Our package, by the public name."""
+"""By the public name."""
 
 
 class PublicModule(ModuleType):
@@ -80,7 +90,7 @@ class _Distribution(importlib.metadata.Distribution):
     def read_text(self, filename: str) -> str | None:
         if filename != "METADATA":
             return None
-        version = import_module(FACES[self._name]).__version__
+        version = import_module(FACES[self._name].package).__version__
         return f"Metadata-Version: 2.1\nName: {self._name}\nVersion: {version}\n"
 
     def locate_file(self, path: Any) -> Path:
@@ -96,16 +106,21 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
         name, _, below = fullname.partition(".")
         if name not in self.given:
+            name = next((face for face in self.given if name.startswith(FACES[face].beside or " ")), "")
+            below = fullname
+        if not name:
             return None
-        ours = FACES[name]
+        package = FACES[name].package
+        ours = package
         if below:
-            modules: Mapping[str, str] = getattr(import_module(ours), "MODULES", {})
-            ours = f"{ours}.{modules.get(below, below)}"
+            modules: Mapping[str, str] = getattr(import_module(package), "MODULES", {})
+            if below == fullname and below not in modules:
+                return None
+            ours = f"{package}.{modules.get(below, below)}".rstrip(".")
         found = importlib.util.find_spec(ours)
         if found is None:
             return None
-        loader = _Loader(ours, self.given[name])
-        return ModuleSpec(fullname, loader, is_package=found.submodule_search_locations is not None)
+        return ModuleSpec(fullname, _Loader(ours, self.given[name]), is_package=bool(found.submodule_search_locations))
 
     def find_distributions(self, context: Any = None) -> Iterator[importlib.metadata.Distribution]:
         wanted = getattr(context, "name", None)
@@ -135,7 +150,8 @@ def take_away(name: str) -> None:
         return
     patches.undo()
     for each, module in list(sys.modules.items()):
-        if each.partition(".")[0] == name and isinstance(module, PublicModule):
+        loader = getattr(getattr(module, "__spec__", None), "loader", None)
+        if isinstance(loader, _Loader) and loader.patches is patches:
             del sys.modules[each]
     if not _finder.given:
         sys.meta_path.remove(_finder)

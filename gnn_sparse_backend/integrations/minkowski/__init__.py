@@ -28,7 +28,7 @@ _NAMES = {
         "RegionType SparseTensorOperationMode SparseTensorQuantizationMode is_cuda_available"
     ),
     ".field": "TensorField",
-    ".generator": "KernelGenerator KernelRegion convert_to_int_tensor get_kernel_volume",
+    ".generator": "KernelGenerator KernelRegion convert_to_int_list convert_to_int_tensor get_kernel_volume",
     ".key": "CoordinateMapKey",
     ".layers.base": "MinkowskiModuleBase",
     ".layers.broadcast": (
@@ -39,7 +39,9 @@ _NAMES = {
         "MinkowskiGenerativeConvolutionTranspose"
     ),
     ".layers.network": "MinkowskiNetwork",
-    ".layers.normalization": "MinkowskiBatchNorm MinkowskiInstanceNorm MinkowskiStableInstanceNorm MinkowskiSyncBatchNorm",
+    ".layers.normalization": (
+        "MinkowskiBatchNorm MinkowskiInstanceNorm MinkowskiStableInstanceNorm MinkowskiSyncBatchNorm"
+    ),
     ".layers.pointwise": (
         "MinkowskiAlphaDropout MinkowskiCELU MinkowskiDropout MinkowskiELU MinkowskiGELU MinkowskiHardshrink "
         "MinkowskiHardsigmoid MinkowskiHardswish MinkowskiHardtanh MinkowskiLeakyReLU MinkowskiLinear "
@@ -63,13 +65,16 @@ _NAMES = {
         "MinkowskiToFeature MinkowskiToSparseTensor cat dense_coordinates mean to_sparse to_sparse_all var"
     ),
     ".sparse_tensor": "SparseTensor",
+    ".tensor": "COORDINATE_KEY_DIFFERENT_ERROR COORDINATE_MANAGER_DIFFERENT_ERROR Tensor",
 }
 MODULES = {
     "MinkowskiBroadcast": "layers.broadcast",
     "MinkowskiChannelwiseConvolution": "layers.convolution",
-    "MinkowskiCommon": "generator",
+    "MinkowskiCommon": "",
     "MinkowskiConvolution": "layers.convolution",
     "MinkowskiCoordinateManager": "manager",
+    "MinkowskiEngineBackend": "",
+    "MinkowskiEngineBackend._C": "",
     "MinkowskiFunctional": "functional",
     "MinkowskiInterpolation": "layers.sites",
     "MinkowskiKernelGenerator": "generator",
@@ -80,7 +85,7 @@ MODULES = {
     "MinkowskiPooling": "layers.pooling",
     "MinkowskiPruning": "layers.sites",
     "MinkowskiSparseTensor": "sparse_tensor",
-    "MinkowskiTensor": "tensor",
+    "MinkowskiTensor": "",
     "MinkowskiTensorField": "field",
     "MinkowskiUnion": "layers.sites",
 }

@@ -10,7 +10,7 @@ from ...ops.grouped.segment_reduce import segment_reduce
 from ...structures.segments import Segments
 from .enums import GPUMemoryAllocatorType, MinkowskiAlgorithm, SparseTensorQuantizationMode
 from .generator import Sizes, convert_to_int_list
-from .interpolation import Corners, at_points, at_sites, corners
+from .interpolation import at_sites
 from .key import CoordinateMapKey
 from .manager import CoordinateManager
 from .modes import manager_for
@@ -74,7 +74,6 @@ class TensorField(Tensor):
         self._F, self._C = features, None
         self._manager, self.coordinate_field_map_key = coordinate_manager, coordinate_field_map_key
         self._inverse_mapping: dict[CoordinateMapKey, torch.Tensor] = {}
-        self._splat: dict[CoordinateMapKey, Corners] = {}
 
     @property
     def _key(self) -> CoordinateMapKey:
@@ -135,16 +134,7 @@ class TensorField(Tensor):
         axes = torch.cartesian_prod(*[torch.arange(2, device=points.device, dtype=torch.int32)] * self.D)
         steps = torch.nn.functional.pad(axes.reshape(-1, self.D), (1, 0))
         key, _ = self._manager.insert_and_map((low[:, None] + steps).flatten(0, 1))
-        at = Corners(*self._manager.interpolation_map_weight(key, points.to(self.dtype)))
-        self._splat[key] = at
-        return SparseTensor._of(at_sites(self._F, at, self._manager.size(key)), key, self._manager)
-
-    def features_from(self, x: SparseTensor) -> torch.Tensor:
-        """(N, channels) the features of ``x`` at the points."""
-        at = self._splat.get(x.coordinate_map_key) if x._manager is self._manager else None
-        if at is None:
-            at = corners(x, self.C.to(x.dtype))
-        return at_points(x.F, at, len(self))
+        return SparseTensor._of(at_sites(self._F, points, self._manager, key), key, self._manager)
 
     def inverse_mapping(self, sparse_tensor_map_key: CoordinateMapKey) -> torch.Tensor:
         """(N,) the site of each point: of cells that ``sparse()`` made of the points, or of coarser ones."""

@@ -1,40 +1,35 @@
-"""Linear interpolation between sites and points, in both directions, as products with a sparse matrix of weights."""
+"""Linear interpolation between sites and points, in both directions."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 
+from ... import nn
 from ...nn.voxels.maps import kept
 from ...ops.message.api.spmm import spmm
 from ...structures.graph import Graph
+from .key import CoordinateMapKey
+from .store import reversed_axes
 
 if TYPE_CHECKING:
-    from .sparse_tensor import SparseTensor
+    from .manager import CoordinateManager
+    from .tensor import Tensor
 
 
-class Corners(NamedTuple):
-    """The sites around points: sites, points, weights of pairs."""
-
-    sites: torch.Tensor
-    points: torch.Tensor
-    weights: torch.Tensor
+def at_points(x: Tensor, points: torch.Tensor) -> torch.Tensor:
+    """(P, channels) of a sparse tensor at (P, 1 + D) points, the batch first; sites that are not there are 0."""
+    sites = x._manager.sites(x._key)
+    return nn.interpolate(nn.SparseTensor._of(x.F, sites), reversed_axes(points))
 
 
-def corners(x: SparseTensor, points: torch.Tensor) -> Corners:
-    """The corners of the cells that hold (P, 1 + D) points, where ``x`` has sites."""
-    return Corners(*x._manager.interpolation_map_weight(x.coordinate_map_key, points))
-
-
-def at_points(features: torch.Tensor, pairs: Corners, count: int) -> torch.Tensor:
-    """(P, channels) of features of sites."""
-    return spmm(_graph(pairs.points, pairs.sites, (count, len(features))), features, pairs.weights)
-
-
-def at_sites(features: torch.Tensor, pairs: Corners, count: int) -> torch.Tensor:
-    """(N, channels) of features of points."""
-    return spmm(_graph(pairs.sites, pairs.points, (count, len(features))), features, pairs.weights)
+def at_sites(
+    features: torch.Tensor, points: torch.Tensor, manager: CoordinateManager, key: CoordinateMapKey
+) -> torch.Tensor:
+    """(N, channels) of the sites of a key: features of (P, 1 + D) points, shared out by the same weights."""
+    sites, of, weights = manager.interpolation_map_weight(key, points)
+    return spmm(_graph(sites, of, (manager.size(key), len(features))), features, weights.to(features.dtype))
 
 
 @kept

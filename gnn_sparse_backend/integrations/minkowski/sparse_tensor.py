@@ -12,6 +12,7 @@ from ...ops.grouped.segment_reduce import segment_reduce
 from ...structures.segments import Segments
 from .enums import GPUMemoryAllocatorType, MinkowskiAlgorithm, SparseTensorQuantizationMode
 from .generator import Sizes
+from .interpolation import at_points
 from .key import CoordinateMapKey
 from .manager import CoordinateManager
 from .modes import manager_for
@@ -253,19 +254,17 @@ class SparseTensor(Tensor):
         )
 
     def interpolate(self, X: TensorField) -> TensorField:
-        """The features at the points of ``X``: by the weights of its ``splat()``, if that made these sites."""
-        return X._like(X.features_from(self))
+        """The features at the points of ``X``, interpolated linearly: the way back of its ``splat()``."""
+        return X._like(at_points(self, X.C))
 
     def features_at_coordinates(self, query_coordinates: torch.Tensor) -> torch.Tensor:
         """(P, channels) linear interpolation at (P, 1 + D) points, the batch first; sites that are not there are 0."""
-        from .interpolation import at_points, corners
-
         if query_coordinates.dtype != self.dtype or query_coordinates.device != self.device:
             raise ValueError(
                 f"points must be {self.dtype} on {self.device}, as the features are, got {query_coordinates.dtype} on "
                 f"{query_coordinates.device}"
             )
-        return at_points(self._F, corners(self, query_coordinates), len(query_coordinates))
+        return at_points(self, query_coordinates)
 
 
 def _integers(coordinates: Any, features: torch.Tensor) -> torch.Tensor:

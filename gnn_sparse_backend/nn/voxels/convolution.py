@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import Module, Parameter, init
 
 from ...ops.convolution.api import sparse_conv
-from ...structures.coordinates import Coordinates, Window
-from .maps import OUTPUTS, Placed, convolved, generated, inverted, placed, returned
+from ...structures.coordinates import Window
+from .maps import OUTPUTS, Placed, convolved, inverted, to_finer
 from .tensor import Axes, KernelSize, SparseTensor, check_sparse
 
 
@@ -181,15 +181,8 @@ class SparseConvTranspose(Convolution):
 
     def forward(self, x: SparseTensor, coordinates: SparseTensor | Tensor | None = None) -> SparseTensor:
         check_sparse(type(self).__name__, x)
-        if isinstance(coordinates, SparseTensor):
-            return self.convolve(x, placed(x.sites, self.window, coordinates.sites))
-        if coordinates is not None:
-            stride = tuple(max(t // s, 1) for t, s in zip(x.stride, self.stride))
-            fine = Coordinates.of(coordinates, stride, x.batch_size)
-            return self.convolve(x, placed(x.sites, self.window, fine))
-        if self.generative:
-            return self.convolve(x, generated(x.sites, self.window, self.padding is None))
-        return self.convolve(x, returned(x.sites, x.path, self.window))
+        to = to_finer(x.sites, x.path, self.window, coordinates, self.generative, self.padding is None)
+        return self.convolve(x, to)
 
 
 class SparseInverseConv(Convolution):

@@ -77,6 +77,20 @@ def generated(sites: Coordinates, window: Window, centred: bool) -> Placed:
     return kernel_map_between(fine, sites, window).transpose(), fine, ()
 
 
+def to_finer(
+    sites: Coordinates, path: Path, window: Window, to: Any = None, generative: bool = False, centred: bool = True
+) -> Placed:
+    """Place the outputs of a transposed layer: at given sites, at all that its kernel reaches, or at those of the path.
+
+    to: None, a tensor with sites, or rows of coordinates.
+    """
+    if to is not None:
+        stride = tuple(max(t // s, 1) for t, s in zip(sites.stride, window.stride))
+        fine = to.sites if hasattr(to, "sites") else Coordinates.of(to, stride, sites.batch_size)
+        return placed(sites, window, fine)
+    return generated(sites, window, centred) if generative else returned(sites, path, window)
+
+
 @kept
 def inverted(sites: Coordinates, path: Path, kernel: Window) -> Placed:
     """Place the outputs of the inverse of the last layer that came from other sites."""

@@ -31,10 +31,6 @@ class LayerNorm(OverFeatures, torch.nn.LayerNorm):
     """``torch.nn.LayerNorm`` over the channels of each site."""
 
 
-class GroupNorm(OverFeatures, torch.nn.GroupNorm):
-    """``torch.nn.GroupNorm`` over groups of channels of each site."""
-
-
 class Linear(OverFeatures, torch.nn.Linear):
     """``torch.nn.Linear`` at each site: a convolution whose kernel is 1."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 from torch.nn import Module
 
@@ -13,7 +14,7 @@ from ...structures.coordinates import Coordinates, Window
 from ...structures.graph import Graph
 from ...structures.kernel_map import GraphOf, KernelMap
 from ...structures.segments import Segments
-from .maps import OUTPUTS, convolved, kept
+from .maps import OUTPUTS, convolved, kept, to_finer
 from .tensor import Axes, KernelSize, SparseTensor, check_sparse
 
 
@@ -84,30 +85,80 @@ class SparseSumPool(Pooling):
     reduce = "sum"
 
 
+class SparsePoolTranspose(Module):
+    """The way back from a pooling: ``out[stride * o - padding + dilation * k] = sum of x[o]`` over the offsets k, which
+    is a copy where no two windows overlap. Sites of the result are as of ``SparseConvTranspose``.
+
+    Args:
+        kernel_size, stride, dilation, dim, padding: as of ``SparseAvgPool``.
+        generative: as of ``SparseConvTranspose``.
+
+    ``forward(x, coordinates=None)``: as of ``SparseConvTranspose``.
+    """
+
+    def __init__(
+        self,
+        kernel_size: KernelSize,
+        stride: Axes | None = None,
+        dilation: Axes = 1,
+        dim: int = 3,
+        *,
+        padding: Axes | None = None,
+        generative: bool = False,
+    ) -> None:
+        super().__init__()
+        stride = kernel_size if stride is None else stride  # type: ignore[assignment]
+        self.window = Window.of(dim, kernel_size, stride, dilation, padding)
+        self._kernel = kernel_size if self.window.cells else self.window.kernel
+        self.centred, self.generative = padding is None, generative
+
+    def forward(self, x: SparseTensor, coordinates: SparseTensor | Tensor | None = None) -> SparseTensor:
+        check_sparse(type(self).__name__, x)
+        kernel_map, sites, path = to_finer(x.sites, x.path, self.window, coordinates, self.generative, self.centred)
+        return SparseTensor._of(aggregate(_graph(kernel_map), "x0", [("u", x.features)]), sites, path)
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self._kernel}, stride={self.window.stride}, dilation={self.window.dilation}"
+
+
 class GlobalPooling(Module):
-    """What the layers below have in common: (batches, C) a dense tensor, of a batch without sites zeros."""
+    """What the layers below have in common: a row for each batch, zeros for one without sites.
+
+    Args:
+        sparse: whether the result is a SparseTensor of one site for each batch, at the origin, not a dense tensor.
+    """
 
     reduce: ClassVar[str]
 
-    def forward(self, x: SparseTensor) -> Tensor:
+    def __init__(self, sparse: bool = False) -> None:
+        super().__init__()
+        self.sparse = sparse
+
+    def forward(self, x: SparseTensor) -> Any:
         check_sparse(type(self).__name__, x)
-        return segment_reduce(x.features, _batches(x.sites), self.reduce)
+        features = segment_reduce(x.features, _batches(x.sites), self.reduce)
+        return SparseTensor._of(features, _origins(x.sites)) if self.sparse else features
+
+    def extra_repr(self) -> str:
+        return "sparse=True" if self.sparse else ""
 
 
 class GlobalMaxPool(GlobalPooling):
-    """(batches, C) the largest of each batch; a batch without sites is 0."""
+    """(batches, C) the largest of each batch; a batch without sites is 0. With ``sparse=True`` a SparseTensor of one
+    site for each batch, at the origin.
+    """
 
     reduce = "max"
 
 
 class GlobalAvgPool(GlobalPooling):
-    """(batches, C) the mean of each batch; a batch without sites is 0."""
+    """(batches, C) the mean of each batch; a batch without sites is 0. ``sparse`` as of ``GlobalMaxPool``."""
 
     reduce = "mean"
 
 
 class GlobalSumPool(GlobalPooling):
-    """(batches, C) the sum of each batch."""
+    """(batches, C) the sum of each batch. ``sparse`` as of ``GlobalMaxPool``."""
 
     reduce = "sum"
 
@@ -115,6 +166,13 @@ class GlobalSumPool(GlobalPooling):
 @kept
 def _graph(kernel_map: KernelMap) -> Graph:
     return kernel_map.derived(GraphOf())
+
+
+@kept
+def _origins(sites: Coordinates) -> Coordinates:
+    rows = sites.rows.new_zeros(sites.batch_size, 1 + sites.dim)
+    rows[:, 0] = torch.arange(sites.batch_size)
+    return Coordinates.of(rows, sites.stride, sites.batch_size)
 
 
 @kept

@@ -137,14 +137,13 @@ class Coordinates(Movable):
 
     def rows_of(self, sites: Tensor) -> Tensor:
         """(M,) int64 the row of each of (M, 1 + D) sites, -1 where there is no such site."""
-        packing = Packing(self.bounds)
         inside = torch.ones(sites.shape[0], dtype=torch.bool, device=sites.device)
         for column, (low, high) in zip(sites.unbind(1), self.bounds):
             inside &= (column >= low) & (column <= high)
         if not self.rows.shape[0]:
             return inside.long() - 1
-        keys, order = packing.pack(self.ascending), self.order
-        wanted = packing.pack(sites)
+        packing = Packing(self.bounds)
+        keys, order, wanted = packing.pack(self.ascending), self.order, packing.pack(sites)
         place = torch.searchsorted(keys, wanted).clamp_(max=keys.numel() - 1)
         there = inside & (keys[place] == wanted)
         return torch.where(there, place if order is None else order[place], -1)

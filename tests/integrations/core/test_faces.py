@@ -20,7 +20,7 @@ from . import layers, utils
 from .layers import Linear, Plain
 
 __version__ = "3.2.1"
-MODULES = {"PublicLayers": "layers", "Linear": "layers"}
+MODULES = {"PublicLayers": "layers", "Linear": "layers", "ShoeTools": "", "ShoeTools.layers": "layers"}
 """,
     "layers.py": "class Linear:\n    pass\n\n\nclass Plain:\n    pass\n",
     "utils/__init__.py": "from .inner import answer\n",
@@ -35,7 +35,7 @@ def face(tmp_path, monkeypatch):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(faces.FACES, "Shoe", "ours_of_shoe")
+    monkeypatch.setitem(faces.FACES, "Shoe", faces.Face("ours_of_shoe", beside="Shoe"))
     yield tmp_path
     gsb.disable("Shoe")
     for name in [each for each in sys.modules if each.startswith("ours_of_shoe")]:
@@ -70,6 +70,15 @@ def test_a_face_is_given_and_taken_away(face):
 def test_a_submodule_does_not_hide_a_class_of_its_name(face):
     with gsb.enabled("Shoe"):
         assert importlib.import_module("Shoe.Linear").Linear is importlib.import_module("Shoe").Linear
+
+
+def test_modules_beside_a_package(face):
+    with gsb.enabled("Shoe"):
+        tools = importlib.import_module("ShoeTools.layers")
+        assert tools.Linear is importlib.import_module("ShoeTools").Linear is importlib.import_module("Shoe").Linear
+        with pytest.raises(ModuleNotFoundError, match="ShoeLace"):
+            importlib.import_module("ShoeLace")
+    assert not [each for each in sys.modules if each.startswith("Shoe")]
 
 
 def test_pickles_name_the_public_module_while_it_is_enabled(face):
@@ -129,7 +138,7 @@ import sys; sys.path.insert(0, {str(face)!r})
 import multiprocessing
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.integrations.core import faces
-faces.FACES["torchsparse"] = "ours_of_shoe"
+faces.FACES["torchsparse"] = faces.Face("ours_of_shoe")
 
 if __name__ == "__main__":
     gsb.enable("torchsparse")

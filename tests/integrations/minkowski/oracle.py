@@ -99,7 +99,7 @@ def same_gradients(found: Tensor, wanted: Tensor, operands: list[Tensor]) -> Non
     same(found, wanted)
     cotangent = torch.randn_like(wanted)
     for ours, theirs in zip(
-        torch.autograd.grad(found, operands, cotangent, allow_unused=True),
-        torch.autograd.grad(wanted, operands, cotangent, allow_unused=True),
+        torch.autograd.grad(found, operands, cotangent, retain_graph=True, allow_unused=True),
+        torch.autograd.grad(wanted, operands, cotangent, retain_graph=True, allow_unused=True),
     ):
         same(*(torch.zeros(()) if each is None else each for each in (ours, theirs)))

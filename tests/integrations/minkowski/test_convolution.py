@@ -32,7 +32,7 @@ def tensor(ME, dim: int, stride: int = 1, count: int = 40, width: int = 3, **opt
 
 
 def per_axis(value, dim: int) -> list[int]:
-    return list(value[:dim]) if isinstance(value, tuple) else [value] * dim
+    return list((value * 2)[:dim]) if isinstance(value, tuple) else [value] * dim
 
 
 def wanted(layer, x, y, offsets, transposed: bool = False):

@@ -167,6 +167,8 @@ def test_pools_and_norms_go_by_batch():
         for y, layer in ((found.F, ours), (wanted, theirs)):
             layer.gradients = torch.autograd.grad(y, [x.F, *layer.parameters()], cotangent, retain_graph=True)
         torch.testing.assert_close(ours.gradients, theirs.gradients)
+    with pytest.raises(NotImplementedError, match="track_running_stats=True is not there"):
+        ts.nn.InstanceNorm(4, track_running_stats=True)
     norm = ts.nn.BatchNorm(4).double()
     torch.testing.assert_close(norm(x).F, torch.nn.BatchNorm1d(4).double()(x.F))
 

@@ -160,7 +160,9 @@ class MinkowskiGenerativeConvolutionTranspose(_Convolution):
 
 
 class MinkowskiChannelwiseConvolution(MinkowskiModuleBase):
-    """A convolution of each channel by itself: ``kernel`` is (K, channels). Arguments as of ``MinkowskiConvolution``."""
+    """A convolution of each channel by itself: ``kernel`` is (K, channels). Arguments as of
+    ``MinkowskiConvolution``.
+    """
 
     def __init__(
         self,

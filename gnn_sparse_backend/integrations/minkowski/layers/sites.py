@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ..interpolation import at_points, corners
+from ..interpolation import at_points
 from ..key import CoordinateMapKey
 from ..sparse_tensor import SparseTensor
 from .base import MinkowskiModuleBase
@@ -64,12 +64,11 @@ class MinkowskiInterpolation(MinkowskiModuleBase):
     def forward(self, input: SparseTensor, tfield: torch.Tensor) -> Any:
         """(P, channels) at (P, 1 + D) points, the batch first."""
         x = self._checked(input)
-        pairs = corners(x, tfield.to(x.dtype))
-        found: list[Any] = [at_points(x.F, pairs, len(tfield))]
-        if self.return_kernel_map:
-            found.append((pairs.sites.int(), pairs.points.int()))
-        if self.return_weights:
-            found.append(pairs.weights)
+        found: list[Any] = [at_points(x, tfield)]
+        if self.return_kernel_map or self.return_weights:
+            sites, points, weights = x._manager.interpolation_map_weight(x._key, tfield)
+            found += [(sites.int(), points.int())] if self.return_kernel_map else []
+            found += [weights] if self.return_weights else []
         return tuple(found) if len(found) > 1 else found[0]
 
     def __repr__(self) -> str:

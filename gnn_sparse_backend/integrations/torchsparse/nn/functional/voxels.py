@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .....nn.voxels.interpolation import blend
 from .....nn.voxels.maps import kept
 from .....ops.grouped.segment_reduce import segment_reduce
-from .....ops.message.api.spmm import spmm
-from .....structures.graph import Graph
 from .....structures.segments import Segments
 from ....core.counters import ours
 from ....core.handles import Handles
@@ -16,7 +15,7 @@ from ...conventions import AXES, convention
 
 __all__ = ["calc_ti_weights", "spcount", "spdevoxelize", "spvoxelize"]
 
-_by_index = Handles()  # segments and graphs, by the tensor of indices
+_by_index = Handles()  # segments, by the tensor of indices
 
 
 def spcount(coords: Tensor, num: int | Tensor) -> Tensor:
@@ -51,9 +50,7 @@ def spdevoxelize(feats: Tensor, coords: Tensor, weights: Tensor) -> Tensor:
         coords: (N, K) indices of voxels, -1 where there is none; K is 8 for ``calc_ti_weights``.
         weights: (N, K).
     """
-    graph, there = _graph(coords, feats.shape[0])
-    weight = weights.detach()[there].to(feats.dtype)
-    found = spmm(graph, feats, weight)
+    found = blend(feats, coords, weights.detach())
     ours("torchsparse", "spdevoxelize")
     return found
 
@@ -91,18 +88,4 @@ def _segments(index: Tensor, num: int) -> tuple[Tensor | None, Segments]:
         rows = there.nonzero().squeeze(1)
         return rows, Segments.from_index(flat[rows], num)
 
-    return _by_index.once(index, ("voxelize", num), make)
-
-
-@kept
-def _graph(index: Tensor, num: int) -> tuple[Graph, Tensor]:
-    """(voxels to points; (N, K) where a point has one)."""
-
-    def make() -> tuple[Graph, Tensor]:
-        if index.dim() != 2:
-            raise ValueError(f"spdevoxelize: coords must have shape (N, K), got {tuple(index.shape)}")
-        there = index >= 0
-        indptr = torch.nn.functional.pad(there.sum(1).cumsum(0), (1, 0))
-        return Graph.from_csr(indptr, index[there], (index.shape[0], num)), there
-
-    return _by_index.once(index, ("devoxelize", num), make)
+    return _by_index.once(index, num, make)
