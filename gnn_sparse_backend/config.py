@@ -232,6 +232,17 @@ TORCHSCRIPT = Variable(
     "when PyG is enabled (integrations.pyg.scripting)",
 )
 
+TORCHSPARSE = Variable(
+    "GSB_TORCHSPARSE",
+    _one_of("2.1", "1.4"),
+    "2.1 or 1.4",
+    "1.4",
+    "2.1",
+    "whose coordinates a program of torchsparse means: of 2.1, the batch first and halved by a stride of 2, or of 1.4 "
+    "and 2.0, the batch last and in cells of the finest grid",
+    "when torchsparse is first imported while it is enabled (integrations.torchsparse.conventions)",
+)
+
 VARIABLES: tuple[Variable[Any], ...] = (
     CACHE_DIR,
     CUDA_ALIGNMENT,
@@ -248,6 +259,7 @@ VARIABLES: tuple[Variable[Any], ...] = (
     SAMPLER,
     TARGET,
     TORCHSCRIPT,
+    TORCHSPARSE,
 )
 """What the package reads."""
 

@@ -48,6 +48,11 @@ SAID = {
     "attention_by_hand": (None, [r"three_steps: results and 3 gradients", r"attention: results and 3 gradients"]),
     "torch_compile": (None, [r"compiled by inductor: results and 4 gradients as without"]),
     "segment_points": (None, [r"loss after 40 clouds: \d\.\d+", r"rod: \d+% of 1800 points are found"]),
+    "torchsparse_points": (None, [r"loss after 1 and 6 epochs: \d\.\d+ and 0\.\d+", r"Conv3d transposed +\d+ +0"]),
+    "minkowski_engine": (
+        None,
+        [r"loss after 30 batches: \d\.\d+", r"\d+ of 30 clouds", r"MinkowskiEngine +MinkowskiConvolution +62 +0"],
+    ),
     "explain_plan": ("matplotlib", [r"mean of 16 features", r"candidates", r"written: out/plan\.png"]),
     "cp_als": (None, [r"Array\(csf, .*nnz=\d+", r"error after 1 step 0\.\d+, after 20", r"Sum__0\[r\] \+ T\["]),
     "own_kernel": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import sys
 import threading
@@ -12,6 +13,7 @@ from typing import NamedTuple
 from ... import config
 from ...deferred import import_module, no_collection
 from ...runtime.allocator import reuse_while_enabled
+from .faces import FACES, give, take_away
 from .processes import leave_behind, take_along
 from .stand_ins import import_dgl
 
@@ -52,7 +54,7 @@ def register(name: str, activate: Callable[[], None], deactivate: Callable[[], N
     Raises ValueError for the name of a framework of this package or of one that is enabled.
     """
     with _lock:
-        if name in _BUILTIN or name in _active:
+        if name in _BUILTIN or name in FACES or name in _active:
             raise ValueError(
                 f"cannot register {name!r}: a framework of that name is "
                 f"{'enabled' if name in _active else 'part of this package'}"
@@ -63,7 +65,7 @@ def register(name: str, activate: Callable[[], None], deactivate: Callable[[], N
 def known_frameworks() -> tuple[str, ...]:
     """Every name that `enable` accepts, sorted; not all of them need be installed."""
     with _lock:
-        return tuple(sorted({*_BUILTIN, *_registered}))
+        return tuple(sorted({*_BUILTIN, *FACES, *_registered}))
 
 
 def enabled_frameworks() -> tuple[str, ...]:
@@ -72,38 +74,54 @@ def enabled_frameworks() -> tuple[str, ...]:
         return tuple(_active)
 
 
-def enable(name: str, *, deferred: bool | None = None) -> None:
-    """Route message passing of "dgl" or "pyg", or the layers of "spconv", to this package, for the whole process.
+def enable(*names: str, deferred: bool | None = None) -> None:
+    """Route message passing of "dgl" or "pyg", or the layers of "spconv", to this package, for the whole process; or
+    give this package for "MinkowskiEngine" or "torchsparse", which need not be installed: call this before the first
+    import of one.
 
     While a framework is enabled, freed tensors' memory is kept for the next ones (``gsb.reuse_memory``), PyTorch's
     dropouts on a CPU are drawn faster, with the same bits, and processes that are started, those of loaders and of
     ``torch.multiprocessing`` among them, have it enabled, too.
     Enabling what is enabled changes nothing but ``deferred``, where that is given. A DGL 2 whose GraphBolt does not
     load beside this PyTorch is imported without it: call this before, or in place of, ``import dgl``. Raises ValueError
-    for an unknown name and ImportError where the framework is not installed, or cannot be imported.
+    for an unknown name and ImportError where the framework is not installed, or cannot be imported; nothing is enabled
+    then that was not before.
 
     Args:
-        name: of the framework.
+        names: of one framework or of several.
         deferred: whether what a layer computes for every edge may wait until it is known what for, and then become a
             part of one kernel. With False everything is computed where it is asked for, by kernels of this package all
             the same: the first thing to try where something looks odd. By default as ``GSB_DEFERRED`` says, else True.
     """
+    _check_names("enable", names)
     with _lock:
-        if name in _active:
-            if deferred is not None:
-                _defer(name, deferred)
-            return
-        framework = _find(name)
-        _defer(name, config.DEFERRED.get() is not False if deferred is None else deferred)
+        before = tuple(_active)
         try:
-            with no_collection:
-                framework.activate()
+            for name in names:
+                _enable(name, deferred)
         except BaseException:
-            framework.deactivate()
+            for name in reversed(tuple(_active)):
+                if name not in before:
+                    disable(name)
             raise
-        _active[name] = framework
+
+
+def _enable(name: str, deferred: bool | None) -> None:
+    if name in _active:
+        if deferred is not None:
+            _defer(name, deferred)
+        return
+    framework = _find(name)
+    _defer(name, config.DEFERRED.get() is not False if deferred is None else deferred)
+    try:
         with no_collection:
-            _while_enabled(True)
+            framework.activate()
+    except BaseException:
+        framework.deactivate()
+        raise
+    _active[name] = framework
+    with no_collection:
+        _while_enabled(True)
 
 
 def disable(name: str | None = None) -> None:
@@ -127,11 +145,8 @@ def enabled(*names: str, deferred: bool | None = None) -> Iterator[None]:
 
     deferred: as of `enable`.
     """
-    if not names:
-        raise ValueError(f"enabled() needs the name of a framework: one of {', '.join(known_frameworks())}")
+    _check_names("enabled", names)
     with _lock:
-        for name in names:
-            _check_name(name)
         before = {name: (name in _active, name not in IMMEDIATE) for name in names}
     try:
         for name in names:
@@ -162,7 +177,14 @@ def _while_enabled(held: bool) -> None:
 
 def _enabled_here() -> tuple[tuple[str, bool], ...]:
     """The frameworks of this package that are enabled, and whether each is deferring."""
-    return tuple((name, name not in IMMEDIATE) for name in enabled_frameworks() if name in _BUILTIN)
+    return tuple((name, name not in IMMEDIATE) for name in enabled_frameworks() if name not in _registered)
+
+
+def _check_names(what: str, names: tuple[str, ...]) -> None:
+    if not names:
+        raise ValueError(f"{what}() needs the name of a framework: one of {', '.join(known_frameworks())}")
+    for name in names:
+        _check_name(name)
 
 
 def _check_name(name: str) -> None:
@@ -174,6 +196,8 @@ def _find(name: str) -> _Framework:
     _check_name(name)
     if name in _registered:
         return _registered[name]
+    if name in FACES:
+        return _Framework(functools.partial(give, name), functools.partial(take_away, name))
     builtin = _BUILTIN[name]
     if importlib.util.find_spec(builtin.requirement) is None:
         raise ImportError(

@@ -79,3 +79,16 @@ def distinct(keys: Tensor) -> Tensor:
     first = torch.ones(keys.shape, dtype=torch.bool, device=keys.device)
     torch.ne(keys[1:], keys[:-1], out=first[1:])
     return keys[first]
+
+
+def firsts(keys: Tensor) -> tuple[Tensor, Tensor]:
+    """(where each number is for the first time, as booleans; which of these places each number is equal to)."""
+    ascending, order = keys.sort(stable=True)
+    begins = torch.ones_like(ascending, dtype=torch.bool)
+    torch.ne(ascending[1:], ascending[:-1], out=begins[1:])
+    heads = order[begins]
+    first = torch.zeros_like(begins)
+    first[heads] = True
+    place = torch.empty_like(order)
+    place[order] = (first.cumsum(0) - 1)[heads][begins.cumsum(0) - 1]
+    return first, place

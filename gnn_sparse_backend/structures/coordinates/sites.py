@@ -15,7 +15,7 @@ from ..derived import Derived, Keeper, Keeps
 from ..immutable import Movable
 from ..segments import Segments
 from .errors import EqualSites, NoSuchBatch, OutsideGrid
-from .packing import Bounds, Packing, distinct, joined
+from .packing import Bounds, Packing, distinct, firsts, joined
 from .window import Window, per_axis
 
 MOST_AXES = 5
@@ -73,6 +73,23 @@ class Coordinates(Movable):
         made = cls._make(rows, stride, batch_size, sizes, bounds)
         made.derived(Order())  # which refuses equal rows
         return made
+
+    @classmethod
+    def merged(cls, rows: Tensor, stride: int | Sequence[int] = 1) -> tuple[Coordinates, Tensor, Tensor]:
+        """(the sites of rows that may be equal, in the order in which each is first there; the rows that are first;
+        (N,) the site of each row). Raises as `of`, but for equal rows.
+        """
+        rows = _checked(rows)
+        bounds = _bounds(rows)
+        _check_inside(rows, bounds, None, None)
+        is_first, place = firsts(Packing(bounds).pack(rows))
+        first = is_first.nonzero().squeeze(1)
+        kept = rows if first.numel() == rows.shape[0] else rows[first]
+        return (
+            cls._make(kept, per_axis("stride", stride, rows.shape[1] - 1), bounds[0][1] + 1, None, bounds),
+            first,
+            place,
+        )
 
     @classmethod
     def _make(

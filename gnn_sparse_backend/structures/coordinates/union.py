@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...frozen import dataclass
 from ..derived import Derived
-from .packing import Packing, joined
+from .packing import Packing, firsts, joined
 from .pairs import _Sites
 from .sites import Coordinates
 
@@ -24,18 +24,11 @@ class _United(Derived[tuple["Coordinates | None", tuple[Tensor, ...]]]):
     def compute(self, first: Coordinates) -> tuple[Coordinates | None, tuple[Tensor, ...]]:
         every = first, *(other() for other in self.others)
         packing = Packing(joined(*(sites.bounds for sites in every)))
-        keys, order = torch.cat([packing.pack(sites.rows) for sites in every]).sort(stable=True)
-        begins = torch.ones_like(keys, dtype=torch.bool)
-        torch.ne(keys[1:], keys[:-1], out=begins[1:])
-        heads = order[begins]  # where each site is for the first time
-        is_new = torch.zeros_like(begins)
-        is_new[heads] = True
-        place = torch.empty_like(order)
-        place[order] = (is_new.cumsum(0) - 1)[heads][begins.cumsum(0) - 1]
+        is_new, place = firsts(torch.cat([packing.pack(sites.rows) for sites in every]))
         counts = [sites.rows.shape[0] for sites in every]
         _, *places = place.split(counts)
         batches = max(sites.batch_size for sites in every)
-        if heads.numel() == counts[0] and batches == first.batch_size:
+        if int(is_new.sum()) == counts[0] and batches == first.batch_size:
             return None, tuple(places)
         dtype = functools.reduce(torch.promote_types, (sites.rows.dtype for sites in every))
         rows = torch.cat([sites.rows.to(dtype) for sites in every])[is_new]

@@ -1,0 +1,1 @@
+"""Layers of MinkowskiEngine, with its names of parameters and their shapes."""

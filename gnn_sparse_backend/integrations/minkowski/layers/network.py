@@ -1,0 +1,20 @@
+"""``MinkowskiNetwork``: what published networks derive from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from torch.nn import Module
+
+
+class MinkowskiNetwork(Module, ABC):
+    """A module that knows its number of axes, ``D``."""
+
+    def __init__(self, D: int) -> None:
+        super().__init__()
+        self.D = D
+
+    @abstractmethod
+    def forward(self, x: Any) -> Any:
+        """Of the network that derives from this."""
