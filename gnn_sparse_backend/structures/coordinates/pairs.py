@@ -1,25 +1,28 @@
 """Kernel maps of coordinates: each pair of a finer and a coarser site that a kernel connects.
 
-Sites are sorted once, and a search finds where a line of the kernel, its offsets along the last axis, begins among
-them. The offsets of the line follow without a search: keys are distinct, so the place of key q + 1 is that of key q, or
-the next one if q is there. Half of the lines of a symmetric map are searched. With a stride most offsets of a
-finer site have no coarser one, so that the search is for the coarser sites of those that have.
+Sites are sorted once. The sites that an offset of the kernel wants are then in order too, so that they are merged with
+those that there are; half of the offsets of a symmetric map are (Spira, arXiv 2511.20834, searches such keys).
 """
 
 from __future__ import annotations
 
 import itertools
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..build import INT32_LIMIT, index_dtype
+from ...compiler.cache.bounded import kept
+from ...compiler.cache.kernel import Kernel
+from ...compiler.compile import compile_loops
+from ...compiler.loops.merging import COUNT, FILL, pairs_function, reorder_function
+from ...runtime.type_names import type_name
+from ..build import index_dtype
 from ..derived import Derived
 from ..kernel_map import KernelMap
-from .packing import MOST_CELLS, Packing, joined
+from .packing import chunks_of, joined, packing_of
 from .sites import Coordinates
 from .window import Window
 
@@ -41,7 +44,8 @@ class PairsFrom(Derived[KernelMap]):
     fine: _Sites
 
     def compute(self, coarse: Coordinates) -> KernelMap:
-        return _kernel_map(self.fine(), coarse, self.window)
+        fine = self.fine()
+        return _kernel_map(fine.on_host, coarse.on_host, self.window).to(coarse.device)
 
 
 def kernel_map_between(fine: Coordinates, coarse: Coordinates, window: Window) -> KernelMap:
@@ -51,93 +55,64 @@ def kernel_map_between(fine: Coordinates, coarse: Coordinates, window: Window) -
 
 def _kernel_map(fine: Coordinates, coarse: Coordinates, window: Window) -> KernelMap:
     shape, offsets = (coarse.rows.shape[0], fine.rows.shape[0]), window.num_offsets
+    same = fine is coarse and set(window.stride) == {1}
     symmetric = fine is coarse and window.symmetric
     if not all(shape):
-        nothing = torch.empty(0, dtype=torch.int32, device=fine.device)
-        return KernelMap._make(nothing, nothing.clone(), nothing.new_zeros(offsets + 1), shape, symmetric)
-    if set(window.stride) == {1}:
-        known = offsets // 2 if symmetric else offsets
-        offset, outputs, inputs = _from_coarse(fine, coarse, window, known)
-    else:
-        known = offsets
-        offset, outputs, inputs = _from_fine(fine, coarse, window)
-    begin = torch.searchsorted(offset, torch.arange(known + 1, device=fine.device))
-    outputs, inputs = (x if y is None else y[x] for x, y in ((outputs, coarse.order), (inputs, fine.order)))
-    if symmetric:
-        # offset K - 1 - k has the pairs of k with ends swapped, in the same order: a shift keeps the order of sites
-        every, count = torch.arange(shape[0], device=fine.device), offset.numel()
-        shift = (begin[1:] + begin[:-1] - count).flip(0).repeat_interleave(begin.diff().flip(0), output_size=count)
-        mirrored = torch.arange(count, device=fine.device) + shift
-        begin = torch.cat([begin, (2 * count + shape[0] - begin).flip(0)])
-        outputs, inputs = (
-            torch.cat([one, every, other.index_select(0, mirrored)])
-            for one, other in ((outputs, inputs), (inputs, outputs))
-        )
+        nothing = torch.empty(0, dtype=torch.int32)
+        return KernelMap._make(nothing, nothing.clone(), nothing.new_zeros(offsets + 1), shape, symmetric, True)
+    known = offsets // 2 if symmetric else offsets
+    keys, first, places = _keys(fine, coarse, window, same)
+    starts, line_ptr = _lines(places[:known])
+    chunks = chunks_of(shape[0])
+    counts, indptr = torch.empty(chunks * known, dtype=torch.int64), torch.empty(offsets + 1, dtype=torch.int64)
+    given = shape[1], shape[0], chunks, starts.numel(), known, offsets, keys, first, starts, line_ptr, counts, indptr
+    _pairs(COUNT).entry(*given)
+    pairs = int(indptr[-1])
+    dtype = index_dtype(shape, pairs)
+    inputs, outputs = torch.empty(pairs, dtype=dtype), torch.empty(pairs, dtype=dtype)
+    _pairs(FILL, type_name(dtype)).entry(*given, pairs, inputs, outputs)
+    if fine.order is not None:
+        inputs = fine.order.to(dtype).index_select(0, inputs)
     if coarse.order is not None:
-        offset = torch.arange(offsets, device=fine.device).repeat_interleave(begin.diff(), output_size=inputs.numel())
-        order = (offset * shape[0] + outputs).argsort()
-        outputs, inputs = outputs[order], inputs[order]
-    dtype = index_dtype(shape, inputs.numel())
-    return KernelMap._make(inputs.to(dtype), outputs.to(dtype), begin.to(dtype), shape, symmetric)
+        tasks = min(chunks, offsets)
+        rows = torch.full((tasks * shape[0],), -1, dtype=dtype)
+        _reorder(type_name(dtype)).entry(
+            shape[0], offsets, pairs, tasks, indptr, coarse.order, rows, inputs, outputs
+        )
+    ordered = fine.order is None and coarse.order is None
+    return KernelMap._make(inputs, outputs, indptr.to(dtype), shape, symmetric, ordered)
 
 
-def _from_coarse(fine: Coordinates, coarse: Coordinates, window: Window, known: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(offset, output, input) of all pairs of the first ``known`` offsets, in order, of strides of 1. Outputs and
-    inputs are numbered in ascending order of their sites.
-    """
+def _keys(fine: Coordinates, coarse: Coordinates, window: Window, same: bool) -> tuple[Tensor, Tensor, list[int]]:
+    """(keys of the fine sites, those at which a coarse site's kernel begins, and where its offsets are from there)."""
+    times, before = (1, *window.stride), (0, *(-b for b in window.before))
     queries = (window.fine_range(axis, *bound) for axis, bound in enumerate(coarse.bounds[1:]))
-    packing = Packing(joined(fine.bounds, (coarse.bounds[0], *queries)))
-    keys = packing.pack(fine.ascending)
-    first = packing.pack(coarse.ascending - torch.tensor((0, *window.before), device=fine.device))
-    in_lines = window.dilation[-1] == 1
-    line = window.kernel[-1] if in_lines else 1
-    starts = _starts(window, packing, in_lines)
-    begin = first + torch.tensor(starts[: -(-known // line)], device=fine.device)[:, None]
-    place = torch.searchsorted(keys, begin, out_int32=keys.numel() < INT32_LIMIT)
-    keys = torch.cat([keys, keys.new_full((1,), MOST_CELLS)])
-    shape = place.shape[0], line, place.shape[1]
-    places, found = place.new_empty(shape), torch.empty(shape, dtype=torch.bool, device=fine.device)
-    for step in range(line):
-        places[:, step] = place
-        torch.eq(keys.index_select(0, place.view(-1)).view_as(place), begin + step, out=found[:, step])
-        place = place + found[:, step]
-    at = found.flatten()[: known * shape[2]].nonzero().squeeze(1)
-    offset = at.div(shape[2], rounding_mode="floor")
-    return offset, at - offset * shape[2], places.view(-1).index_select(0, at)
+
+    def columns() -> list[Tensor]:
+        wanted = coarse.rows.long() * torch.tensor(times) + torch.tensor(before)
+        return list(torch.cat([fine.rows.long(), wanted]).unbind(1))
+
+    far = (0, *map(max, window.reach, window.before))
+    packing = packing_of(joined(fine.bounds, (coarse.bounds[0], *queries)), columns, far)
+    keys = packing.pack(fine.ascending)[0]
+    steps = [1 << shift for shift in packing.shifts[1:]]
+    begin = sum(b * step for b, step in zip(before[1:], steps)) if same else 0
+    first = keys if same else packing.pack(coarse.ascending, times, before)[0]
+    axes = ([d * k * step for k in range(size)] for size, d, step in zip(window.kernel, window.dilation, steps))
+    return keys, first, [begin + sum(each) for each in itertools.product(*axes)]
 
 
-def _from_fine(fine: Coordinates, coarse: Coordinates, window: Window) -> tuple[Tensor, Tensor, Tensor]:
-    """(offset, output, input) of all pairs, in order, for any strides: where these divide, a fine site has one coarse
-    site at an offset.
-    """
-    bounds = (window.coarse_range(axis, *bound) for axis, bound in enumerate(fine.bounds[1:]))
-    packing = Packing(joined(coarse.bounds, (fine.bounds[0], *bounds)))
-    keys, rows = packing.pack(coarse.ascending), fine.ascending.long()
-    query = ((rows[:, 0] - packing.bounds[0][0]) * packing.strides[0])[None]
-    valid = torch.ones_like(query, dtype=torch.bool)
-    for axis, stride in enumerate(window.stride):
-        ahead = rows[:, axis + 1] + window.before[axis]
-        whole = ahead.div(stride, rounding_mode="floor")
-        rest = ahead - whole * stride
-        # at an offset q * stride + r, sites that are r beyond a multiple have the coarse site q before that
-        steps = [divmod(window.dilation[axis] * k, stride) for k in range(window.kernel[axis])]
-        back, beyond = torch.tensor(steps, device=fine.device).t()[:, :, None]
-        cells = (whole - (back + packing.bounds[axis + 1][0])) * packing.strides[axis + 1]
-        query = (query[:, None] + cells).flatten(0, 1)
-        valid = (valid[:, None] & (rest == beyond)).flatten(0, 1)
-    at = valid.view(-1).nonzero().squeeze(1)
-    query = query.view(-1).index_select(0, at)
-    place = torch.searchsorted(keys, query)
-    there = torch.cat([keys, keys.new_full((1,), MOST_CELLS)]).index_select(0, place) == query
-    at, place = at[there], place[there]
-    offset = at.div(rows.shape[0], rounding_mode="floor")
-    return offset, place, at - offset * rows.shape[0]
+def _lines(places: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """(places that do not follow the one before them, where these are)."""
+    at = [k for k, place in enumerate(places) if not k or place != places[k - 1] + 1]
+    return torch.tensor([places[k] for k in at], dtype=torch.int64), torch.tensor([*at, len(places)])
 
 
-def _starts(window: Window, packing: Packing, in_lines: bool) -> list[int]:
-    """How far in keys each line of the kernel, or each offset, begins behind the first offset."""
-    axes: list[Any] = [
-        [d * k * stride for k in range(size)]
-        for size, d, stride in zip(window.kernel, window.dilation, packing.strides[1:])
-    ]
-    return [sum(each) for each in itertools.product(*(axes[:-1] if in_lines else axes))]
+@kept
+def _pairs(what: str, *index: str) -> Kernel:
+    return compile_loops(pairs_function, what, *index)
+
+
+@kept
+def _reorder(index: str) -> Kernel:
+    return compile_loops(reorder_function, index)

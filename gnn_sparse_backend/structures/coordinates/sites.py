@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,12 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...formats.counts import read
 from ..checks import as_index_vector, check_count
 from ..derived import Derived, Keeper, Keeps
 from ..immutable import Movable
 from ..segments import Segments
-from .packing import Bounds, Packing, distinct, joined
+from .packing import Bounds, Packing, bounds_of, distinct, in_order, packing_of
 from .window import Window, per_axis
 
 MOST_AXES = 4
@@ -54,7 +54,7 @@ class Coordinates(Movable):
         batch_size: int | None = None,
         sizes: Sequence[int] | None = None,
     ) -> Coordinates:
-        """Make coordinates of rows that a user gives, checked. Waits for a GPU once, and once more for their order.
+        """Make coordinates of rows that a user gives, checked. Waits for a GPU once.
 
         Raises TypeError, ValueError: not (N, 1 + D) integers, a negative batch, one that is not below ``batch_size``,
         a coordinate outside of ``sizes``, two equal rows, or more cells than 64-bit keys can number.
@@ -65,12 +65,13 @@ class Coordinates(Movable):
         sizes = None if sizes is None else per_axis("spatial_shape", tuple(sizes), dim)
         if batch_size is not None:
             check_count("batch_size", batch_size)
-        bounds = _bounds(rows)
-        _check_inside(rows, bounds, batch_size, sizes)
+        host = rows.cpu()
+        bounds = bounds_of(host)
+        _check_inside(host, bounds, batch_size, sizes)
         batch_size = bounds[0][1] + 1 if batch_size is None else int(batch_size)
-        made = cls._make(rows, stride, batch_size, sizes, bounds)
+        made = cls._make(host, stride, batch_size, sizes, bounds)
         made.derived(Order())  # which refuses equal rows
-        return made
+        return made.beside(rows)
 
     @classmethod
     def _make(
@@ -103,15 +104,28 @@ class Coordinates(Movable):
         return self.rows.device
 
     @property
+    def on_host(self) -> Coordinates:
+        """The same sites in the host's memory, where all that follows from them is found."""
+        return self if self.rows.is_cpu else self.derived(OnHost())
+
+    def beside(self, rows: Tensor) -> Coordinates:
+        """These sites of the host with their rows on a device."""
+        if rows.is_cpu:
+            return self
+        there = self._make(rows, *self._parts()[1:])
+        there.facts[OnHost()] = self
+        return there
+
+    @property
     def order(self) -> Tensor | None:
-        """(N,) the rows in ascending order, column by column; None where they are."""
-        return None if self.in_order else self.derived(Order())[0]
+        """(N,) the rows in ascending order, column by column, on the host; None where they are."""
+        return None if self.in_order else self.on_host.derived(Order())[0]
 
     @property
     def ascending(self) -> Tensor:
-        """The rows in this order."""
-        order = self.order
-        return self.rows if order is None else self.rows.index_select(0, order)
+        """The rows in this order, on the host."""
+        order, rows = self.order, self.on_host.rows
+        return rows if order is None else rows.index_select(0, order)
 
     @property
     def of_batches(self) -> Segments:
@@ -148,20 +162,24 @@ class Coordinates(Movable):
         )
 
 
-@dataclass(frozen=True)
+class OnHost(Derived[Coordinates]):
+    """The same sites in the host's memory."""
+
+    def compute(self, sites: Coordinates) -> Coordinates:
+        return sites.to("cpu")
+
+
 class Order(Derived[tuple[Tensor | None]]):
-    """(the rows in ascending order,), None where they are; refuses rows that are there twice."""
+    """(the rows in ascending order,), None where they are; refuses rows that are there twice. Of sites on the host."""
 
     def compute(self, sites: Coordinates) -> tuple[Tensor | None]:
-        keys = Packing(sites.bounds).pack(sites.rows)
-        (rising,) = read((keys[1:] > keys[:-1]).all())
+        packing = packing_of(sites.bounds, lambda: sites.rows.unbind(1))
+        keys, rising = packing.pack(sites.rows)
         if rising:
             return (None,)
-        keys, order = keys.sort(stable=True)
-        again = keys[1:] == keys[:-1]
-        if bool(again.any()):
-            at = int(again.nonzero()[0])
-            first, second = order[at : at + 2].tolist()
+        order, equal = in_order(keys[:-1], packing.bits)
+        if equal is not None:
+            first, second = order[equal : equal + 2].tolist()
             raise ValueError(
                 f"coordinates {second} and {first} are equal, {sites.rows[first].tolist()}: a site is there once; "
                 "gsb.voxelize merges points of one voxel"
@@ -176,55 +194,60 @@ class OfBatches(Derived[Segments]):
         return Segments.from_index(sites.rows[:, 0], sites.batch_size)
 
 
+class Others(Derived[Coordinates]):
+    """Sites that follow from these: found on the host."""
+
+    def compute(self, sites: Coordinates) -> Coordinates:
+        if sites.rows.is_cpu:
+            return self.found(sites)
+        found = sites.on_host.derived(self)
+        return found.beside(found.rows.to(sites.device))
+
+    @abstractmethod
+    def found(self, sites: Coordinates) -> Coordinates:
+        """The sites, of those on the host."""
+
+
 @dataclass(frozen=True)
-class Occupied(Derived[Coordinates]):
+class Occupied(Others):
     """The cells of a grid that is ``stride`` times as coarse which hold a site (Choy et al., 2019)."""
 
     stride: tuple[int, ...]
 
-    def compute(self, sites: Coordinates) -> Coordinates:
+    def found(self, sites: Coordinates) -> Coordinates:
         steps = (1, *self.stride)
-        packing = Packing(tuple((low // s, high // s) for (low, high), s in zip(sites.bounds, steps)))
-        cells = sites.rows.div(torch.tensor(steps, device=sites.device), rounding_mode="floor")
+        bounds = tuple((low // s, high // s) for (low, high), s in zip(sites.bounds, steps))
+        packing = packing_of(bounds, lambda: sites.rows.div(torch.tensor(steps), rounding_mode="floor").unbind(1))
+        keys = distinct(packing.pack(sites.rows, by=steps)[0][:-1], packing.bits)
         sizes = None if sites.sizes is None else tuple(-(-n // s) for n, s in zip(sites.sizes, self.stride))
-        return _made(sites, packing, distinct(packing.pack(cells)), _coarser(sites, self.stride), sizes, packing.bounds)
+        return _made(sites, packing, keys, _coarser(sites, self.stride), sizes, bounds)
 
 
 @dataclass(frozen=True)
-class Reached(Derived[Coordinates]):
+class Reached(Others):
     """The sites of which a kernel covers one of these: all outputs of a dense convolution that are not the bias."""
 
     window: Window
 
-    def compute(self, sites: Coordinates) -> Coordinates:
+    def found(self, sites: Coordinates) -> Coordinates:
         window = self.window
         sizes = None if sites.sizes is None else window.coarse_sizes(sites.sizes)
-
-        def reach(axis: int, fine: Tensor) -> tuple[Tensor, Tensor | None]:
-            offsets = window.dilation[axis] * torch.arange(window.kernel[axis], device=fine.device)
-            ahead = fine[:, None] + (window.before[axis] - offsets)
-            s = window.stride[axis]
-            return ahead.div(s, rounding_mode="floor"), ahead % s == 0 if s > 1 else None
-
-        return _along_axes(sites, reach, window.coarse_range, _coarser(sites, window.stride), sizes)
+        steps = [(1, b, -d, s) for b, d, s in zip(window.before, window.dilation, window.stride)]
+        return _along_axes(sites, window.kernel, steps, window.coarse_range, _coarser(sites, window.stride), sizes)
 
 
 @dataclass(frozen=True)
-class Generated(Derived[Coordinates]):
+class Generated(Others):
     """The finer sites that a kernel covers from these: all outputs of a dense transposed convolution."""
 
     window: Window
     centred: bool
 
-    def compute(self, sites: Coordinates) -> Coordinates:
+    def found(self, sites: Coordinates) -> Coordinates:
         window = self.window
         sizes = None if sites.sizes is None else window.fine_sizes(sites.sizes, self.centred)
-
-        def reach(axis: int, coarse: Tensor) -> tuple[Tensor, Tensor | None]:
-            offsets = window.dilation[axis] * torch.arange(window.kernel[axis], device=coarse.device)
-            return coarse[:, None] * window.stride[axis] + (offsets - window.before[axis]), None
-
-        return _along_axes(sites, reach, window.fine_range, finer(sites, window.stride), sizes)
+        steps = [(s, -b, d, 1) for b, d, s in zip(window.before, window.dilation, window.stride)]
+        return _along_axes(sites, window.kernel, steps, window.fine_range, finer(sites, window.stride), sizes)
 
 
 def finer(sites: Coordinates, stride: Sequence[int]) -> tuple[int, ...]:
@@ -241,32 +264,28 @@ def _coarser(sites: Coordinates, stride: Sequence[int]) -> tuple[int, ...]:
     return tuple(t * s for t, s in zip(sites.stride, stride))
 
 
-def _along_axes(sites: Coordinates, reach, limits, stride: tuple[int, ...], sizes) -> Coordinates:
+def _along_axes(sites: Coordinates, kernel: Sequence[int], steps, limits, stride: tuple[int, ...], sizes) -> Coordinates:
     """The sites of all that is reached, one axis after the other: a kernel is a box, so that of the sites which are
-    reached along some axes each is needed once for the others.
+    reached along some axes each is needed once for the others. steps: as `Packing.reach` takes them.
     """
     bounds = [limits(axis, *bound) if bound[0] <= bound[1] else bound for axis, bound in enumerate(sites.bounds[1:])]
     if sizes is not None:
         bounds = [(max(low, 0), min(high, size - 1)) for (low, high), size in zip(bounds, sizes)]
     reached = (sites.bounds[0], *(bound if bound[0] <= bound[1] else (0, -1) for bound in bounds))
-    packing = Packing(joined(sites.bounds, reached))
-    keys = packing.pack(sites.rows)
-    for axis, (low, _) in enumerate(packing.bounds[1:]):
-        step = packing.strides[axis + 1]
-        at = keys.div(step, rounding_mode="floor") % packing.sizes[axis + 1] + low
-        found, valid = reach(axis, at)
-        if sizes is not None:
-            inside = (found >= 0) & (found < sizes[axis])
-            valid = inside if valid is None else valid & inside
-        moved = keys[:, None] + (found - at[:, None]) * step
-        keys = distinct(moved.flatten() if valid is None else moved[valid])
-    return _made(sites, packing, keys, stride, sizes, reached)
+    packing, there = Packing(sites.bounds, reached), Packing(reached, sites.bounds)
+    keys = packing.pack(sites.rows)[0][:-1]
+    for column, (offsets, to) in enumerate(zip(kernel, steps), 1):
+        found = packing.reach(keys, column, offsets, to, there)
+        # where they reach no more than they are, they wait to be sorted until all axes are done
+        last = column == len(kernel)
+        keys = distinct(found, packing.bits) if last or found.shape[0] > keys.shape[0] else found
+    return _made(sites, there, keys, stride, sizes, reached)
 
 
-def _made(sites: Coordinates, packing: Packing, keys: Tensor, stride: tuple[int, ...], sizes, bounds) -> Coordinates:
+def _made(sites: Coordinates, packing, keys: Tensor, stride: tuple[int, ...], sizes, bounds: Bounds) -> Coordinates:
     """The sites of ascending keys, in the type of ``sites``, or int64 where they do not fit."""
     fits = all(-(2**31) <= low and high < 2**31 for low, high in bounds)
-    rows = packing.unpack(keys).to(sites.rows.dtype if fits else torch.int64)
+    rows = packing.unpack(keys, sites.rows.dtype if fits else torch.int64)
     return Coordinates._make(rows, stride, sites.batch_size, sizes, bounds, in_order=True)
 
 
@@ -284,13 +303,6 @@ def _checked(rows: object) -> Tensor:
     as_index_vector("coordinates", rows.reshape(-1))
     with torch.inference_mode(False):  # made now, kept for a backward pass later
         return rows.detach().to(rows.dtype if rows.dtype == torch.int32 else torch.int64, copy=True).contiguous()
-
-
-def _bounds(rows: Tensor) -> Bounds:
-    if not rows.shape[0]:
-        return ((0, -1),) * rows.shape[1]
-    low, high = torch.stack(torch.aminmax(rows, dim=0)).tolist()
-    return tuple(zip(low, high))
 
 
 def _check_inside(rows: Tensor, bounds: Bounds, batch_size: int | None, sizes: Sequence[int] | None) -> None:
