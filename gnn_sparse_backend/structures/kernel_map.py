@@ -140,6 +140,14 @@ class KernelMap(Movable):
         original = None if self._reverse is None else self._reverse()
         return self.derived(Transposed()) if original is None else original
 
+    @property
+    def unmirrored(self) -> KernelMap:
+        """The symmetric map that this one is the transpose of, which has its pairs: those of offset K - 1 - k at k. Any
+        other map itself.
+        """
+        original = self._reverse() if self.symmetric and self._reverse is not None else None
+        return self if original is None else original
+
     def _parts(self) -> tuple[Any, ...]:
         return self.inputs, self.outputs, self.indptr, self.shape, self.symmetric, self.monotone
 

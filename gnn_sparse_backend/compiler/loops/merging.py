@@ -16,17 +16,17 @@ from .writing import argument, array, finished, local, long, named
 COUNT, FILL = "count", "fill"
 
 
-def pairs_function(what: str, index: str = "int64") -> tirx.PrimFunc:
+def pairs_function(what: str, parallel: bool, index: str = "int64") -> tirx.PrimFunc:
     """All pairs of the first ``known`` offsets, and of those that mirror them.
 
-    Outputs are shared out in chunks, at most as many. At offset ``line_ptr[l] + j`` of line l output i wants the key
-    ``first[i] + starts[l] + j``; ``keys`` are those of the inputs.
+    Outputs are shared out in chunks, at most as many, to threads if ``parallel``. At offset ``places[lines + l] + j``
+    of line l output i wants the key ``first[i] + places[l] + j``; ``keys`` are those of the inputs.
 
     Parameters: inputs and outputs, how many there are; chunks, lines, known, offsets; keys (inputs + 1,) and first
-    (outputs + 1,), ascending, with a key above all others behind them; starts (lines,), line_ptr (lines + 1,). count:
-    counts, (chunks * known,) and indptr, (offsets + 1,), written: where the pairs of each chunk and offset begin, and
-    those of each offset. fill: both, of which counts are used up; pairs, how many; In and Out, (pairs,) of type
-    ``index``, written: input and output of each, by offset, then by output.
+    (outputs + 1,), ascending, with a key above all others behind them; places (2 * lines + 1,), in the second half
+    where the offsets of each line begin. count: counts, (chunks * known,) and indptr, (offsets + 1,), written: where
+    the pairs of each chunk and offset begin, and those of each offset. fill: both, of which counts are used up; pairs,
+    how many; In and Out, (pairs,) of type ``index``, written: input and output of each, by offset, then by output.
 
     Where ``known`` is less than ``offsets``, half of it rounded down, offset ``offsets - 1 - k`` has the pairs of k
     with their ends swapped, and the one in the middle each site with itself.
@@ -38,20 +38,20 @@ def pairs_function(what: str, index: str = "int64") -> tirx.PrimFunc:
         sizes = (argument(n, "int64") for n in ("inputs", "outputs", "chunks", "lines", "known", "offsets"))
         inputs, outputs, chunks, lines, known, offsets = sizes
         keys, first = array("keys", inputs + 1, "int64"), array("first", outputs + 1, "int64")
-        starts, line_ptr = array("starts", lines, "int64"), array("line_ptr", lines + 1, "int64")
+        places = array("places", 2 * lines + 1, "int64")
         counts, indptr = array("counts", chunks * known, "int64"), array("indptr", offsets + 1, "int64")
         if what == FILL:
             pairs = argument("pairs", "int64")
             ends = array("In", pairs, index), array("Out", pairs, index)
-        with T.parallel(0, chunks) as chunk:
+        with (T.parallel if parallel else T.serial)(0, chunks) as chunk:
             begin, end = named("begin", chunk * outputs // chunks), named("end", (chunk + 1) * outputs // chunks)
             at, next_ = local("at", (1,), "int64"), local("next", (1,), "int64")
             if what == COUNT:
                 with T.serial(0, known) as k:
                     T.buffer_store(counts, long(0), [chunk * known + k])
             with T.serial(0, lines) as l:
-                start, begins = named("start", starts[l]), named("begins", line_ptr[l])
-                many = named("many", line_ptr[l + 1] - begins)
+                start, begins = named("start", places[l]), named("begins", places[lines + l])
+                many = named("many", places[lines + l + 1] - begins)
                 _search(keys, inputs, first[begin] + start, at)
                 with T.serial(0, end - begin) as i:
                     output = named("output", begin + i)
@@ -131,11 +131,12 @@ def _begins(
     T.buffer_store(indptr, total[0], [offsets])
 
 
-def reorder_function(index: str) -> tirx.PrimFunc:
+def reorder_function(parallel: bool, index: str) -> tirx.PrimFunc:
     """Pairs of each offset, which are by output, by other numbers of the outputs.
 
-    Parameters: outputs, offsets, pairs, tasks; indptr (offsets + 1,); numbers, (outputs,) int64, the new number of each
-    output; rows, (tasks * outputs,) of type ``index``, all -1, as they are left; In and Out, (pairs,), rewritten.
+    Parameters: outputs, offsets, pairs, tasks, which threads share if ``parallel``; indptr (offsets + 1,); numbers,
+    (outputs,) int64, the new number of each output; rows, (tasks * outputs,) of type ``index``, all -1, as they are
+    left; In and Out, (pairs,), rewritten.
     """
     with ir_builder.IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name("reorder_pairs")
@@ -145,7 +146,7 @@ def reorder_function(index: str) -> tirx.PrimFunc:
         rows = array("rows", tasks * outputs, index)
         ends = array("In", pairs, index), array("Out", pairs, index)
         none = tirx.const(-1, index)
-        with T.parallel(0, tasks) as task:
+        with (T.parallel if parallel else T.serial)(0, tasks) as task:
             at = local("at", (1,), "int64")
             with T.serial(0, (offsets - task + tasks - 1) // tasks) as turn:
                 k = named("k", task + turn * tasks)

@@ -46,42 +46,33 @@ def keys_function(columns: int, dtype: str) -> tirx.PrimFunc:
     """Keys of rows: column c of one is ``(row[c] * times[c] + plus[c]) // by[c]``, which is not negative, moved up by
     ``shift[c]`` bits.
 
-    Parameters: count; chunks, which share the rows, at most as many; rows, (count * columns,) of ``dtype``; how,
-    (4 * columns,) int64: times, plus, by and shift of all columns; keys, (count + 1,) int64, written, the last one
-    `LAST`; falls, (chunks,) int64, written: 1 where a key of the chunk is not above the one before, else 0.
+    Parameters: count; times, plus, by and shift of each column; rows, (count * columns,) of ``dtype``; keys, (count +
+    1,) int64, written, the last one `LAST`; falls, (1,) int64, written: 1 where a key is not above the one before, else
+    0.
     """
     with ir_builder.IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name("keys_of_rows")
         T.func_attr({"tirx.noalias": True})
-        count, chunks = argument("count", "int64"), argument("chunks", "int64")
-        rows, how = array("rows", count * columns, dtype), array("how", 4 * columns, "int64")
-        keys, falls = array("keys", count + 1, "int64"), array("falls", chunks, "int64")
-
-        def key_of(i: tirx.Expr, divide: bool) -> tirx.Expr:
-            key = long(0)
-            for c in range(columns):
-                value = tirx.Cast("int64", rows[i * columns + c]) * how[c] + how[columns + c]
-                if divide:
-                    value = tirx.floordiv(value, how[2 * columns + c])
-                key = key | (value << how[3 * columns + c])
-            return key
-
-        divides = tirx.any(*(how[2 * columns + c] != 1 for c in range(columns)))
-        with T.parallel(0, chunks) as chunk:
-            begin, end = named("begin", chunk * count // chunks), named("end", (chunk + 1) * count // chunks)
-            before, fall = local("before", (1,), "int64"), local("fall", (1,), "int64")
-            for divide, now in ((True, divides), (False, tirx.Not(divides))):
-                with T.If(now), T.Then():
-                    T.buffer_store(before, long(-1), [0])
-                    T.buffer_store(fall, long(0), [0])
-                    with T.If(begin > 0), T.Then():
-                        T.buffer_store(before, key_of(begin - 1, divide), [0])
-                    with T.serial(0, end - begin) as i:
-                        key = named("key", key_of(begin + i, divide))
-                        T.buffer_store(keys, key, [begin + i])
-                        T.buffer_store(fall, fall[0] | tirx.Cast("int64", key <= before[0]), [0])
-                        T.buffer_store(before, key, [0])
-            T.buffer_store(falls, fall[0], [chunk])
+        count = argument("count", "int64")
+        times, plus, by, shift = (_of_columns(name, columns) for name in ("times", "plus", "by", "shift"))
+        rows = array("rows", count * columns, dtype)
+        keys, falls = array("keys", count + 1, "int64"), array("falls", 1, "int64")
+        before, fall = local("before", (1,), "int64"), local("fall", (1,), "int64")
+        T.buffer_store(before, long(-1), [0])
+        T.buffer_store(fall, long(0), [0])
+        whole = tirx.all(*(each == 1 for each in by))
+        for divide, now in ((False, whole), (True, tirx.Not(whole))):
+            with T.If(now), T.Then(), T.serial(0, count) as i:
+                key = long(0)
+                for c in range(columns):
+                    value = tirx.Cast("int64", rows[i * columns + c]) * times[c] + plus[c]
+                    value = tirx.floordiv(value, by[c]) if divide else value
+                    key = key | (value << shift[c])
+                key = named("key", key)
+                T.buffer_store(keys, key, [i])
+                T.buffer_store(fall, fall[0] | tirx.Cast("int64", key <= before[0]), [0])
+                T.buffer_store(before, key, [0])
+        T.buffer_store(falls, fall[0], [0])
         T.buffer_store(keys, long(LAST), [count])
     return finished(builder, "keys_of_rows")
 
@@ -89,18 +80,18 @@ def keys_function(columns: int, dtype: str) -> tirx.PrimFunc:
 def rows_function(columns: int, dtype: str) -> tirx.PrimFunc:
     """Rows of keys: column c of one is ``((key >> shift[c]) & mask[c]) + plus[c]``.
 
-    Parameters: count; keys, (count,) int64; how, (3 * columns,) int64: shift, mask and plus of all columns; rows,
-    (count * columns,) of ``dtype``, written.
+    Parameters: count; shift, mask and plus of each column; keys, (count,) int64; rows, (count * columns,) of
+    ``dtype``, written.
     """
     with ir_builder.IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name("rows_of_keys")
         T.func_attr({"tirx.noalias": True})
         count = argument("count", "int64")
-        keys, how = array("keys", count, "int64"), array("how", 3 * columns, "int64")
-        rows = array("rows", count * columns, dtype)
+        shift, mask, plus = (_of_columns(name, columns) for name in ("shift", "mask", "plus"))
+        keys, rows = array("keys", count, "int64"), array("rows", count * columns, dtype)
         with T.serial(0, count) as i:
             for c in range(columns):
-                value = ((keys[i] >> how[c]) & how[columns + c]) + how[2 * columns + c]
+                value = ((keys[i] >> shift[c]) & mask[c]) + plus[c]
                 T.buffer_store(rows, tirx.Cast(dtype, value), [i * columns + c])
     return finished(builder, "rows_of_keys")
 
@@ -109,15 +100,16 @@ def reach_function() -> tirx.PrimFunc:
     """Keys with one of their columns changed to what a kernel reaches along it.
 
     At offset j of the kernel a value v becomes ``(v * times + plus + j * step) / by``, where that is a whole number
-    from ``low`` to ``high``; its bits are 0 for ``lowest``, and then for ``low``. Parameters: count; offsets; shift and
-    mask of the column, and lowest; times, plus, step, by, low and high; keys, (count,) int64; reached, (count *
-    offsets,), written; found, (1,), written: how many these are.
+    from ``low`` to ``high``; its bits are 0 for ``lowest`` before, and for ``base`` then.
+
+    Parameters: count; offsets; shift and mask of the column, lowest and base; times, plus, step, by, low and high;
+    keys, (count,) int64; reached, (count * offsets,), written; found, (1,), written: how many these are.
     """
     with ir_builder.IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name("reached_keys")
         T.func_attr({"tirx.noalias": True})
-        count, offsets, shift, mask, lowest = (
-            argument(n, "int64") for n in ("count", "offsets", "shift", "mask", "lowest")
+        count, offsets, shift, mask, lowest, base = (
+            argument(n, "int64") for n in ("count", "offsets", "shift", "mask", "lowest", "base")
         )
         times, plus, step, by, low, high = (
             argument(n, "int64") for n in ("times", "plus", "step", "by", "low", "high")
@@ -132,14 +124,14 @@ def reach_function() -> tirx.PrimFunc:
                 moved = named("moved", first + j * step)
                 value = named("value", tirx.Select(by == 1, moved, tirx.floordiv(moved, by)))
                 with T.If(tirx.all(value * by == moved, value >= low, value <= high)), T.Then():
-                    T.buffer_store(reached, others | ((value - low) << shift), [at[0]])
+                    T.buffer_store(reached, others | ((value - base) << shift), [at[0]])
                     T.buffer_store(at, at[0] + 1, [0])
         T.buffer_store(found, at[0], [0])
     return finished(builder, "reached_keys")
 
 
 def sort_function(ordered: bool) -> tirx.PrimFunc:
-    """Keys in ascending order; equal ones keep theirs.
+    """Keys in ascending order, and `LAST` behind them; equal ones keep theirs.
 
     Parameters: count >= 1; digits, of the largest key; keys, (2 * count,) int64, the first half of which is given, and
     is in order then; found, (1,) int64, written. ordered: also order, (2 * count,) int64, the first half written: where
@@ -170,6 +162,7 @@ def sort_function(ordered: bool) -> tirx.PrimFunc:
             with T.While(tirx.all(at[0] < count - 1, keys[at[0]] != keys[at[0] + 1])):
                 T.buffer_store(at, at[0] + 1, [0])
             T.buffer_store(found, tirx.Select(at[0] < count - 1, at[0], long(-1)), [0])
+            T.buffer_store(keys, long(LAST), [count])
         else:
             T.buffer_store(at, long(0), [0])  # the last of those that are kept
             with T.serial(0, count) as i:
@@ -177,6 +170,7 @@ def sort_function(ordered: bool) -> tirx.PrimFunc:
                 T.buffer_store(at, at[0] + tirx.Cast("int64", key != keys[at[0]]), [0])
                 T.buffer_store(keys, key, [at[0]])
             T.buffer_store(found, at[0] + 1, [0])
+            T.buffer_store(keys, long(LAST), [at[0] + 1])
     return finished(builder, name)
 
 
@@ -213,3 +207,8 @@ def _by_digit(
         if order is not None:
             T.buffer_store(order, order[source + i], [place])
         T.buffer_store(counts, place + 1, [d])
+
+
+def _of_columns(name: str, columns: int) -> list[tirx.Var]:
+    """A number for each column."""
+    return [argument(f"{name}_{column}", "int64") for column in range(columns)]

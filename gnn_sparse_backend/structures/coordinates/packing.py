@@ -19,6 +19,7 @@ from ...compiler.cache.kernel import Kernel
 from ...compiler.compile import compile_loops
 from ...compiler.loops.packing import (
     DIGIT,
+    LAST,
     bounds_function,
     keys_function,
     reach_function,
@@ -27,21 +28,24 @@ from ...compiler.loops.packing import (
 )
 from ...runtime.type_names import type_name
 
-Bounds: TypeAlias = tuple[tuple[int, int], ...]
+Bound: TypeAlias = tuple[int, int]
+Bounds: TypeAlias = tuple[Bound, ...]
 """The smallest and the largest value of each column, (0, -1) where there is none."""
 Columns: TypeAlias = Callable[[], Sequence[Tensor]]
 """The values of each column."""
 
 MOST_BITS = 62
 """Bits of a key: one is left for the sign, and one so that a number is above all keys."""
-SHARED = 4096
-"""Rows from which threads share them."""
+ROOM = 8
+"""Cells around a box that its packing has as well, where keys have bits enough: for the kernels of most layers."""
 
 
 @dataclass(frozen=True)
 class Packing:
-    """The cells of a box. bounds: of each column. beside: those of another box, for which there are enough bits as well.
-    shifts, widths: where the bits of each column are, and how many.
+    """The cells of a box.
+
+    bounds: of each column. beside: those of another box, for which there are enough bits as well. shifts, widths: where
+    the bits of each column are, and how many.
     """
 
     bounds: Bounds
@@ -50,7 +54,7 @@ class Packing:
     shifts: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        widths = tuple(map(max, _widths(self.bounds), _widths(self.beside or self.bounds)))
+        widths = _widths(self.bounds, self.beside)
         if sum(widths) > MOST_BITS:
             ranges = ", ".join(f"[{low}, {high}]" for low, high in self.bounds)
             raise ValueError(
@@ -74,28 +78,37 @@ class Packing:
         once = (1,) * columns
         times, plus, by = times or once, plus or (0,) * columns, by or once
         moved = [p - low * b for p, (low, _), b in zip(plus, self.bounds, by)]
-        chunks = chunks_of(count)
-        keys, falls = rows.new_empty(count + 1, dtype=torch.int64), rows.new_empty(chunks, dtype=torch.int64)
-        how = torch.tensor([*times, *moved, *by, *self.shifts])
-        _keys(columns, type_name(rows.dtype)).entry(count, chunks, rows.view(-1), how, keys, falls)
-        return keys, not bool(falls.any())
+        keys, falls = torch.empty(count + 1, dtype=torch.int64), torch.empty(1, dtype=torch.int64)
+        given = count, *times, *moved, *by, *self.shifts, rows.view(-1), keys, falls
+        _keys(columns, type_name(rows.dtype)).entry(*given)
+        return keys, not int(falls)
 
     def unpack(self, keys: Tensor, dtype: torch.dtype = torch.int64) -> Tensor:
         """The rows of these numbers, (N, columns)."""
         columns, count = len(self.bounds), keys.shape[0]
         rows = torch.empty(count, columns, dtype=dtype)
-        how = torch.tensor([*self.shifts, *((1 << width) - 1 for width in self.widths), *(low for low, _ in self.bounds)])
-        _rows(columns, type_name(dtype)).entry(count, keys, how, rows.view(-1))
+        masks = ((1 << width) - 1 for width in self.widths)
+        given = count, *self.shifts, *masks, *(low for low, _ in self.bounds), keys, rows.view(-1)
+        _rows(columns, type_name(dtype)).entry(*given)
         return rows
 
-    def reach(self, keys: Tensor, column: int, offsets: int, to: tuple[int, int, int, int], there: Packing) -> Tensor:
-        """The numbers with a column changed to what a kernel reaches: ``(value * times + plus + j * step) / by`` for
-        offsets j, where that is whole and within the box ``there``, beside this one. to: times, plus, step, by.
+    def reach(
+        self, keys: Tensor, column: int, offsets: int, to: tuple[int, int, int, int], there: Packing, within: Bound
+    ) -> Tensor:
+        """The numbers with a column changed to what a kernel reaches, as ``there`` packs it, a box beside this one:
+        ``(value * times + plus + j * step) / by`` for offsets j, where that is whole and within bounds.
+
+        to: times, plus, step, by.
         """
         found, reached = torch.empty(1, dtype=torch.int64), keys.new_empty(keys.shape[0] * offsets)
-        place = self.shifts[column], (1 << self.widths[column]) - 1, self.bounds[column][0]
-        _reach().entry(keys.shape[0], offsets, *place, *to, *there.bounds[column], keys, reached, found)
+        place = self.shifts[column], (1 << self.widths[column]) - 1, self.bounds[column][0], there.bounds[column][0]
+        _reach().entry(keys.shape[0], offsets, *place, *to, *within, keys, reached, found)
         return reached[: int(found)]
+
+    def holds(self, bounds: Bounds) -> bool:
+        """Whether another box is within this one, or its bits."""
+        ours = zip(self.bounds, self.widths, bounds)
+        return all(low <= least and most - low < 1 << width for (low, _), width, (least, most) in ours)
 
     @property
     def bits(self) -> int:
@@ -126,6 +139,10 @@ class Folded:
         columns = zip(self.box.unpack(keys).unbind(1), self.values, self.numbers)
         return torch.stack([v[torch.searchsorted(n, c.contiguous())] for c, v, n in columns], 1).to(dtype)
 
+    def holds(self, bounds: Bounds) -> bool:
+        """What is between the values of a column is left out."""
+        return False
+
     @property
     def shifts(self) -> tuple[int, ...]:
         return self.box.shifts
@@ -136,14 +153,16 @@ class Folded:
 
 
 def packing_of(bounds: Bounds, columns: Columns, reach: Sequence[int] | None = None) -> Packing | Folded:
-    """The packing of a box; of one whose cells are too many for keys, without stretches that have no value.
+    """The packing of a box with room around it; of one whose cells are too many for keys, without the stretches that
+    have no value.
 
     columns: what is packed. reach: how far behind a value of each column numbers are looked for: values that are
     further apart than that stay so.
 
     Raises ValueError where cells are too many even so.
     """
-    if sum(_widths(bounds)) <= MOST_BITS:
+    bounds = with_room(bounds)
+    if _bits(bounds) <= MOST_BITS:
         return Packing(bounds)
     values, numbers = [], []
     for column, far in zip(columns(), reach or (0,) * len(bounds)):
@@ -151,6 +170,12 @@ def packing_of(bounds: Bounds, columns: Columns, reach: Sequence[int] | None = N
         numbers.append(torch.nn.functional.pad(values[-1].diff().clamp(max=far + 1).cumsum(0), (1, 0)))
     box = Packing(tuple((0, int(n[-1]) + far) for n, far in zip(numbers, reach or (0,) * len(bounds))))
     return Folded(tuple(values), tuple(numbers), box)
+
+
+def with_room(bounds: Bounds, beside: Bounds | None = None) -> Bounds:
+    """Bounds with some cells around them, or these themselves where keys have no bits for more."""
+    wide = bounds[:1] + tuple((low - ROOM, high + ROOM) for low, high in bounds[1:])
+    return wide if _bits(wide, beside) <= MOST_BITS else bounds
 
 
 def bounds_of(rows: Tensor) -> Bounds:
@@ -176,36 +201,41 @@ def joined(*bounds: Bounds) -> Bounds:
 
 
 def distinct(keys: Tensor, bits: int) -> Tensor:
-    """The sorted distinct numbers among ``keys``, of as many bits."""
-    found = _sorted(False, keys, bits)
-    return found[0][: found[2]]
+    """The sorted distinct numbers among ``keys``, of as many bits, and a larger one."""
+    if not keys.shape[0]:
+        return keys.new_full((1,), LAST)
+    both, count = _halves(keys), keys.new_empty(1)
+    _sort(False).entry(keys.shape[0], -(-bits // DIGIT), both, count)
+    return both[: int(count) + 1].clone()
 
 
-def in_order(keys: Tensor, bits: int) -> tuple[Tensor, int | None]:
-    """(the order of the numbers, equal ones in theirs; the first place there whose number is the next one's, too)."""
-    _, order, equal = _sorted(True, keys, bits)
-    assert order is not None
-    return order, None if equal < 0 else equal
-
-
-def chunks_of(count: int) -> int:
-    """Parts that threads share of as many rows."""
-    return 4 * torch.get_num_threads() if count >= SHARED else 1
-
-
-def _sorted(ordered: bool, keys: Tensor, bits: int) -> tuple[Tensor, Tensor | None, int]:
-    count = keys.shape[0]
+def in_order(keys: Tensor, bits: int) -> tuple[Tensor, Tensor, int | None]:
+    """(the sorted numbers, of as many bits, and a larger one; where each was, equal ones in their order; the first that
+    is equal to the next one, None where they are distinct).
+    """
+    count, equal = keys.shape[0], keys.new_empty(1)
     if not count:
-        return keys, keys if ordered else None, -ordered
-    both, found = keys.new_empty(2 * count), keys.new_empty(1)
-    both[:count] = keys
-    order = keys.new_empty(2 * count) if ordered else None
-    _sort(ordered).entry(count, -(-bits // DIGIT), both, found, *(() if order is None else (order,)))
-    return both[:count], None if order is None else order[:count], int(found)
+        return keys.new_full((1,), LAST), keys, None
+    both, order = _halves(keys), keys.new_empty(2 * count)
+    _sort(True).entry(count, -(-bits // DIGIT), both, equal, order)
+    return both[: count + 1].clone(), order[:count].clone(), None if int(equal) < 0 else int(equal)
 
 
-def _widths(bounds: Bounds) -> tuple[int, ...]:
-    return tuple(max(high - low, 0).bit_length() for low, high in bounds)
+def _halves(keys: Tensor) -> Tensor:
+    """The numbers, and as much room."""
+    both = keys.new_empty(2 * keys.shape[0])
+    both[: keys.shape[0]] = keys
+    return both
+
+
+def _widths(bounds: Bounds, beside: Bounds | None = None) -> tuple[int, ...]:
+    """Bits of each column, for either box."""
+    widths = [(high - low).bit_length() if high > low else 0 for low, high in bounds]
+    return tuple(widths if beside is None else map(max, widths, _widths(beside)))
+
+
+def _bits(bounds: Bounds, beside: Bounds | None = None) -> int:
+    return sum(_widths(bounds, beside))
 
 
 def _floor_div(a: Tensor, b: Tensor) -> Tensor:

@@ -22,9 +22,14 @@ from ...runtime.type_names import type_name
 from ..build import index_dtype
 from ..derived import Derived
 from ..kernel_map import KernelMap
-from .packing import chunks_of, joined, packing_of
+from .packing import joined, packing_of
 from .sites import Coordinates
 from .window import Window
+
+SHARED = 1 << 16
+"""Steps of a merge from which threads share it."""
+SHARES = 4
+"""Parts of it for each thread."""
 
 
 class _Sites(weakref.ref):
@@ -61,58 +66,62 @@ def _kernel_map(fine: Coordinates, coarse: Coordinates, window: Window) -> Kerne
         nothing = torch.empty(0, dtype=torch.int32)
         return KernelMap._make(nothing, nothing.clone(), nothing.new_zeros(offsets + 1), shape, symmetric, True)
     known = offsets // 2 if symmetric else offsets
-    keys, first, places = _keys(fine, coarse, window, same)
-    starts, line_ptr = _lines(places[:known])
-    chunks = chunks_of(shape[0])
+    keys, first, wanted = _keys(fine, coarse, window, same)
+    lines, places = _lines(wanted[:known])
+    parallel = torch.get_num_threads() > 1 and lines * sum(shape) >= SHARED
+    chunks = min(SHARES * torch.get_num_threads(), shape[0]) if parallel else 1
     counts, indptr = torch.empty(chunks * known, dtype=torch.int64), torch.empty(offsets + 1, dtype=torch.int64)
-    given = shape[1], shape[0], chunks, starts.numel(), known, offsets, keys, first, starts, line_ptr, counts, indptr
-    _pairs(COUNT).entry(*given)
+    given = shape[1], shape[0], chunks, lines, known, offsets, keys, first, places, counts, indptr
+    _pairs(COUNT, parallel).entry(*given)
     pairs = int(indptr[-1])
     dtype = index_dtype(shape, pairs)
     inputs, outputs = torch.empty(pairs, dtype=dtype), torch.empty(pairs, dtype=dtype)
-    _pairs(FILL, type_name(dtype)).entry(*given, pairs, inputs, outputs)
-    if fine.order is not None:
-        inputs = fine.order.to(dtype).index_select(0, inputs)
-    if coarse.order is not None:
+    _pairs(FILL, parallel, type_name(dtype)).entry(*given, pairs, inputs, outputs)
+    numbers, order = fine.packed.order, coarse.packed.order
+    if numbers is not None:
+        inputs = numbers.to(dtype).index_select(0, inputs)
+    if order is not None:
         tasks = min(chunks, offsets)
         rows = torch.full((tasks * shape[0],), -1, dtype=dtype)
-        _reorder(type_name(dtype)).entry(
-            shape[0], offsets, pairs, tasks, indptr, coarse.order, rows, inputs, outputs
-        )
-    ordered = fine.order is None and coarse.order is None
-    return KernelMap._make(inputs, outputs, indptr.to(dtype), shape, symmetric, ordered)
+        given = shape[0], offsets, pairs, tasks, indptr, order, rows, inputs, outputs
+        _reorder(parallel, type_name(dtype)).entry(*given)
+    return KernelMap._make(inputs, outputs, indptr.to(dtype), shape, symmetric, numbers is order is None)
 
 
 def _keys(fine: Coordinates, coarse: Coordinates, window: Window, same: bool) -> tuple[Tensor, Tensor, list[int]]:
     """(keys of the fine sites, those at which a coarse site's kernel begins, and where its offsets are from there)."""
     times, before = (1, *window.stride), (0, *(-b for b in window.before))
+    packing, keys, _ = fine.packed
     queries = (window.fine_range(axis, *bound) for axis, bound in enumerate(coarse.bounds[1:]))
+    box = joined(fine.bounds, (coarse.bounds[0], *queries))
+    if not packing.holds(box):
 
-    def columns() -> list[Tensor]:
-        wanted = coarse.rows.long() * torch.tensor(times) + torch.tensor(before)
-        return list(torch.cat([fine.rows.long(), wanted]).unbind(1))
+        def columns() -> list[Tensor]:
+            wanted = coarse.rows.long() * torch.tensor(times) + torch.tensor(before)
+            return list(torch.cat([fine.rows.long(), wanted]).unbind(1))
 
-    far = (0, *map(max, window.reach, window.before))
-    packing = packing_of(joined(fine.bounds, (coarse.bounds[0], *queries)), columns, far)
-    keys = packing.pack(fine.ascending)[0]
+        packing = packing_of(box, columns, (0, *map(max, window.reach, window.before)))
+        keys = packing.pack(fine.ascending())[0]
     steps = [1 << shift for shift in packing.shifts[1:]]
     begin = sum(b * step for b, step in zip(before[1:], steps)) if same else 0
-    first = keys if same else packing.pack(coarse.ascending, times, before)[0]
+    first = keys if same else packing.pack(coarse.ascending(), times, before)[0]
     axes = ([d * k * step for k in range(size)] for size, d, step in zip(window.kernel, window.dilation, steps))
     return keys, first, [begin + sum(each) for each in itertools.product(*axes)]
 
 
-def _lines(places: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """(places that do not follow the one before them, where these are)."""
-    at = [k for k, place in enumerate(places) if not k or place != places[k - 1] + 1]
-    return torch.tensor([places[k] for k in at], dtype=torch.int64), torch.tensor([*at, len(places)])
+def _lines(wanted: Sequence[int]) -> tuple[int, Tensor]:
+    """(how many lines the offsets are in, whose keys follow one another; the first key of each, then its first
+    offset).
+    """
+    begins = [k for k, key in enumerate(wanted) if not k or key != wanted[k - 1] + 1]
+    return len(begins), torch.tensor([*(wanted[k] for k in begins), *begins, len(wanted)])
 
 
 @kept
-def _pairs(what: str, *index: str) -> Kernel:
-    return compile_loops(pairs_function, what, *index)
+def _pairs(what: str, parallel: bool, *index: str) -> Kernel:
+    return compile_loops(pairs_function, what, parallel, *index)
 
 
 @kept
-def _reorder(index: str) -> Kernel:
-    return compile_loops(reorder_function, index)
+def _reorder(parallel: bool, index: str) -> Kernel:
+    return compile_loops(reorder_function, parallel, index)

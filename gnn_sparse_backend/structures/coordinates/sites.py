@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,10 +14,19 @@ from ..checks import as_index_vector, check_count
 from ..derived import Derived, Keeper, Keeps
 from ..immutable import Movable
 from ..segments import Segments
-from .packing import Bounds, Packing, bounds_of, distinct, in_order, packing_of
+from .packing import Bounds, Folded, Packing, bounds_of, distinct, in_order, packing_of, with_room
 from .window import Window, per_axis
 
 MOST_AXES = 4
+
+
+class Packed(NamedTuple):
+    """Sites as numbers in ascending order, and a larger one behind them. order: (N,) their rows; None where these
+    ascend."""
+
+    packing: Packing | Folded
+    keys: Tensor
+    order: Tensor | None
 
 
 class Coordinates(Movable):
@@ -33,14 +42,13 @@ class Coordinates(Movable):
         facts: what was derived of them (`derived`): orders, coarser and finer sites, kernel maps.
     """
 
-    __slots__ = ("batch_size", "bounds", "facts", "in_order", "rows", "sizes", "stride")
+    __slots__ = ("batch_size", "bounds", "facts", "rows", "sizes", "stride")
 
     rows: Tensor
     batch_size: int
     stride: tuple[int, ...]
     sizes: tuple[int, ...] | None
     bounds: Bounds
-    in_order: bool
     facts: dict[Any, Any]
 
     def __init__(self, *args: object, **kwargs: object) -> None:
@@ -70,7 +78,7 @@ class Coordinates(Movable):
         _check_inside(host, bounds, batch_size, sizes)
         batch_size = bounds[0][1] + 1 if batch_size is None else int(batch_size)
         made = cls._make(host, stride, batch_size, sizes, bounds)
-        made.derived(Order())  # which refuses equal rows
+        made.derived(Keys())  # which refuses equal rows
         return made.beside(rows)
 
     @classmethod
@@ -81,16 +89,14 @@ class Coordinates(Movable):
         batch_size: int,
         sizes: tuple[int, ...] | None,
         bounds: Bounds,
-        in_order: bool = False,
     ) -> Coordinates:
-        """Make coordinates of rows that are known to be right. in_order: they ascend."""
+        """Make coordinates of rows that are known to be right."""
         return cls._new(
             rows=rows,
             stride=stride,
             batch_size=batch_size,
             sizes=sizes,
             bounds=bounds,
-            in_order=in_order,
             facts={},
         )
 
@@ -117,14 +123,13 @@ class Coordinates(Movable):
         return there
 
     @property
-    def order(self) -> Tensor | None:
-        """(N,) the rows in ascending order, column by column, on the host; None where they are."""
-        return None if self.in_order else self.on_host.derived(Order())[0]
+    def packed(self) -> Packed:
+        """The sites in ascending order, column by column, on the host."""
+        return self.on_host.derived(Keys())
 
-    @property
     def ascending(self) -> Tensor:
         """The rows in this order, on the host."""
-        order, rows = self.order, self.on_host.rows
+        order, rows = self.packed.order, self.on_host.rows
         return rows if order is None else rows.index_select(0, order)
 
     @property
@@ -144,7 +149,7 @@ class Coordinates(Movable):
         )
 
     def _parts(self) -> tuple[Any, ...]:
-        return self.rows, self.stride, self.batch_size, self.sizes, self.bounds, self.in_order
+        return self.rows, self.stride, self.batch_size, self.sizes, self.bounds
 
     def keepers(self) -> Iterator[Keeper]:
         """The sites, and the sites and kernel maps that were made of them."""
@@ -169,22 +174,22 @@ class OnHost(Derived[Coordinates]):
         return sites.to("cpu")
 
 
-class Order(Derived[tuple[Tensor | None]]):
-    """(the rows in ascending order,), None where they are; refuses rows that are there twice. Of sites on the host."""
+class Keys(Derived[Packed]):
+    """The rows in ascending order as numbers; refuses rows that are there twice. Of sites on the host."""
 
-    def compute(self, sites: Coordinates) -> tuple[Tensor | None]:
+    def compute(self, sites: Coordinates) -> Packed:
         packing = packing_of(sites.bounds, lambda: sites.rows.unbind(1))
         keys, rising = packing.pack(sites.rows)
         if rising:
-            return (None,)
-        order, equal = in_order(keys[:-1], packing.bits)
+            return Packed(packing, keys, None)
+        keys, order, equal = in_order(keys[:-1], packing.bits)
         if equal is not None:
             first, second = order[equal : equal + 2].tolist()
             raise ValueError(
                 f"coordinates {second} and {first} are equal, {sites.rows[first].tolist()}: a site is there once; "
                 "gsb.voxelize merges points of one voxel"
             )
-        return (order,)
+        return Packed(packing, keys, order)
 
 
 class OfBatches(Derived[Segments]):
@@ -264,7 +269,9 @@ def _coarser(sites: Coordinates, stride: Sequence[int]) -> tuple[int, ...]:
     return tuple(t * s for t, s in zip(sites.stride, stride))
 
 
-def _along_axes(sites: Coordinates, kernel: Sequence[int], steps, limits, stride: tuple[int, ...], sizes) -> Coordinates:
+def _along_axes(
+    sites: Coordinates, kernel: Sequence[int], steps, limits, stride: tuple[int, ...], sizes
+) -> Coordinates:
     """The sites of all that is reached, one axis after the other: a kernel is a box, so that of the sites which are
     reached along some axes each is needed once for the others. steps: as `Packing.reach` takes them.
     """
@@ -272,21 +279,25 @@ def _along_axes(sites: Coordinates, kernel: Sequence[int], steps, limits, stride
     if sizes is not None:
         bounds = [(max(low, 0), min(high, size - 1)) for (low, high), size in zip(bounds, sizes)]
     reached = (sites.bounds[0], *(bound if bound[0] <= bound[1] else (0, -1) for bound in bounds))
-    packing, there = Packing(sites.bounds, reached), Packing(reached, sites.bounds)
-    keys = packing.pack(sites.rows)[0][:-1]
+    there = Packing(with_room(reached, sites.bounds), sites.bounds)
+    packing = Packing(sites.bounds, there.bounds)
+    found = packing.pack(sites.rows)[0][:-1]
     for column, (offsets, to) in enumerate(zip(kernel, steps), 1):
-        found = packing.reach(keys, column, offsets, to, there)
+        keys = found
+        found = packing.reach(keys, column, offsets, to, there, reached[column])
         # where they reach no more than they are, they wait to be sorted until all axes are done
-        last = column == len(kernel)
-        keys = distinct(found, packing.bits) if last or found.shape[0] > keys.shape[0] else found
-    return _made(sites, there, keys, stride, sizes, reached)
+        if found.shape[0] > keys.shape[0] and column < len(kernel):
+            found = distinct(found, packing.bits)[:-1]
+    return _made(sites, there, distinct(found, packing.bits), stride, sizes, reached)
 
 
 def _made(sites: Coordinates, packing, keys: Tensor, stride: tuple[int, ...], sizes, bounds: Bounds) -> Coordinates:
     """The sites of ascending keys, in the type of ``sites``, or int64 where they do not fit."""
     fits = all(-(2**31) <= low and high < 2**31 for low, high in bounds)
-    rows = packing.unpack(keys, sites.rows.dtype if fits else torch.int64)
-    return Coordinates._make(rows, stride, sites.batch_size, sizes, bounds, in_order=True)
+    rows = packing.unpack(keys[:-1], sites.rows.dtype if fits else torch.int64)
+    made = Coordinates._make(rows, stride, sites.batch_size, sizes, bounds)
+    made.facts[Keys()] = Packed(packing, keys, None)
+    return made
 
 
 def _checked(rows: object) -> Tensor:
