@@ -1,4 +1,4 @@
-"""Sparse convolutions, those of MinkUNet on scans of streets: ``python -m benchmarks.sparse_conv``.
+"""Sparse convolutions, those of MinkUNet on scans of streets and rooms: ``python -m benchmarks.sparse_conv``.
 
 Every distinct layer of the network on each cloud, with its map known: forward in float32 and bfloat16, and forward with
 the gradients to features and weights from a random cotangent; beside plain PyTorch on the same maps, and spconv where
@@ -136,6 +136,7 @@ def measure_place(
         built = maps.maps_of(found)
         for layer in built:
             yield "maps", maps.measure(str(place), layer, MAPS_SHARE * seconds / len(built)) | {"graph": str(place)}
+        yield "maps", maps.measure_all(str(place), built, MAPS_SHARE * seconds) | {"graph": str(place)}
     begin(f"{place}, network")
     if "network" in options.parts:
         yield "networks", network.measure(place, cloud, NETWORK_SHARE * seconds, options.depth)
@@ -156,7 +157,7 @@ def run(
     """
     description = machine.describe(options.threads)
     limits = limits_of(options.threads, options.modes)
-    places = [clouds.Place(scan, voxel, options.seed) for scan in options.clouds for voxel in options.voxels]
+    places = clouds.places(options.clouds, options.voxels, options.seed)
     shares = Budget(options.budget, {str(place): weight(clouds.RECIPES[place.scan].points, 2_000) for place in places})
     lists: dict[str, list[dict]] = {"graphs": [], "cells": [], "maps": [], "networks": []}
     skipped: dict[str, str] = {}
@@ -219,6 +220,7 @@ def summarise(results: Mapping) -> dict:
         + [{"where": each["where"], "reason": {OURS: each["wrong"]}} for each in networks if each["wrong"]],
         "memory": summary.mean_or_none(cell["memory_ratio"] for cell in results["cells"]),
         "maps": summary.mean_or_none(each["speedup"] for each in results["maps"]),
+        "maps_by_kind": maps.by_kind(results["maps"]),
         "networks": {
             what: summary.mean_or_none(each["speedup"][what] for each in networks) for what in ("inference", "step")
         },
@@ -228,7 +230,7 @@ def summarise(results: Mapping) -> dict:
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.parser(__doc__.splitlines()[0], budget=1800.0, parents=[gpu_options.device_parser()])
     parser.add_argument("--clouds", nargs="+", choices=tuple(clouds.RECIPES), help=f"by default {clouds.DEFAULT}")
-    parser.add_argument("--voxels", nargs="+", type=float, metavar="METRES", help=f"by default {clouds.VOXELS}")
+    parser.add_argument("--voxels", nargs="+", type=float, metavar="METRES", help="by default those of each cloud")
     parser.add_argument("--depth", type=int, choices=(18, 34), default=18, help="of MinkUNet")
     parser.add_argument("--modes", nargs="+", choices=tuple(MODES), default=list(MODES))
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
@@ -241,8 +243,8 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     # what starts processes takes longer than the rest
     options.parts = options.parts or (["layers", "maps", "network"] if options.quick else list(PARTS))
     options.clouds = options.clouds or (["small"] if options.quick else list(clouds.DEFAULT))
-    options.voxels = options.voxels or ([0.4] if options.quick else list(clouds.VOXELS))
-    if any(not voxel > 0 for voxel in options.voxels):
+    options.voxels = options.voxels or ([0.4] if options.quick else None)
+    if any(not voxel > 0 for voxel in options.voxels or ()):
         parser.error(f"--voxels must be positive, got {options.voxels}")
     if options.dtype != "float32" and options.device != "cuda":
         parser.error(f"--dtype {options.dtype} is measured with --device cuda alone; --modes bfloat16 on a CPU")
@@ -258,8 +260,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = arguments(argv)
     console = cli.start(options)
     if options.device == "cuda":
-        places = (clouds.Place(scan, voxel, options.seed) for scan in options.clouds for voxel in options.voxels)
-        return gpu.main(options, places, console)
+        return gpu.main(options, clouds.places(options.clouds, options.voxels, options.seed), console)
     path = options.out / "sparse_conv.json"
 
     def done(kind: str, entry: dict, so_far: dict) -> None:
@@ -268,7 +269,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if kind == "cells":
             console.print(tables.line(entry), highlight=False)
 
-    with report.progress(console, 4 * len(options.clouds) * len(options.voxels)) as begin:
+    count = len(clouds.places(options.clouds, options.voxels, options.seed))
+    with report.progress(console, 4 * count) as begin:
         results = run(options, begin, done, merging.read(path) if options.append else None)
     for name, reason in results["skipped"].items():
         console.print(f"[yellow]{name} skipped:[/] {reason}")

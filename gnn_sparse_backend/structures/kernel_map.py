@@ -38,6 +38,7 @@ class KernelMap(Movable):
         indptr: (K + 1,) where the pairs of each offset begin.
         symmetric: whether offset K - 1 - k has the pairs of offset k with inputs and outputs swapped, as in a
             submanifold convolution (Graham et al., 2018) of an odd kernel.
+        monotone: whether it is known that inputs ascend as outputs do at each offset, as between sites in order.
         facts: what was derived from it (`derived`). calls: what is ready to run.
     """
 
@@ -47,6 +48,7 @@ class KernelMap(Movable):
         "facts",
         "indptr",
         "inputs",
+        "monotone",
         "num_offsets",
         "num_pairs",
         "outputs",
@@ -61,6 +63,7 @@ class KernelMap(Movable):
     outputs: Tensor
     indptr: Tensor
     symmetric: bool
+    monotone: bool
     facts: dict[Any, Any]
     calls: KernelCache[Any, Any]
     _reverse: weakref.ref[KernelMap] | None
@@ -105,7 +108,13 @@ class KernelMap(Movable):
 
     @classmethod
     def _make(
-        cls, inputs: Tensor, outputs: Tensor, indptr: Tensor, shape: tuple[int, int], symmetric: bool = False
+        cls,
+        inputs: Tensor,
+        outputs: Tensor,
+        indptr: Tensor,
+        shape: tuple[int, int],
+        symmetric: bool = False,
+        monotone: bool = False,
     ) -> KernelMap:
         """Make a kernel map of arrays that are known to be right, in one index type and in order."""
         return cls._new(
@@ -116,6 +125,7 @@ class KernelMap(Movable):
             outputs=outputs,
             indptr=indptr,
             symmetric=symmetric,
+            monotone=monotone,
             facts={},
             calls=KernelCache("calls of a kernel map", MOST_CALLS),
             _reverse=None,
@@ -130,8 +140,16 @@ class KernelMap(Movable):
         original = None if self._reverse is None else self._reverse()
         return self.derived(Transposed()) if original is None else original
 
+    @property
+    def unmirrored(self) -> KernelMap:
+        """The symmetric map that this one is the transpose of, which has its pairs: those of offset K - 1 - k at k. Any
+        other map itself.
+        """
+        original = self._reverse() if self.symmetric and self._reverse is not None else None
+        return self if original is None else original
+
     def _parts(self) -> tuple[Any, ...]:
-        return self.inputs, self.outputs, self.indptr, self.shape, self.symmetric
+        return self.inputs, self.outputs, self.indptr, self.shape, self.symmetric, self.monotone
 
     def keepers(self) -> Iterator[Keeper]:
         """The map, its transpose, and the graphs that were made of it."""
@@ -159,17 +177,20 @@ class Transposed(Derived[KernelMap]):
     """The map with inputs and outputs swapped, which holds this one weakly."""
 
     def compute(self, kernel_map: KernelMap) -> KernelMap:
-        inputs, outputs, indptr = kernel_map.inputs, kernel_map.outputs, kernel_map.indptr
-        offset = kernel_map.derived(Offsets()).long()
-        if kernel_map.symmetric:
-            # the pairs of offset k, by input, are those of offset K - 1 - k, by output
-            mirrored = kernel_map.num_offsets - 1 - offset
-            order = torch.arange(kernel_map.num_pairs, device=indptr.device) - indptr[offset] + indptr[mirrored]
-            inputs, outputs = inputs[order], outputs[order]
-        else:
-            order = torch.argsort(offset * max(kernel_map.shape[1], 1) + inputs)
-            inputs, outputs = outputs[order], inputs[order]
-        made = KernelMap._make(inputs, outputs, indptr.clone(), kernel_map.shape[::-1], kernel_map.symmetric)
+        inputs, outputs, indptr = kernel_map.outputs, kernel_map.inputs, kernel_map.indptr
+        if not kernel_map.monotone:
+            offset = kernel_map.derived(Offsets()).long()
+            if kernel_map.symmetric:
+                # the pairs of offset k, by input, are those of offset K - 1 - k, by output
+                mirrored = kernel_map.num_offsets - 1 - offset
+                order = torch.arange(kernel_map.num_pairs, device=indptr.device) - indptr[offset] + indptr[mirrored]
+                inputs, outputs = outputs[order], inputs[order]
+            else:
+                order = torch.argsort(offset * max(kernel_map.shape[1], 1) + outputs)
+                inputs, outputs = inputs[order], outputs[order]
+        made = KernelMap._make(
+            inputs, outputs, indptr.clone(), kernel_map.shape[::-1], kernel_map.symmetric, kernel_map.monotone
+        )
         _set(made, "_reverse", weakref.ref(kernel_map))
         return made
 

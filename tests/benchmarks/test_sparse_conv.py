@@ -26,7 +26,7 @@ TINY = clouds.Place("small", 1.0)
 def thin_network():
     """A tiny scan, and a network whose layers have 8 channels: few kernels."""
     with pytest.MonkeyPatch.context() as patch:
-        recipe = clouds.Recipe(lambda seed: scenes.generate(seed, 60, 16), 900, "tiny")
+        recipe = clouds.Recipe(lambda seed: scenes.generate(seed, 60, 16), 900, "tiny", (1.0,))
         patch.setitem(clouds.RECIPES, "small", recipe)
         patch.setattr(clouds, "network", lambda depth=18: MinkUNet(4, 20, depth, width=0.01))
         yield
@@ -65,8 +65,8 @@ def test_the_command_writes_a_full_report(command, tmp_path, monkeypatch, capsys
         assert set(medians) == {OURS, TORCH} and cell["unable"][spconv.NAME].startswith("not measured")
         assert cell["speedup"] == pytest.approx(medians[TORCH] / medians[OURS])
         assert cell["memory_ratio"] == 3.0 and cell["roofline_compulsory"] > 0 and cell["first_call"][OURS] > 0
-    # the stem, a submanifold map at each of five strides, and four strided ones
-    assert len(report["maps"]) == 1 + 5 + 4 and all(
+    # the stem, a submanifold map at each of five strides, four strided ones, and all of them
+    assert len(report["maps"]) == 1 + 5 + 4 + 1 and all(
         set(each["timings"]) == {OURS, maps.UNIQUE} for each in report["maps"]
     )
     (whole,) = report["networks"]
@@ -149,6 +149,9 @@ def test_the_map_that_is_timed_is_the_layers_own(layers):
         built = maps.builders(layer)[OURS]()
         for name in ("inputs", "outputs", "indptr"):
             assert torch.equal(getattr(built, name), getattr(layer.kernel_map, name))
+    built = maps.maps_of(layers)
+    for layer, kernel_map in zip(built, maps.builders_of_all(built)[OURS](), strict=True):
+        assert torch.equal(kernel_map.inputs, layer.kernel_map.inputs), layer
 
 
 def test_work_by_hand():
@@ -213,7 +216,9 @@ def test_cells_on_a_gpu_compare_with_float64(layers):
 
 def test_options(capsys):
     options = sparse_conv.arguments([])
-    assert tuple(options.clouds) == clouds.DEFAULT and tuple(options.voxels) == (0.05, 0.1)
+    assert tuple(options.clouds) == clouds.DEFAULT and options.voxels is None
+    places = clouds.places(options.clouds, None, 0)
+    assert len(places) == 2 + 16 and clouds.Place("room-1", 0.02) in places
     assert tuple(options.parts) == sparse_conv.PARTS and options.threads == 2
     assert "first-step" not in sparse_conv.arguments(["--quick"]).parts
     for wrong, words in (

@@ -1,36 +1,62 @@
-"""The clouds of ``benchmarks.sparse_conv``: a scan of KITTI and generated ones, in voxels of several sizes."""
+"""The clouds of ``benchmarks.sparse_conv``: a scan of KITTI, generated streets and rooms, in voxels of some sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from models.point_clouds import kitti, scenes
+from models.point_clouds import kitti, rooms, scenes
 from models.point_clouds.classes import NAMES
 from models.point_clouds.data import FEATURES, Cloud
 from models.point_clouds.layers import Layer, layers_of
 from models.point_clouds.network import MinkUNet
 from models.point_clouds.scan import Scan
 
-VOXELS = (0.05, 0.1)
+STREETS = (1800, 64), (1800, 64), (1200, 64), (900, 64), (1800, 32), (900, 32), (600, 32), (300, 32)
+"""Steps of a turn and beams of the generated streets."""
+ROOMS = 1500, 1500, 1500, 1500, 800, 800, 400, 400
+"""Points of a square metre of the generated rooms."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a scan is had, None where it is not there; about how many points it has; and where it comes from."""
+    """How a scan is had, None where it is not there; about how many points it has; where it comes from; and metres of
+    its voxels.
+    """
 
     load: Callable[[int], Scan | None]
     points: int
     origin: str
+    voxels: tuple[float, ...]
+
+
+def _street(number: int, azimuths: int, beams: int) -> Recipe:
+    return Recipe(
+        lambda seed: scenes.generate(1_000 * seed + number, azimuths, beams),
+        int(0.95 * azimuths * beams),
+        f"generated, {beams} beams, {azimuths} azimuths",
+        (0.05,) if number % 2 else (0.1,),
+    )
+
+
+def _room(number: int, density: int) -> Recipe:
+    return Recipe(
+        lambda seed: rooms.generate(1_000 * seed + number, density),
+        120 * density,
+        f"generated, {density} points of a square metre",
+        (0.02,) if number % 2 else (0.04,),
+    )
 
 
 RECIPES = {
-    "kitti": Recipe(lambda seed: kitti.sample(), 17_000, f"$GSB_DATA/{kitti.SAMPLE}, the field of a camera"),
-    "street-1": Recipe(lambda seed: scenes.generate(1_000 * seed + 1), 109_000, "generated, 64 beams"),
-    "street-2": Recipe(lambda seed: scenes.generate(1_000 * seed + 2), 109_000, "generated, 64 beams"),
-    "small": Recipe(lambda seed: scenes.generate(1_000 * seed, 240, 32), 7_000, "generated, 32 beams, 240 azimuths"),
+    "kitti": Recipe(
+        lambda seed: kitti.sample(), 17_000, f"$GSB_DATA/{kitti.SAMPLE}, the field of a camera", (0.05, 0.1)
+    ),
+    **{f"street-{number}": _street(number, *each) for number, each in enumerate(STREETS, 1)},
+    **{f"room-{number}": _room(number, density) for number, density in enumerate(ROOMS, 1)},
+    "small": _street(0, 240, 32),
 }
-DEFAULT = ("kitti", "street-1", "street-2")
+DEFAULT = tuple(name for name in RECIPES if name != "small")
 MISSING = "GSB_DATA names no folder with this scan"
 
 
@@ -49,6 +75,11 @@ class Place:
         """None where there is no such scan."""
         scan = RECIPES[self.scan].load(self.seed)
         return None if scan is None else Cloud.of([scan], self.voxel)
+
+
+def places(scans: Sequence[str], voxels: Sequence[float] | None, seed: int) -> list[Place]:
+    """Each scan in voxels of each size; None for those of its own."""
+    return [Place(scan, voxel, seed) for scan in scans for voxel in voxels or RECIPES[scan].voxels]
 
 
 def network(depth: int = 18) -> MinkUNet:

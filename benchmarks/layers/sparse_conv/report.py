@@ -44,6 +44,8 @@ def show(results: dict, console: Console) -> None:
     console.print(
         f"Geometric mean of the ratio in peak memory {report.ratio(memory)}, in building maps {report.ratio(builds)}"
     )
+    for kind, ratios in results["summary"]["maps_by_kind"].items():
+        console.print(f"maps, {kind}: " + ", ".join(f"{report.ratio(r)} to {name}" for name, r in ratios.items()))
 
 
 def _layers(graph: dict, cells: list[dict], names: list[str]) -> Table:

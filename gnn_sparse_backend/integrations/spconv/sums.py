@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from ...structures.coordinates.packing import Packing, joined
+from ...structures.coordinates.packing import numbered
 from ..core.refusal import Refusal
 from .maps import sites_of
 from .operands import HOST, refuse
@@ -31,12 +31,13 @@ def _sum(*tens):
     first = tens[0]
     if any(_kind(x) != _kind(first) for x in tens):
         return Refusal("the shapes do not fit")
-    packing = Packing(joined(*(sites.bounds for sites in every)))
-    keys, rows = torch.unique(torch.cat([packing.pack(sites.rows) for sites in every]), return_inverse=True)
+    given = [sites.rows for sites in every]
+    keys, rows = torch.unique(torch.cat(numbered(*given)), return_inverse=True)
     of_each = rows.split([len(x.indices) for x in tens])
     whole = next((number for number, x in enumerate(tens) if len(x.indices) == len(keys)), None)
     if whole is None:
-        indices, indice_dict = packing.unpack(keys).int(), {}
+        indices, indice_dict = first.indices.new_empty(len(keys), first.indices.shape[1]), {}
+        indices[rows] = torch.cat(given).to(indices.dtype)
     else:
         indices, indice_dict = tens[whole].indices, tens[whole].indice_dict
         place = torch.empty_like(of_each[whole])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...structures.coordinates.packing import Bounds, Packing, joined
+from ...structures.coordinates.packing import numbered
 
 
 def find(queries: Tensor, references: Tensor) -> Tensor:
@@ -19,12 +19,4 @@ def find(queries: Tensor, references: Tensor) -> Tensor:
 
 def find_rows(queries: Tensor, references: Tensor) -> Tensor:
     """The same of rows of integers, (M, columns) among (N, columns)."""
-    packing = Packing(joined(_bounds(queries), _bounds(references)))
-    return find(packing.pack(queries), packing.pack(references))
-
-
-def _bounds(rows: Tensor) -> Bounds:
-    if not rows.shape[0]:
-        return ((0, -1),) * rows.shape[1]
-    low, high = torch.stack(torch.aminmax(rows, dim=0)).tolist()
-    return tuple(zip(low, high))
+    return find(*numbered(queries, references))

@@ -113,4 +113,4 @@ class Covered(Derived[Coordinates]):
         rows = reached.rows[inside.all(1)]
         if len(rows) == len(cells):
             return reached
-        return Coordinates._make(rows, reached.stride, sites.batch_size, None, reached.bounds, in_order=True)
+        return Coordinates._make(rows, reached.stride, sites.batch_size, None, reached.bounds)

@@ -53,6 +53,4 @@ def _chosen(sites: Coordinates, chosen: Tensor, rising: bool) -> Coordinates:
             first, second = order[again[0, 0] :][:2].tolist()
             raise ValueError(f"select: rows {first} and {second} are both {int(chosen[first])}: a site is there once")
     rows = sites.rows.index_select(0, chosen)
-    return Coordinates._make(
-        rows, sites.stride, sites.batch_size, sites.sizes, sites.bounds, in_order=rising and sites.in_order
-    )
+    return Coordinates._make(rows, sites.stride, sites.batch_size, sites.sizes, sites.bounds)

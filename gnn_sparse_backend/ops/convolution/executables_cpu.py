@@ -27,7 +27,7 @@ from ..grouped.executables import in_bf16_pairs
 from .programs.pack import PackSpec
 from .programs.spec import ConvSpec
 from .schedules_cpu import conv_kernel, pack_kernel, spec_of
-from .tasks import Counts, OffsetTasks, PairsOfRows, RowRanges, RowTasks, Shares, SumTasks
+from .tasks import Counts, OffsetTasks, PairsOfRows, Parts, RowRanges, RowTasks, Shares, SumTasks
 
 Call = Callable[..., Tensor]
 
@@ -37,7 +37,7 @@ def predicted(
 ) -> dict[str, float]:
     """What each dataflow costs, in multiply-adds."""
     name = type_name(dtype)
-    counts = kernel_map.derived(Counts(spec_of("offsets", in_features, out_features, name, "int32").block))
+    counts = kernel_map.unmirrored.derived(Counts(spec_of("offsets", in_features, out_features, name, "int32").block))
     return conv_costs(counts, groups, in_features, out_features, host_target().lanes(name), dtype.itemsize)
 
 
@@ -56,6 +56,8 @@ def product(
         return _depthwise(kernel_map, plan, groups, dtype, threads)
     if order not in ORDERS:
         raise ValueError(f"order must be one of {ORDERS}, got {order!r}")
+    # the transpose of a symmetric map has its pairs, offset K - 1 - k those of k
+    mirrored, kernel_map = kernel_map, kernel_map.unmirrored
     (rows, columns), index = kernel_map.shape, kernel_map.indptr.dtype
     spec = spec_of(order, in_features, out_features, type_name(dtype), type_name(index), vectors=plan.vectors)
     tiles = -(-out_features // spec.tile)
@@ -66,9 +68,12 @@ def product(
     if order == "offsets":
         sizes, arrays, _ = kernel_map.derived(OffsetTasks(*described))
         sizes, arrays = (*sizes, rows, columns, kernel_map.num_pairs), (*arrays, kernel_map.inputs, kernel_map.outputs)
+        offset = OffsetTasks.OFFSET
     else:
         sizes, arrays = kernel_map.derived(RowTasks(*described))
-        sizes = (*sizes, rows, columns)
+        sizes, offset = (*sizes, rows, columns), RowTasks.OFFSET
+    if mirrored is not kernel_map:
+        arrays = *arrays[:offset], kernel_map.num_offsets - 1 - arrays[offset], *arrays[offset + 1 :]
     wide_in, wide_out = groups * in_features, groups * tiles * spec.tile
     steps = in_features // 2 if spec.bf16_pairs else in_features
     sizes = (*sizes, kernel_map.num_offsets, groups * tiles, tiles, in_features, wide_in, wide_out, steps)
@@ -103,10 +108,11 @@ def sums(
     spec = spec_of(make, in_features, groups if alone else out_features, type_name(dtype), index, vectors=plan.vectors)
     tiles = -(-(groups if alone else out_features) // spec.tile)
     width = tiles * spec.tile
-    (*sizes, parts), arrays, full, more = kernel_map.derived(Shares(shares))
+    *_, full, more = kernel_map.derived(Parts(shares))
     slots = offsets + more.numel()
     if alone:
-        sizes = [*sizes, parts, kernel_map.num_pairs, columns, rows, slots, tiles, width]
+        sizes, arrays = kernel_map.derived(Shares(shares))
+        sizes = [*sizes, kernel_map.num_pairs, columns, rows, slots, tiles, width]
         shape: tuple[int, ...] = (slots, width)
     else:
         chunk, stride = chunk_of(max(in_features, width))
@@ -146,7 +152,7 @@ def _depthwise(kernel_map: KernelMap, plan: ConvPlan, width: int, dtype: torch.d
     ranges, _ = shares_of_tasks(rows, 1, kernel_map.num_pairs * wide_out, threads)
     ranges = min(plan.scaled(ranges), rows)
     indptr, offset, inputs = kernel_map.derived(PairsOfRows())
-    task_ptr = kernel_map.derived(RowRanges(ranges)).to(index)
+    task_ptr = torch.from_numpy(kernel_map.derived(RowRanges(ranges))).to(index, copy=True)
     sizes = ranges, rows, columns, kernel_map.num_pairs, kernel_map.num_offsets, tiles, wide_out
     parallel = ranges > 1 and plan.is_parallel(kernel_map.num_pairs * wide_out, threads)
     entry = Launch(conv_kernel("depthwise", spec, parallel), f"depthwise, {in_threads(parallel)}")

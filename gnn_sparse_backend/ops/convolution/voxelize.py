@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ...formats.counts import at_places, begins_of
 from ...structures.checks import as_index_vector
-from ...structures.coordinates.packing import Packing
+from ...structures.coordinates.packing import bounds_of, in_order, packing_of
 from ...structures.coordinates.sites import MOST_AXES
 from ...structures.segments import Segments
 from ..core.operands import check_dense
@@ -60,13 +61,17 @@ def voxelize(
     rows = torch.cat([_batches(batch, points)[:, None], cells.long()], 1)
     if not rows.shape[0]:
         return rows.int(), points, rows[:, 0]
-    low, high = torch.stack(torch.aminmax(rows, dim=0)).tolist()
-    packing = Packing(tuple(zip(low, high)))
-    keys, inverse = torch.unique(packing.pack(rows), return_inverse=True)
-    coordinates = packing.unpack(keys)
-    if all(-(2**31) <= x < 2**31 for x in (*low, *high)):
+    rows = rows.cpu()
+    bounds = bounds_of(rows)
+    packing = packing_of(bounds, lambda: rows.unbind(1))
+    keys, order, _ = in_order(packing.pack(rows)[0][:-1], packing.bits)
+    begins = begins_of(keys[:-1])
+    coordinates = rows.index_select(0, order[begins])
+    if all(-(2**31) <= low and high < 2**31 for low, high in bounds):
         coordinates = coordinates.int()
-    return coordinates, segment_reduce(points, Segments.from_index(inverse, keys.numel()), reduce), inverse
+    inverse = at_places(order, begins.cumsum(0) - 1).to(points.device)
+    segments = Segments.from_index(inverse, coordinates.shape[0])
+    return coordinates.to(points.device), segment_reduce(points, segments, reduce), inverse
 
 
 def _sizes(voxel_size: float | Sequence[float], columns: int) -> list[float]:

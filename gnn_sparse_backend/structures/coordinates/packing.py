@@ -1,65 +1,194 @@
-"""Rows of integer coordinates as one number each, so that sorting and searching have numbers to compare.
+"""Rows of integer coordinates as one number each, so that sorting and merging have numbers to compare.
 
-The number of a row is that of its cell in a box, the last axis fastest. The order of numbers is then the order of rows,
-column by column, whatever the box: rows that were sorted once stay sorted in every box that holds them.
+Each column has its bits of a number, the first column the highest ones. The order of numbers is then the order of rows,
+column by column, whatever the box: rows that were sorted once stay sorted in every box that holds them. What is done
+row by row is done by kernels, on the host.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable, Sequence
+from dataclasses import field
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
+from ...compiler.cache.bounded import kept
+from ...compiler.cache.kernel import Kernel
+from ...compiler.compile import compile_loops
+from ...compiler.loops.packing import (
+    DIGIT,
+    LAST,
+    bounds_function,
+    keys_function,
+    reach_function,
+    rows_function,
+    sort_function,
+)
 from ...frozen import dataclass
+from ...runtime.type_names import type_name
 from .errors import TooManyCells
 
-Bounds: TypeAlias = tuple[tuple[int, int], ...]
+Bound: TypeAlias = tuple[int, int]
+Bounds: TypeAlias = tuple[Bound, ...]
 """The smallest and the largest value of each column, (0, -1) where there is none."""
+Columns: TypeAlias = Callable[[], Sequence[Tensor]]
+"""The values of each column."""
 
-MOST_CELLS = 2**63 - 1
+MOST_BITS = 62
+"""Bits of a key: one is left for the sign, and one so that a number is above all keys."""
+ROOM = 8
+"""Cells around a box that its packing has as well, where keys have bits enough: for the kernels of most layers."""
 
 
 @dataclass(frozen=True)
 class Packing:
-    """The cells of a box. bounds: of each column."""
+    """The cells of a box.
+
+    bounds: of each column. beside: those of another box, for which there are enough bits as well. shifts, widths: where
+    the bits of each column are, and how many.
+    """
 
     bounds: Bounds
+    beside: Bounds | None = None
+    widths: tuple[int, ...] = field(init=False)
+    shifts: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        if math.prod(self.sizes) > MOST_CELLS:
+        widths = _widths(self.bounds, self.beside)
+        if sum(widths) > MOST_BITS:
             ranges = ", ".join(f"[{low}, {high}]" for low, high in self.bounds)
             raise TooManyCells(
-                f"coordinates in {ranges} (the batch first) are in a box of {math.prod(self.sizes):.3g} cells, which "
-                "64-bit keys cannot number: there must be less than 2**63; leave out far points, or take larger voxels"
+                f"coordinates in {ranges} (the batch first) are in a box of 2**{sum(widths)} cells, which 64-bit keys "
+                f"cannot number: at most 2**{MOST_BITS}; leave out far points, or take larger voxels"
             )
+        object.__setattr__(self, "widths", widths)
+        object.__setattr__(self, "shifts", tuple(sum(widths[column + 1 :]) for column in range(len(widths))))
+
+    def pack(
+        self,
+        rows: Tensor,
+        times: Sequence[int] | None = None,
+        plus: Sequence[int] | None = None,
+        by: Sequence[int] | None = None,
+    ) -> tuple[Tensor, bool]:
+        """(N + 1,) int64 numbers of (N, columns) rows on the host, ``(row * times + plus) // by`` of each within the
+        box, and a larger number; and whether each is above the one before.
+        """
+        count, columns = rows.shape
+        once = (1,) * columns
+        times, plus, by = times or once, plus or (0,) * columns, by or once
+        moved = [p - low * b for p, (low, _), b in zip(plus, self.bounds, by)]
+        keys, falls = torch.empty(count + 1, dtype=torch.int64), torch.empty(1, dtype=torch.int64)
+        given = count, *times, *moved, *by, *self.shifts, rows.view(-1), keys, falls
+        _keys(columns, type_name(rows.dtype)).entry(*given)
+        return keys, not int(falls)
+
+    def unpack(self, keys: Tensor, dtype: torch.dtype = torch.int64) -> Tensor:
+        """The rows of these numbers, (N, columns)."""
+        columns, count = len(self.bounds), keys.shape[0]
+        rows = torch.empty(count, columns, dtype=dtype)
+        masks = ((1 << width) - 1 for width in self.widths)
+        given = count, *self.shifts, *masks, *(low for low, _ in self.bounds), keys, rows.view(-1)
+        _rows(columns, type_name(dtype)).entry(*given)
+        return rows
+
+    def reach(
+        self, keys: Tensor, column: int, offsets: int, to: tuple[int, int, int, int], there: Packing, within: Bound
+    ) -> Tensor:
+        """The numbers with a column changed to what a kernel reaches, as ``there`` packs it, a box beside this one:
+        ``(value * times + plus + j * step) / by`` for offsets j, where that is whole and within bounds.
+
+        to: times, plus, step, by.
+        """
+        found, reached = torch.empty(1, dtype=torch.int64), keys.new_empty(keys.shape[0] * offsets)
+        place = self.shifts[column], (1 << self.widths[column]) - 1, self.bounds[column][0], there.bounds[column][0]
+        _reach().entry(keys.shape[0], offsets, *place, *to, *within, keys, reached, found)
+        return reached[: int(found)]
+
+    def holds(self, bounds: Bounds) -> bool:
+        """Whether another box is within this one, or its bits."""
+        ours = zip(self.bounds, self.widths, bounds)
+        return all(low <= least and most - low < 1 << width for (low, _), width, (least, most) in ours)
 
     @property
-    def sizes(self) -> tuple[int, ...]:
-        """Cells along each axis."""
-        return tuple(max(high - low + 1, 1) for low, high in self.bounds)
+    def bits(self) -> int:
+        """Of a number."""
+        return sum(self.widths)
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Cells of a box without the empty stretches along its axes. values: (n,) ascending, of each column. numbers: (n,)
+    where each is then. box: of these numbers.
+    """
+
+    values: tuple[Tensor, ...]
+    numbers: tuple[Tensor, ...]
+    box: Packing
+
+    def pack(self, rows: Tensor, times=None, plus=None, by=None) -> tuple[Tensor, bool]:
+        """As that of a `Packing`; all values of a column are among its values."""
+        rows = rows.long()
+        for each, change in ((times, torch.mul), (plus, torch.add), (by, _floor_div)):
+            rows = rows if each is None else change(rows, torch.tensor(each))
+        columns = zip(rows.unbind(1), self.values, self.numbers)
+        return self.box.pack(torch.stack([n[torch.searchsorted(v, c.contiguous())] for c, v, n in columns], 1))
+
+    def unpack(self, keys: Tensor, dtype: torch.dtype = torch.int64) -> Tensor:
+        """As that of a `Packing`."""
+        columns = zip(self.box.unpack(keys).unbind(1), self.values, self.numbers)
+        return torch.stack([v[torch.searchsorted(n, c.contiguous())] for c, v, n in columns], 1).to(dtype)
+
+    def holds(self, bounds: Bounds) -> bool:
+        """What is between the values of a column is left out."""
+        return False
 
     @property
-    def strides(self) -> tuple[int, ...]:
-        """How far apart in numbers neighbours along each axis are."""
-        return tuple(math.prod(self.sizes[axis + 1 :]) for axis in range(len(self.sizes)))
+    def shifts(self) -> tuple[int, ...]:
+        return self.box.shifts
 
-    def pack(self, rows: Tensor) -> Tensor:
-        """(N,) int64 numbers of (N, columns) rows within the box."""
-        first, *others = (column.long() - low for column, (low, _) in zip(rows.unbind(1), self.bounds))
-        for column, size in zip(others, self.sizes[1:]):
-            first = first.mul_(size).add_(column)
-        return first
+    @property
+    def bits(self) -> int:
+        return self.box.bits
 
-    def unpack(self, keys: Tensor) -> Tensor:
-        """The rows of these numbers, (N, columns) int64."""
-        columns = []
-        for size, (low, _) in zip(reversed(self.sizes[1:]), reversed(self.bounds[1:])):
-            rest = keys.div(size, rounding_mode="floor")
-            columns.append(keys - rest * size + low)
-            keys = rest
-        return torch.stack([keys + self.bounds[0][0], *reversed(columns)], 1)
+
+def packing_of(bounds: Bounds, columns: Columns, reach: Sequence[int] | None = None) -> Packing | Folded:
+    """The packing of a box with room around it; of one whose cells are too many for keys, without the stretches that
+    have no value.
+
+    columns: what is packed. reach: how far behind a value of each column numbers are looked for: values that are
+    further apart than that stay so.
+
+    Raises ValueError where cells are too many even so.
+    """
+    bounds = with_room(bounds)
+    if _bits(bounds) <= MOST_BITS:
+        return Packing(bounds)
+    values, numbers = [], []
+    for column, far in zip(columns(), reach or (0,) * len(bounds)):
+        values.append(column.long().unique())
+        numbers.append(torch.nn.functional.pad(values[-1].diff().clamp(max=far + 1).cumsum(0), (1, 0)))
+    box = Packing(tuple((0, int(n[-1]) + far) for n, far in zip(numbers, reach or (0,) * len(bounds))))
+    return Folded(tuple(values), tuple(numbers), box)
+
+
+def with_room(bounds: Bounds, beside: Bounds | None = None) -> Bounds:
+    """Bounds with some cells around them, or these themselves where keys have no bits for more."""
+    wide = bounds[:1] + tuple((low - ROOM, high + ROOM) for low, high in bounds[1:])
+    return wide if _bits(wide, beside) <= MOST_BITS else bounds
+
+
+def bounds_of(rows: Tensor) -> Bounds:
+    """Of the columns of rows on the host."""
+    count, columns = rows.shape
+    if not count:
+        return ((0, -1),) * columns
+    bounds = torch.empty(2 * columns, dtype=torch.int64)
+    _bounds(columns, type_name(rows.dtype)).entry(count, rows.view(-1), bounds)
+    found = bounds.tolist()
+    return tuple(zip(found[:columns], found[columns:]))
 
 
 def joined(*bounds: Bounds) -> Bounds:
@@ -73,12 +202,15 @@ def joined(*bounds: Bounds) -> Bounds:
     )
 
 
-def distinct(keys: Tensor) -> Tensor:
-    """The sorted distinct numbers among ``keys``."""
-    keys = keys.sort().values
-    first = torch.ones(keys.shape, dtype=torch.bool, device=keys.device)
-    torch.ne(keys[1:], keys[:-1], out=first[1:])
-    return keys[first]
+def numbered(*tables: Tensor) -> list[Tensor]:
+    """(N,) int64 of each table of (N, columns) integers: equal rows have equal numbers, which order them."""
+    every = [rows.cpu().contiguous() for rows in tables]
+
+    def columns() -> list[Tensor]:
+        return list(torch.cat([rows.long() for rows in every]).unbind(1))
+
+    packing = packing_of(joined(*map(bounds_of, every)), columns)
+    return [packing.pack(rows)[0][:-1].to(given.device) for rows, given in zip(every, tables)]
 
 
 def firsts(keys: Tensor) -> tuple[Tensor, Tensor]:
@@ -92,3 +224,70 @@ def firsts(keys: Tensor) -> tuple[Tensor, Tensor]:
     place = torch.empty_like(order)
     place[order] = (first.cumsum(0) - 1)[heads][begins.cumsum(0) - 1]
     return first, place
+
+
+def distinct(keys: Tensor, bits: int) -> Tensor:
+    """The sorted distinct numbers among ``keys``, of as many bits, and a larger one."""
+    if not keys.shape[0]:
+        return keys.new_full((1,), LAST)
+    both, count = _halves(keys), keys.new_empty(1)
+    _sort(False).entry(keys.shape[0], -(-bits // DIGIT), both, count)
+    return both[: int(count) + 1].clone()
+
+
+def in_order(keys: Tensor, bits: int) -> tuple[Tensor, Tensor, int | None]:
+    """(the sorted numbers, of as many bits, and a larger one; where each was, equal ones in their order; the first that
+    is equal to the next one, None where they are distinct).
+    """
+    count, equal = keys.shape[0], keys.new_empty(1)
+    if not count:
+        return keys.new_full((1,), LAST), keys, None
+    both, order = _halves(keys), keys.new_empty(2 * count)
+    _sort(True).entry(count, -(-bits // DIGIT), both, equal, order)
+    return both[: count + 1].clone(), order[:count].clone(), None if int(equal) < 0 else int(equal)
+
+
+def _halves(keys: Tensor) -> Tensor:
+    """The numbers, and as much room."""
+    both = keys.new_empty(2 * keys.shape[0])
+    both[: keys.shape[0]] = keys
+    return both
+
+
+def _widths(bounds: Bounds, beside: Bounds | None = None) -> tuple[int, ...]:
+    """Bits of each column, for either box."""
+    widths = [(high - low).bit_length() if high > low else 0 for low, high in bounds]
+    return tuple(widths if beside is None else map(max, widths, _widths(beside)))
+
+
+def _bits(bounds: Bounds, beside: Bounds | None = None) -> int:
+    return sum(_widths(bounds, beside))
+
+
+def _floor_div(a: Tensor, b: Tensor) -> Tensor:
+    return a.div(b, rounding_mode="floor")
+
+
+@kept
+def _bounds(columns: int, dtype: str) -> Kernel:
+    return compile_loops(bounds_function, columns, dtype)
+
+
+@kept
+def _keys(columns: int, dtype: str) -> Kernel:
+    return compile_loops(keys_function, columns, dtype)
+
+
+@kept
+def _rows(columns: int, dtype: str) -> Kernel:
+    return compile_loops(rows_function, columns, dtype)
+
+
+@kept
+def _reach() -> Kernel:
+    return compile_loops(reach_function)
+
+
+@kept
+def _sort(ordered: bool) -> Kernel:
+    return compile_loops(sort_function, ordered)

@@ -1,25 +1,34 @@
 """Kernel maps of coordinates: each pair of a finer and a coarser site that a kernel connects.
 
-Sites are sorted once, and a search finds where a line of the kernel, its offsets along the last axis, begins among
-them. The offsets of the line follow without a search: keys are distinct, so the place of key q + 1 is that of key q, or
-the next one if q is there. Half of the lines of a symmetric map are searched. With a stride most offsets of a
-finer site have no coarser one, so that the search is for the coarser sites of those that have.
+Sites are sorted once. The sites that an offset of the kernel wants are then in order too, so that they are merged with
+those that there are; half of the offsets of a symmetric map are (Spira, arXiv 2511.20834, searches such keys).
 """
 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from ...compiler.cache.bounded import kept
+from ...compiler.cache.kernel import Kernel
+from ...compiler.compile import compile_loops
+from ...compiler.loops.merging import COUNT, FILL, pairs_function, reorder_function
 from ...frozen import dataclass
-from ..build import INT32_LIMIT, index_dtype
+from ...runtime.type_names import type_name
+from ..build import index_dtype
 from ..derived import Derived
 from ..kernel_map import KernelMap
-from .packing import MOST_CELLS, Packing, joined
+from .packing import joined, packing_of
 from .sites import Coordinates
 from .window import Window
+
+SHARED = 1 << 16
+"""Steps of a merge from which threads share it."""
+SHARES = 4
+"""Parts of it for each thread."""
 
 
 class _Sites(weakref.ref):
@@ -39,7 +48,8 @@ class PairsFrom(Derived[KernelMap]):
     fine: _Sites
 
     def compute(self, coarse: Coordinates) -> KernelMap:
-        return _kernel_map(self.fine(), coarse, self.window)
+        fine = self.fine()
+        return _kernel_map(fine.on_host, coarse.on_host, self.window).to(coarse.device)
 
 
 def kernel_map_between(fine: Coordinates, coarse: Coordinates, window: Window) -> KernelMap:
@@ -49,93 +59,67 @@ def kernel_map_between(fine: Coordinates, coarse: Coordinates, window: Window) -
 
 def _kernel_map(fine: Coordinates, coarse: Coordinates, window: Window) -> KernelMap:
     shape, offsets = (coarse.rows.shape[0], fine.rows.shape[0]), window.num_offsets
+    same = fine is coarse and set(window.stride) == {1}
     symmetric = fine is coarse and window.symmetric
     if not all(shape):
-        nothing = torch.empty(0, dtype=torch.int32, device=fine.device)
-        return KernelMap._make(nothing, nothing.clone(), nothing.new_zeros(offsets + 1), shape, symmetric)
-    if set(window.stride) == {1}:
-        known = offsets // 2 if symmetric else offsets
-        offset, outputs, inputs = _from_coarse(fine, coarse, window, known)
-    else:
-        known = offsets
-        offset, outputs, inputs = _from_fine(fine, coarse, window)
-    begin = torch.searchsorted(offset, torch.arange(known + 1, device=fine.device))
-    outputs, inputs = (x if y is None else y[x] for x, y in ((outputs, coarse.order), (inputs, fine.order)))
-    if symmetric:
-        # offset K - 1 - k has the pairs of k with ends swapped, in the same order: a shift keeps the order of sites
-        every, count = torch.arange(shape[0], device=fine.device), offset.numel()
-        shift = (begin[1:] + begin[:-1] - count).flip(0).repeat_interleave(begin.diff().flip(0), output_size=count)
-        mirrored = torch.arange(count, device=fine.device) + shift
-        begin = torch.cat([begin, (2 * count + shape[0] - begin).flip(0)])
-        outputs, inputs = (
-            torch.cat([one, every, other.index_select(0, mirrored)])
-            for one, other in ((outputs, inputs), (inputs, outputs))
-        )
-    if coarse.order is not None:
-        offset = torch.arange(offsets, device=fine.device).repeat_interleave(begin.diff(), output_size=inputs.numel())
-        order = (offset * shape[0] + outputs).argsort()
-        outputs, inputs = outputs[order], inputs[order]
-    dtype = index_dtype(shape, inputs.numel())
-    return KernelMap._make(inputs.to(dtype), outputs.to(dtype), begin.to(dtype), shape, symmetric)
+        nothing = torch.empty(0, dtype=torch.int32)
+        return KernelMap._make(nothing, nothing.clone(), nothing.new_zeros(offsets + 1), shape, symmetric, True)
+    known = offsets // 2 if symmetric else offsets
+    keys, first, wanted = _keys(fine, coarse, window, same)
+    lines, places = _lines(wanted[:known])
+    parallel = torch.get_num_threads() > 1 and lines * sum(shape) >= SHARED
+    chunks = min(SHARES * torch.get_num_threads(), shape[0]) if parallel else 1
+    counts, indptr = torch.empty(chunks * known, dtype=torch.int64), torch.empty(offsets + 1, dtype=torch.int64)
+    given = shape[1], shape[0], chunks, lines, known, offsets, keys, first, places, counts, indptr
+    _pairs(COUNT, parallel).entry(*given)
+    pairs = int(indptr[-1])
+    dtype = index_dtype(shape, pairs)
+    inputs, outputs = torch.empty(pairs, dtype=dtype), torch.empty(pairs, dtype=dtype)
+    _pairs(FILL, parallel, type_name(dtype)).entry(*given, pairs, inputs, outputs)
+    numbers, order = fine.packed.order, coarse.packed.order
+    if numbers is not None:
+        inputs = numbers.to(dtype).index_select(0, inputs)
+    if order is not None:
+        tasks = min(chunks, offsets)
+        rows = torch.full((tasks * shape[0],), -1, dtype=dtype)
+        given = shape[0], offsets, pairs, tasks, indptr, order, rows, inputs, outputs
+        _reorder(parallel, type_name(dtype)).entry(*given)
+    return KernelMap._make(inputs, outputs, indptr.to(dtype), shape, symmetric, numbers is order is None)
 
 
-def _from_coarse(fine: Coordinates, coarse: Coordinates, window: Window, known: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(offset, output, input) of all pairs of the first ``known`` offsets, in order, of strides of 1. Outputs and
-    inputs are numbered in ascending order of their sites.
-    """
+def _keys(fine: Coordinates, coarse: Coordinates, window: Window, same: bool) -> tuple[Tensor, Tensor, list[int]]:
+    """(keys of the fine sites, those at which a coarse site's kernel begins, and where its offsets are from there)."""
+    times, before = (1, *window.stride), (0, *(-b for b in window.before))
+    packing, keys, _ = fine.packed
     queries = (window.fine_range(axis, *bound) for axis, bound in enumerate(coarse.bounds[1:]))
-    packing = Packing(joined(fine.bounds, (coarse.bounds[0], *queries)))
-    keys = packing.pack(fine.ascending)
-    first = packing.pack(coarse.ascending - torch.tensor((0, *window.before), device=fine.device))
-    in_lines = window.dilation[-1] == 1 and window.cells is None
-    line = window.kernel[-1] if in_lines else 1
-    starts = _starts(window, packing, in_lines)
-    begin = first + torch.tensor(starts[: -(-known // line)], device=fine.device)[:, None]
-    place = torch.searchsorted(keys, begin, out_int32=keys.numel() < INT32_LIMIT)
-    keys = torch.cat([keys, keys.new_full((1,), MOST_CELLS)])
-    shape = place.shape[0], line, place.shape[1]
-    places, found = place.new_empty(shape), torch.empty(shape, dtype=torch.bool, device=fine.device)
-    for step in range(line):
-        places[:, step] = place
-        torch.eq(keys.index_select(0, place.view(-1)).view_as(place), begin + step, out=found[:, step])
-        place = place + found[:, step]
-    at = found.flatten()[: known * shape[2]].nonzero().squeeze(1)
-    offset = at.div(shape[2], rounding_mode="floor")
-    return offset, at - offset * shape[2], places.view(-1).index_select(0, at)
+    box = joined(fine.bounds, (coarse.bounds[0], *queries))
+    if not packing.holds(box):
+
+        def columns() -> list[Tensor]:
+            wanted = coarse.rows.long() * torch.tensor(times) + torch.tensor(before)
+            return list(torch.cat([fine.rows.long(), wanted]).unbind(1))
+
+        packing = packing_of(box, columns, (0, *map(max, window.reach, window.before)))
+        keys = packing.pack(fine.ascending())[0]
+    steps = [1 << shift for shift in packing.shifts[1:]]
+    begin = sum(b * step for b, step in zip(before[1:], steps)) if same else 0
+    first = keys if same else packing.pack(coarse.ascending(), times, before)[0]
+    return keys, first, [begin + sum(s * step for s, step in zip(each, steps)) for each in window.steps]
 
 
-def _from_fine(fine: Coordinates, coarse: Coordinates, window: Window) -> tuple[Tensor, Tensor, Tensor]:
-    """(offset, output, input) of all pairs, in order, for any strides: where these divide, a fine site has one coarse
-    site at an offset.
+def _lines(wanted: Sequence[int]) -> tuple[int, Tensor]:
+    """(how many lines the offsets are in, whose keys follow one another; the first key of each, then its first
+    offset).
     """
-    bounds = (window.coarse_range(axis, *bound) for axis, bound in enumerate(fine.bounds[1:]))
-    packing = Packing(joined(coarse.bounds, (fine.bounds[0], *bounds)))
-    keys, rows = packing.pack(coarse.ascending), fine.ascending.long()
-    query = ((rows[:, 0] - packing.bounds[0][0]) * packing.strides[0])[None]
-    valid = torch.ones_like(query, dtype=torch.bool)
-    offsets, reach = window.steps, window.reach
-    for axis, stride in enumerate(window.stride):
-        ahead = rows[:, axis + 1] + window.before[axis]
-        whole = ahead.div(stride, rounding_mode="floor")
-        rest = ahead - whole * stride
-        # at an offset q * stride + r, sites that are r beyond a multiple have the coarse site q before that
-        box, along = window.cells is None, [step[axis] for step in offsets]
-        steps = [divmod(step, stride) for step in (range(0, reach[axis] + 1, window.dilation[axis]) if box else along)]
-        back, beyond = torch.tensor(steps, device=fine.device).t()[:, :, None]
-        cells = (whole - (back + packing.bounds[axis + 1][0])) * packing.strides[axis + 1]
-        # those of a box are all offsets along the axes before with all along this one
-        query = (query[:, None] + cells).flatten(0, 1) if box else query + cells
-        valid = (valid[:, None] & (rest == beyond)).flatten(0, 1) if box else valid & (rest == beyond)
-    at = valid.view(-1).nonzero().squeeze(1)
-    query = query.view(-1).index_select(0, at)
-    place = torch.searchsorted(keys, query)
-    there = torch.cat([keys, keys.new_full((1,), MOST_CELLS)]).index_select(0, place) == query
-    at, place = at[there], place[there]
-    offset = at.div(rows.shape[0], rounding_mode="floor")
-    return offset, place, at - offset * rows.shape[0]
+    begins = [k for k, key in enumerate(wanted) if not k or key != wanted[k - 1] + 1]
+    return len(begins), torch.tensor([*(wanted[k] for k in begins), *begins, len(wanted)])
 
 
-def _starts(window: Window, packing: Packing, in_lines: bool) -> list[int]:
-    """How far in keys each line of the kernel, or each offset, begins behind the first offset."""
-    steps = window.steps[:: window.kernel[-1] if in_lines else 1]
-    return [sum(step * stride for step, stride in zip(each, packing.strides[1:])) for each in steps]
+@kept
+def _pairs(what: str, parallel: bool, *index: str) -> Kernel:
+    return compile_loops(pairs_function, what, parallel, *index)
+
+
+@kept
+def _reorder(parallel: bool, index: str) -> Kernel:
+    return compile_loops(reorder_function, parallel, index)

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ...formats.counts import read
 from ...frozen import dataclass
 from ..checks import as_index_vector, check_count
 from ..derived import Derived, Keeper, Keeps
 from ..immutable import Movable
 from ..segments import Segments
 from .errors import EqualSites, NoSuchBatch, OutsideGrid
-from .packing import Bounds, Packing, distinct, firsts, joined
+from .packing import Bounds, Folded, Packing, bounds_of, distinct, firsts, in_order, numbered, packing_of, with_room
 from .window import Window, per_axis
 
 MOST_AXES = 5
+
+
+class Packed(NamedTuple):
+    """Sites as numbers in ascending order, and a larger one behind them. order: (N,) their rows; None where these
+    ascend."""
+
+    packing: Packing | Folded
+    keys: Tensor
+    order: Tensor | None
 
 
 class Coordinates(Movable):
@@ -34,14 +43,13 @@ class Coordinates(Movable):
         facts: what was derived of them (`derived`): orders, coarser and finer sites, kernel maps.
     """
 
-    __slots__ = ("batch_size", "bounds", "facts", "in_order", "rows", "sizes", "stride")
+    __slots__ = ("batch_size", "bounds", "facts", "rows", "sizes", "stride")
 
     rows: Tensor
     batch_size: int
     stride: tuple[int, ...]
     sizes: tuple[int, ...] | None
     bounds: Bounds
-    in_order: bool
     facts: dict[Any, Any]
 
     def __init__(self, *args: object, **kwargs: object) -> None:
@@ -55,7 +63,7 @@ class Coordinates(Movable):
         batch_size: int | None = None,
         sizes: Sequence[int] | None = None,
     ) -> Coordinates:
-        """Make coordinates of rows that a user gives, checked. Waits for a GPU once, and once more for their order.
+        """Make coordinates of rows that a user gives, checked. Waits for a GPU once.
 
         Raises TypeError, ValueError: not (N, 1 + D) integers, a negative batch or one that is not below ``batch_size``
         (NoSuchBatch), a coordinate outside of ``sizes`` (OutsideGrid), two equal rows (EqualSites), or more cells than
@@ -67,12 +75,13 @@ class Coordinates(Movable):
         sizes = None if sizes is None else per_axis("spatial_shape", tuple(sizes), dim)
         if batch_size is not None:
             batch_size = check_count("batch_size", batch_size)
-        bounds = _bounds(rows)
-        _check_inside(rows, bounds, batch_size, sizes)
+        host = rows.cpu()
+        bounds = bounds_of(host)
+        _check_inside(host, bounds, batch_size, sizes)
         batch_size = bounds[0][1] + 1 if batch_size is None else batch_size
-        made = cls._make(rows, stride, batch_size, sizes, bounds)
-        made.derived(Order())  # which refuses equal rows
-        return made
+        made = cls._make(host, stride, batch_size, sizes, bounds)
+        made.derived(Keys())  # which refuses equal rows
+        return made.beside(rows)
 
     @classmethod
     def merged(cls, rows: Tensor, stride: int | Sequence[int] = 1) -> tuple[Coordinates, Tensor, Tensor]:
@@ -80,9 +89,9 @@ class Coordinates(Movable):
         (N,) the site of each row). Raises as `of`, but for equal rows.
         """
         rows = _checked(rows)
-        bounds = _bounds(rows)
+        bounds = bounds_of(rows.cpu())
         _check_inside(rows, bounds, None, None)
-        is_first, place = firsts(Packing(bounds).pack(rows))
+        is_first, place = firsts(*numbered(rows))
         first = is_first.nonzero().squeeze(1)
         kept = rows if first.numel() == rows.shape[0] else rows[first]
         return (
@@ -99,16 +108,14 @@ class Coordinates(Movable):
         batch_size: int,
         sizes: tuple[int, ...] | None,
         bounds: Bounds,
-        in_order: bool = False,
     ) -> Coordinates:
-        """Make coordinates of rows that are known to be right. in_order: they ascend."""
+        """Make coordinates of rows that are known to be right."""
         return cls._new(
             rows=rows,
             stride=stride,
             batch_size=batch_size,
             sizes=sizes,
             bounds=bounds,
-            in_order=in_order,
             facts={},
         )
 
@@ -122,15 +129,27 @@ class Coordinates(Movable):
         return self.rows.device
 
     @property
-    def order(self) -> Tensor | None:
-        """(N,) the rows in ascending order, column by column; None where they are."""
-        return None if self.in_order else self.derived(Order())[0]
+    def on_host(self) -> Coordinates:
+        """The same sites in the host's memory, where all that follows from them is found."""
+        return self if self.rows.is_cpu else self.derived(OnHost())
+
+    def beside(self, rows: Tensor) -> Coordinates:
+        """These sites of the host with their rows on a device."""
+        if rows.is_cpu:
+            return self
+        there = self._make(rows, *self._parts()[1:])
+        there.facts[OnHost()] = self
+        return there
 
     @property
+    def packed(self) -> Packed:
+        """The sites in ascending order, column by column, on the host."""
+        return self.on_host.derived(Keys())
+
     def ascending(self) -> Tensor:
-        """The rows in this order."""
-        order = self.order
-        return self.rows if order is None else self.rows.index_select(0, order)
+        """The rows in this order, on the host."""
+        order, rows = self.packed.order, self.on_host.rows
+        return rows if order is None else rows.index_select(0, order)
 
     @property
     def of_batches(self) -> Segments:
@@ -144,11 +163,10 @@ class Coordinates(Movable):
             inside &= (column >= low) & (column <= high)
         if not self.rows.shape[0]:
             return inside.long() - 1
-        packing = Packing(self.bounds)
-        keys, order, wanted = packing.pack(self.ascending), self.order, packing.pack(sites)
+        keys, wanted = numbered(self.rows, torch.where(inside[:, None], sites, self.rows[:1]))
+        keys, order = keys.sort()
         place = torch.searchsorted(keys, wanted).clamp_(max=keys.numel() - 1)
-        there = inside & (keys[place] == wanted)
-        return torch.where(there, place if order is None else order[place], -1)
+        return torch.where(inside & (keys[place] == wanted), order[place], -1)
 
     def same_as(self, other: Coordinates) -> bool:
         """Whether the same sites are in the same order, on grids of one stride."""
@@ -162,7 +180,7 @@ class Coordinates(Movable):
         )
 
     def _parts(self) -> tuple[Any, ...]:
-        return self.rows, self.stride, self.batch_size, self.sizes, self.bounds, self.in_order
+        return self.rows, self.stride, self.batch_size, self.sizes, self.bounds
 
     def keepers(self) -> Iterator[Keeper]:
         """The sites, and the sites and kernel maps that were made of them."""
@@ -180,25 +198,29 @@ class Coordinates(Movable):
         )
 
 
-@dataclass(frozen=True)
-class Order(Derived[tuple[Tensor | None]]):
-    """(the rows in ascending order,), None where they are; refuses rows that are there twice."""
+class OnHost(Derived[Coordinates]):
+    """The same sites in the host's memory."""
 
-    def compute(self, sites: Coordinates) -> tuple[Tensor | None]:
-        keys = Packing(sites.bounds).pack(sites.rows)
-        (rising,) = read((keys[1:] > keys[:-1]).all())
+    def compute(self, sites: Coordinates) -> Coordinates:
+        return sites.to("cpu")
+
+
+class Keys(Derived[Packed]):
+    """The rows in ascending order as numbers; refuses rows that are there twice. Of sites on the host."""
+
+    def compute(self, sites: Coordinates) -> Packed:
+        packing = packing_of(sites.bounds, lambda: sites.rows.unbind(1))
+        keys, rising = packing.pack(sites.rows)
         if rising:
-            return (None,)
-        keys, order = keys.sort(stable=True)
-        again = keys[1:] == keys[:-1]
-        if bool(again.any()):
-            at = int(again.nonzero()[0])
-            first, second = order[at : at + 2].tolist()
+            return Packed(packing, keys, None)
+        keys, order, equal = in_order(keys[:-1], packing.bits)
+        if equal is not None:
+            first, second = order[equal : equal + 2].tolist()
             raise EqualSites(
                 f"coordinates {second} and {first} are equal, {sites.rows[first].tolist()}: a site is there once; "
                 "gsb.voxelize merges points of one voxel"
             )
-        return (order,)
+        return Packed(packing, keys, order)
 
 
 class OfBatches(Derived[Segments]):
@@ -208,59 +230,64 @@ class OfBatches(Derived[Segments]):
         return Segments.from_index(sites.rows[:, 0], sites.batch_size)
 
 
+class Others(Derived[Coordinates]):
+    """Sites that follow from these: found on the host."""
+
+    def compute(self, sites: Coordinates) -> Coordinates:
+        if sites.rows.is_cpu:
+            return self.found(sites)
+        found = sites.on_host.derived(self)
+        return found.beside(found.rows.to(sites.device))
+
+    @abstractmethod
+    def found(self, sites: Coordinates) -> Coordinates:
+        """The sites, of those on the host."""
+
+
 @dataclass(frozen=True)
-class Occupied(Derived[Coordinates]):
+class Occupied(Others):
     """The cells of a grid that is ``stride`` times as coarse which hold a site (Choy et al., 2019)."""
 
     stride: tuple[int, ...]
 
-    def compute(self, sites: Coordinates) -> Coordinates:
+    def found(self, sites: Coordinates) -> Coordinates:
         steps = (1, *self.stride)
-        packing = Packing(tuple((low // s, high // s) for (low, high), s in zip(sites.bounds, steps)))
-        cells = sites.rows.div(torch.tensor(steps, device=sites.device), rounding_mode="floor")
+        bounds = tuple((low // s, high // s) for (low, high), s in zip(sites.bounds, steps))
+        packing = packing_of(bounds, lambda: sites.rows.div(torch.tensor(steps), rounding_mode="floor").unbind(1))
+        keys = distinct(packing.pack(sites.rows, by=steps)[0][:-1], packing.bits)
         sizes = None if sites.sizes is None else tuple(-(-n // s) for n, s in zip(sites.sizes, self.stride))
-        return _made(sites, packing, distinct(packing.pack(cells)), _coarser(sites, self.stride), sizes, packing.bounds)
+        return _made(sites, packing, keys, _coarser(sites, self.stride), sizes, bounds)
 
 
 @dataclass(frozen=True)
-class Reached(Derived[Coordinates]):
+class Reached(Others):
     """The sites of which a kernel covers one of these: all outputs of a dense convolution that are not the bias."""
 
     window: Window
 
-    def compute(self, sites: Coordinates) -> Coordinates:
+    def found(self, sites: Coordinates) -> Coordinates:
         window = self.window
         sizes = None if sites.sizes is None else window.coarse_sizes(sites.sizes)
         if window.cells is not None:
             return _at_offsets(sites, window, window.coarse_range, _coarser(sites, window.stride), sizes, coarse=True)
-
-        def reach(axis: int, fine: Tensor) -> tuple[Tensor, Tensor | None]:
-            offsets = window.dilation[axis] * torch.arange(window.kernel[axis], device=fine.device)
-            ahead = fine[:, None] + (window.before[axis] - offsets)
-            s = window.stride[axis]
-            return ahead.div(s, rounding_mode="floor"), ahead % s == 0 if s > 1 else None
-
-        return _along_axes(sites, reach, window.coarse_range, _coarser(sites, window.stride), sizes)
+        steps = [(1, b, -d, s) for b, d, s in zip(window.before, window.dilation, window.stride)]
+        return _along_axes(sites, window.kernel, steps, window.coarse_range, _coarser(sites, window.stride), sizes)
 
 
 @dataclass(frozen=True)
-class Generated(Derived[Coordinates]):
+class Generated(Others):
     """The finer sites that a kernel covers from these: all outputs of a dense transposed convolution."""
 
     window: Window
     centred: bool
 
-    def compute(self, sites: Coordinates) -> Coordinates:
+    def found(self, sites: Coordinates) -> Coordinates:
         window = self.window
         sizes = None if sites.sizes is None else window.fine_sizes(sites.sizes, self.centred)
         if window.cells is not None:
             return _at_offsets(sites, window, window.fine_range, finer(sites, window.stride), sizes, coarse=False)
-
-        def reach(axis: int, coarse: Tensor) -> tuple[Tensor, Tensor | None]:
-            offsets = window.dilation[axis] * torch.arange(window.kernel[axis], device=coarse.device)
-            return coarse[:, None] * window.stride[axis] + (offsets - window.before[axis]), None
-
-        return _along_axes(sites, reach, window.fine_range, finer(sites, window.stride), sizes)
+        steps = [(s, -b, d, 1) for b, d, s in zip(window.before, window.dilation, window.stride)]
+        return _along_axes(sites, window.kernel, steps, window.fine_range, finer(sites, window.stride), sizes)
 
 
 def finer(sites: Coordinates, stride: Sequence[int]) -> tuple[int, ...]:
@@ -284,20 +311,20 @@ def _at_offsets(
     coarser grid.
     """
     bounds = _limited(sites, limits, sizes)
-    steps = torch.tensor(window.steps, device=sites.device)
-    before, strides = (torch.tensor(x, device=sites.device) for x in (window.before, window.stride))
+    steps = torch.tensor(window.steps)
+    before, strides = (torch.tensor(x) for x in (window.before, window.stride))
     at = sites.rows[:, 1:].long()[:, None]
     if coarse:
         ahead = at + before - steps
         at, valid = ahead.div(strides, rounding_mode="floor"), (ahead % strides == 0).all(-1)
     else:
         at = at * strides - before + steps
-        valid = torch.ones(at.shape[:2], dtype=torch.bool, device=sites.device)
+        valid = torch.ones(at.shape[:2], dtype=torch.bool)
     if sizes is not None:
-        valid &= ((at >= 0) & (at < torch.tensor(sizes, device=sites.device))).all(-1)
+        valid &= ((at >= 0) & (at < torch.tensor(sizes))).all(-1)
     rows = torch.cat([sites.rows[:, :1].long()[:, None].expand(*at.shape[:2], 1), at], 2)[valid]
-    packing = Packing(bounds)
-    return _made(sites, packing, distinct(packing.pack(rows)), stride, sizes, bounds)
+    packing = packing_of(bounds, lambda: rows.unbind(1))
+    return _made(sites, packing, distinct(packing.pack(rows)[0][:-1], packing.bits), stride, sizes, bounds)
 
 
 def _limited(sites: Coordinates, limits, sizes) -> Bounds:
@@ -308,30 +335,32 @@ def _limited(sites: Coordinates, limits, sizes) -> Bounds:
     return sites.bounds[0], *(bound if bound[0] <= bound[1] else (0, -1) for bound in bounds)
 
 
-def _along_axes(sites: Coordinates, reach, limits, stride: tuple[int, ...], sizes) -> Coordinates:
+def _along_axes(
+    sites: Coordinates, kernel: Sequence[int], steps, limits, stride: tuple[int, ...], sizes
+) -> Coordinates:
     """The sites of all that is reached, one axis after the other: a kernel is a box, so that of the sites which are
-    reached along some axes each is needed once for the others.
+    reached along some axes each is needed once for the others. steps: as `Packing.reach` takes them.
     """
     reached = _limited(sites, limits, sizes)
-    packing = Packing(joined(sites.bounds, reached))
-    keys = packing.pack(sites.rows)
-    for axis, (low, _) in enumerate(packing.bounds[1:]):
-        step = packing.strides[axis + 1]
-        at = keys.div(step, rounding_mode="floor") % packing.sizes[axis + 1] + low
-        found, valid = reach(axis, at)
-        if sizes is not None:
-            inside = (found >= 0) & (found < sizes[axis])
-            valid = inside if valid is None else valid & inside
-        moved = keys[:, None] + (found - at[:, None]) * step
-        keys = distinct(moved.flatten() if valid is None else moved[valid])
-    return _made(sites, packing, keys, stride, sizes, reached)
+    there = Packing(with_room(reached, sites.bounds), sites.bounds)
+    packing = Packing(sites.bounds, there.bounds)
+    found = packing.pack(sites.rows)[0][:-1]
+    for column, (offsets, to) in enumerate(zip(kernel, steps), 1):
+        keys = found
+        found = packing.reach(keys, column, offsets, to, there, reached[column])
+        # where they reach no more than they are, they wait to be sorted until all axes are done
+        if found.shape[0] > keys.shape[0] and column < len(kernel):
+            found = distinct(found, packing.bits)[:-1]
+    return _made(sites, there, distinct(found, packing.bits), stride, sizes, reached)
 
 
-def _made(sites: Coordinates, packing: Packing, keys: Tensor, stride: tuple[int, ...], sizes, bounds) -> Coordinates:
+def _made(sites: Coordinates, packing, keys: Tensor, stride: tuple[int, ...], sizes, bounds: Bounds) -> Coordinates:
     """The sites of ascending keys, in the type of ``sites``, or int64 where they do not fit."""
     fits = all(-(2**31) <= low and high < 2**31 for low, high in bounds)
-    rows = packing.unpack(keys).to(sites.rows.dtype if fits else torch.int64)
-    return Coordinates._make(rows, stride, sites.batch_size, sizes, bounds, in_order=True)
+    rows = packing.unpack(keys[:-1], sites.rows.dtype if fits else torch.int64)
+    made = Coordinates._make(rows, stride, sites.batch_size, sizes, bounds)
+    made.facts[Keys()] = Packed(packing, keys, None)
+    return made
 
 
 def _checked(rows: object) -> Tensor:
@@ -348,13 +377,6 @@ def _checked(rows: object) -> Tensor:
     as_index_vector("coordinates", rows.reshape(-1))
     with torch.inference_mode(False):  # made now, kept for a backward pass later
         return rows.detach().to(rows.dtype if rows.dtype == torch.int32 else torch.int64, copy=True).contiguous()
-
-
-def _bounds(rows: Tensor) -> Bounds:
-    if not rows.shape[0]:
-        return ((0, -1),) * rows.shape[1]
-    low, high = torch.stack(torch.aminmax(rows, dim=0)).tolist()
-    return tuple(zip(low, high))
 
 
 def _check_inside(rows: Tensor, bounds: Bounds, batch_size: int | None, sizes: Sequence[int] | None) -> None:

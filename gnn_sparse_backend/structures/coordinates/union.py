@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...frozen import dataclass
 from ..derived import Derived
-from .packing import Packing, firsts, joined
+from .packing import firsts, joined, numbered
 from .pairs import _Sites
 from .sites import Coordinates
 
@@ -23,16 +23,16 @@ class _United(Derived[tuple["Coordinates | None", tuple[Tensor, ...]]]):
 
     def compute(self, first: Coordinates) -> tuple[Coordinates | None, tuple[Tensor, ...]]:
         every = first, *(other() for other in self.others)
-        packing = Packing(joined(*(sites.bounds for sites in every)))
-        is_new, place = firsts(torch.cat([packing.pack(sites.rows) for sites in every]))
+        is_new, place = firsts(torch.cat(numbered(*(sites.rows for sites in every))))
         counts = [sites.rows.shape[0] for sites in every]
         _, *places = place.split(counts)
         batches = max(sites.batch_size for sites in every)
         if int(is_new.sum()) == counts[0] and batches == first.batch_size:
             return None, tuple(places)
         dtype = functools.reduce(torch.promote_types, (sites.rows.dtype for sites in every))
+        bounds = joined(*(sites.bounds for sites in every))
         rows = torch.cat([sites.rows.to(dtype) for sites in every])[is_new]
-        return Coordinates._make(rows, first.stride, batches, first.sizes, packing.bounds), tuple(places)
+        return Coordinates._make(rows, first.stride, batches, first.sizes, bounds), tuple(places)
 
 
 def united(first: Coordinates, others: Sequence[Coordinates]) -> tuple[Coordinates, tuple[Tensor, ...]]:
