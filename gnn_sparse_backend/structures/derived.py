@@ -24,15 +24,11 @@ MOST_FACTS = 512
 _transforms, _recorded = torch._C._are_functorch_transforms_active, torch._C._is_tracing
 
 
-def _transformed() -> bool:
-    return _transforms() or _recorded()
-
-
 def untransformed(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     """The result of a function that neither a transform of ``torch.func`` nor ``torch.jit.trace`` sees: of what
     outlives them. The latter would have tensors for sizes.
     """
-    if not _transformed():
+    if not (_transforms() or _recorded()):
         return function(*args, **kwargs)
     from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
@@ -89,7 +85,7 @@ def fact(function: F) -> F:
         key = kind(*fields, **named) if only is None else only
         value = structure.facts.get(key)
         if value is None:
-            if _transformed():
+            if _transforms() or _recorded():
                 value = untransformed(function, structure, *fields, **named)
             else:
                 value = function(structure, *fields, **named)
@@ -111,7 +107,7 @@ class Keeps:
         """Return the value of a class-based fact, computed once."""
         value = self.facts.get(fact)
         if value is None:
-            value = untransformed(fact.compute, self) if _transformed() else fact.compute(self)
+            value = untransformed(fact.compute, self) if _transforms() or _recorded() else fact.compute(self)
             make_room(self.facts, MOST_FACTS)
             value = self.facts.setdefault(fact, value)
         return value

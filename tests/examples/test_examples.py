@@ -29,6 +29,7 @@ EXAMPLES = ROOT / "examples"
 SAID = {
     "dgl_model": ("dgl", [r"enabled: dgl", r"dgl +gspmm_mean +20 +0", r"loss after 10 epochs: \d\.\d+ on our kernels"]),
     "pyg_model": ("torch_geometric", [r"pyg +mul\.sum +20 +0", r"loss after 10 epochs: \d\.\d+ on our kernels"]),
+    "spconv_model": ("spconv", [r"spconv +SparseInverseConv +31 +0", r"loss after 30 steps: 0\.\d+"]),
     "precompile_dataset": (
         "torch_geometric",
         [

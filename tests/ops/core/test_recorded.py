@@ -9,7 +9,7 @@ from tests.ops.oracle import graph_of, random
 
 
 def steps(structure) -> dict:
-    """By operator: a function of one tensor, and two of its arguments."""
+    """A function of one tensor and the shape of that, for each operator."""
     graph, (rows, cols) = graph_of(structure), structure[2]
     torch.manual_seed(0)
     sites = torch.randint(0, 6, (200, 4)).clamp(max=5).unique(dim=0)
