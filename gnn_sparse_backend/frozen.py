@@ -29,6 +29,7 @@ else:
     def dataclass(*, frozen: bool, eq: bool = True, repr: bool = True) -> Callable[[C], C]:
         """Decorator: `dataclasses.dataclass` with ``frozen=True``; the options that it lacks are for that.
 
+        Objects are equal where their fields are as tuples, also in Python 3.13 and later, which asks field by field.
         Raises TypeError where the class is not frozen, or has an ``InitVar``.
         """
         if not frozen:

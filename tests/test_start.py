@@ -15,6 +15,7 @@ from gnn_sparse_backend import deferred
 _OURS = (
     "compiler.codegen.build",
     "compiler.lowering.emit",
+    "compiler.transforms.decompose",
     "ops.attention.executables_cuda",
     "ops.message.schedules_cuda",
     "ops.relational.executables",

@@ -9,7 +9,7 @@ those with something of the user's in them.
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from dgl import DGLGraph
@@ -17,17 +17,22 @@ from dgl.nn.pytorch import hetero as dgl_hetero
 from dgl.nn.pytorch.conv import GraphConv
 from torch import Tensor
 
+from ...deferred import later
 from ...frozen import dataclass
-from ...ops.relational.api import rgms
 from ...planner.cpu.listed import FEW
 from ...structures.derived import Derived
-from ...structures.relational.graph import RelGraph
 from ..core.modules import is_untouched
 from ..core.refusal import PASS, Refusal
 from ..scopes import transformed
 from .operands import refuse
 from .relations import edges_of_types, is_first_sight
 from .structure import edges_in
+
+if TYPE_CHECKING:
+    from ...ops.relational import api
+    from ...structures.relational.graph import RelGraph
+else:
+    api = later(__name__, "...ops.relational.api")
 
 _REDUCES = {dgl_hetero.get_aggregate_fn(name).keywords["fn"]: name for name in ("sum", "mean")}
 
@@ -152,7 +157,9 @@ def _sums(conv, g, relations: list[_Relation], rel: RelGraph, sources) -> dict[s
     numbers = [None if mean else _scale_of(rel, norms, like.dtype), _given(relations, rel, like)]
     numbers = [number for number in numbers if number is not None]
     weight = {relation.name: relation.weight for relation in relations}
-    sums = rgms(rel, x, weight, functools.reduce(torch.mul, numbers) if numbers else None, "mean" if mean else "sum")
+    sums = api.rgms(
+        rel, x, weight, functools.reduce(torch.mul, numbers) if numbers else None, "mean" if mean else "sum"
+    )
     found, divides = {}, _reduce_of(conv) == "mean"
     for kind in g.dsttypes:
         if kind not in sums:

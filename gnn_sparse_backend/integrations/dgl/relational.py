@@ -7,14 +7,14 @@ summed. DGL gathers a row for every edge, multiplies it, and adds up what comes 
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from dgl.core import is_builtin
 from torch import Tensor
 
+from ...deferred import later
 from ...ops.core.executable import OutOfRange
 from ...ops.core.operands import autocasts
-from ...ops.relational.api import rgms
-from ...ops.relational.few import few_relations
 from ..core.modules import is_untouched
 from ..core.refusal import PASS, Refusal
 from ..few.listed import is_list
@@ -23,6 +23,12 @@ from .lazy_edges import computed
 from .operands import is_index, refuse
 from .relations import typed_edges
 from .structure import edges_of
+
+if TYPE_CHECKING:
+    from ...ops.relational import api, few
+else:
+    api = later(__name__, "...ops.relational.api")
+    few = later(__name__, "...ops.relational.few")
 
 _LAYER = "dgl.nn.pytorch.conv.relgraphconv"
 
@@ -70,7 +76,7 @@ def _sums(layer, g, rfunc, afunc) -> tuple[dict[str, Tensor], str] | Refusal:
         return Refusal("an edge type is out of range")
     if relations is None:
         return Refusal("several edge types")
-    return {rfunc.out_field: rgms(relations, h, weight, norm)}, "rgms"
+    return {rfunc.out_field: api.rgms(relations, h, weight, norm)}, "rgms"
 
 
 def _of_few(g, h: Tensor, weight, types: Tensor, norm: Tensor | None) -> Tensor | None:
@@ -79,7 +85,7 @@ def _of_few(g, h: Tensor, weight, types: Tensor, norm: Tensor | None) -> Tensor 
     if edges is None or autocasts(h) or types.shape != edges.row.shape:
         return None
     try:
-        return few_relations(h, weight, *edges.read(), types, edges.shape, "sum", norm)
+        return few.few_relations(h, weight, *edges.read(), types, edges.shape, "sum", norm)
     except OutOfRange:
         return None
 

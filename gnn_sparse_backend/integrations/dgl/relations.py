@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import weakref
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ...deferred import later
 from ...runtime import devices
-from ...structures.relational.graph import RelGraph
 from ...structures.relational.sources import Parts
 from .structure import structures_of
+
+if TYPE_CHECKING:
+    from ...structures.relational import graph as relational_graph
+    from ...structures.relational.graph import RelGraph
+else:
+    relational_graph = later(__name__, "...structures.relational.graph")
 
 _KEPT = 4  # contents of edge types kept with one structure
 
@@ -53,7 +60,9 @@ def typed_edges(g, edge_type: Tensor, num_relations: int) -> RelGraph | None:
             one.seen(edge_type)
             return one.graph
     source, destination, _ = g._graph.edges(0, "eid")
-    made = RelGraph.from_triples(source, destination, edge_type, (g.num_dst_nodes(), g.num_src_nodes()), num_relations)
+    made = relational_graph.RelGraph.from_triples(
+        source, destination, edge_type, (g.num_dst_nodes(), g.num_src_nodes()), num_relations
+    )
     known.insert(0, _Known(edge_type, made))
     del known[_KEPT:]
     return made
@@ -79,7 +88,7 @@ def edges_of_types(g, numbers: tuple[int, ...]) -> RelGraph:
         sources = {source: g.num_src_nodes(source) for source, _, _ in names}
         destinations = {destination: g.num_dst_nodes(destination) for _, _, destination in names}
         parts = Parts(sources, destinations, names, edges)
-        found = structures.relations.setdefault((side, numbers), RelGraph._of_parts(parts, None, None))
+        found = structures.relations.setdefault((side, numbers), relational_graph.RelGraph._of_parts(parts, None, None))
     return found
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from dgl.base import is_all
 
+from ...deferred import later
 from ...ops.attention.operators import softmax_edges
-from ...ops.attention.softmax import run_edge_softmax, run_edge_softmax_backward
 from ..core.refusal import Refusal
 from ..few import operators
 from ..lazy import LazyTensor, softmaxed
@@ -22,6 +23,11 @@ from .host import GraphEnd
 from .lazy_edges import belongs, computed
 from .operands import graph_of_operands
 from .structure import edges_of, only_graph_of
+
+if TYPE_CHECKING:
+    from ...ops.attention import softmax
+else:
+    softmax = later(__name__, "...ops.attention.softmax")
 
 FORWARD, BACKWARD = "edge_softmax_forward", "edge_softmax_backward"
 _BELOW, _BELOW_HETERO = Refusal("edge_softmax"), Refusal("edge_softmax of several edge types")
@@ -68,7 +74,7 @@ def hetero(gidx, eids, norm_by, *logits):
 def forward(gidx, e, op):
     """``_edge_softmax_forward``: ``(gidx, e, op) -> (E, ...)`` without gradients."""
     graph = graph_of_operands(gidx, op, ("edge",), e) if op == "copy_rhs" else Refusal("unknown op")
-    return graph if type(graph) is Refusal else (run_edge_softmax(graph, e), FORWARD)
+    return graph if type(graph) is Refusal else (softmax.run_edge_softmax(graph, e), FORWARD)
 
 
 def backward(gidx, out, sds):
@@ -76,4 +82,4 @@ def backward(gidx, out, sds):
     if out.shape != sds.shape:
         return Refusal("shapes differ")
     graph = graph_of_operands(gidx, "mul", ("edge", "edge"), out, sds)
-    return graph if type(graph) is Refusal else (run_edge_softmax_backward(graph, out, sds), BACKWARD)
+    return graph if type(graph) is Refusal else (softmax.run_edge_softmax_backward(graph, out, sds), BACKWARD)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from dgl import DGLError, heterograph_index
@@ -23,9 +24,11 @@ from ...planner.cpu.listed import FEW
 from ...structures.csr import EdgeList
 from ...structures.derived import Derived
 from ...structures.graph import Graph
-from ...structures.relational.graph import RelGraph
 from ..core.handles import Handles
 from ..scopes import current
+
+if TYPE_CHECKING:
+    from ...structures.relational.graph import RelGraph
 
 
 class _Source:

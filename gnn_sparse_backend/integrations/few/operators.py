@@ -6,12 +6,14 @@ goes on as on any graph.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
 from ...compiler.cache.bounded import shared
-from ...ops.attention.flat import FlatSoftmax
+from ...deferred import later
 from ...ops.core.executable import OutOfRange
 from ...ops.message.flat import FLOATS, Flat, FlatAggregate, FlatExtreme, FlatMap
 from ...ops.message.message_op import MessageOp
@@ -21,6 +23,11 @@ from ...runtime.layout import is_ready
 from ...structures.csr import EdgeList
 from ..scopes import current
 from ..scopes.modes import transformed
+
+if TYPE_CHECKING:
+    from ...ops.attention import flat as softmaxes
+else:
+    softmaxes = later(__name__, "...ops.attention.flat")
 
 FLATS = shared("operators over lists of few edges", 1024)
 _PLAIN = (Tensor, Parameter)
@@ -62,7 +69,7 @@ def softmaxed(edges: EdgeList, scores: Tensor) -> Tensor | None:
     key = "softmax", scores.dtype, scores.shape[1:]
     flat = FLATS.get(key)
     if flat is None:
-        flat = FLATS.keep(key, FlatSoftmax(scores.detach()[:1]))
+        flat = FLATS.keep(key, softmaxes.FlatSoftmax(scores.detach()[:1]))
     return run(flat, edges, (scores,))
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from ...ops.attention.flat import FlatSoftmax
+from ...deferred import later
 from ...ops.message.flat import Flat, FlatAggregate
 from ...ops.message.message_op import message_op
 from ...planner.cpu.listed import FEW
@@ -16,6 +17,11 @@ from ..scopes import current
 from ..scopes.modes import transformed
 from .listed import is_list
 from .operators import FLATS, is_plain, run
+
+if TYPE_CHECKING:
+    from ...ops.attention import flat
+else:
+    flat = later(__name__, "...ops.attention.flat")
 
 TIES = {"max": "even_with_zero", "min": "even_with_zero"}
 """Who gets the gradient of equal messages, where a framework scatters into zeros by PyTorch."""
@@ -32,7 +38,7 @@ def softmaxed(x: Tensor, index: Tensor, size: int) -> Tensor | None:
     """The softmax of x (edges, ...) over each row; None as above."""
     if not _is_flat(x, index, size):
         return None
-    return _run(("softmax", x.dtype, x.shape[1:]), lambda like, _: FlatSoftmax(like), x, index, size)
+    return _run(("softmax", x.dtype, x.shape[1:]), lambda like, _: flat.FlatSoftmax(like), x, index, size)
 
 
 def is_left(x: Tensor, kind: str | None) -> bool:

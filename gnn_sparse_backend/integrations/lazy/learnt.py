@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ...ops.attention.flat import FlatSoftmax
+from ...deferred import later
 from ...ops.message.flat import FLOATS, Flat, FlatAggregate, FlatMap
 from ...ops.message.programs.operands import broadcast_features
 from ...structures.csr import EdgeList
@@ -23,6 +23,11 @@ from .ends import End
 from .recipes import ALL, EDGE, PLAIN, SCALAR, Pointwise, Recipe
 from .stages import Score, Softmax, Weighted
 from .terms import BARE
+
+if TYPE_CHECKING:
+    from ...ops.attention import flat
+else:
+    flat = later(__name__, "...ops.attention.flat")
 
 Source = Callable[[Tensor], Any]
 """(operand) -> where it comes from, to be handed to who gives the operands later, and what is there; None if nobody
@@ -181,7 +186,7 @@ class _Learning:
             # in the shape of the scores, in which a layer may hand it out, whatever view of it comes next
             shape = recipe.scores.shape
             scores = Operand(None, None, self.edges(recipe.scores), None)
-            return self.add(FlatSoftmax(_like(shape, recipe.dtype)), [scores], shape[1:], shape[1:])
+            return self.add(flat.FlatSoftmax(_like(shape, recipe.dtype)), [scores], shape[1:], shape[1:])
         if type(recipe) is Score:
             return self._map(recipe.message, recipe.reduced, recipe.shape)
         if type(recipe) is Pointwise:

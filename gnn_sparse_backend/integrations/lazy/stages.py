@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
-from ...ops.attention.attention import attend
+from ...deferred import later
 from ...ops.attention.operators import softmax_edges
 from ...ops.message.programs.operands import broadcast_features
 from ...structures.graph import Graph
@@ -15,6 +17,11 @@ from .ends import End
 from .recipes import EDGE, Pointwise, Recipe
 from .shapes import reshaped
 from .terms import BARE
+
+if TYPE_CHECKING:
+    from ...ops.attention import attention
+else:
+    attention = later(__name__, "...ops.attention.attention")
 
 
 class Score(Recipe):
@@ -165,7 +172,7 @@ class Weighted(Recipe):
         graph = weights.graph if columns is not None or value_columns is None else self.host.graph(rows, value_columns)
         if type(graph) is Refusal:
             return graph
-        out = attend(
+        out = attention.attend(
             graph,
             score.term.message_op(score_places, None, None),
             self._lasting(score.arguments()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
@@ -14,15 +15,10 @@ from ...compiler.language.program import Program
 from ...compiler.language.types import ACCUMULATOR, BYTES, FLOATS
 from ...compiler.own_schedules import chosen, kept_by_schedules
 from ...compiler.schedules.cpu import cpu_schedule
-from ...compiler.schedules.primitives.cpu.lanes import fold_in_lanes
 from ...compiler.schedules.primitives.cpu.prefetch import prefetch_gather
-from ...compiler.schedules.primitives.cpu.unroll_and_jam import unroll_and_jam
 from ...compiler.schedules.sequence import Step
-from ...compiler.transforms.decompose import decompose_format, split_parts
-from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
-from ...compiler.transforms.dense_axes.lanes_together import reduce_together
 from ...compiler.transforms.dense_axes.tile import tile_axis
-from ...compiler.transforms.format_rules import csr_rule
+from ...deferred import later
 from ...planner.cpu.spmm import LINE
 from ...planner.cpu.tiling import (
     REGISTERS_PER_CHUNK,
@@ -38,6 +34,21 @@ from .programs.edge_map import EdgeMapSpec, edge_map
 from .programs.inner import Inner, inner_name
 from .programs.operands import Operand
 from .programs.scattered import scattered
+
+# what only some kernels have
+if TYPE_CHECKING:
+    from ...compiler.schedules.primitives.cpu import lanes as lanes_of_rows
+    from ...compiler.schedules.primitives.cpu import unroll_and_jam
+    from ...compiler.transforms import decompose, format_rules
+    from ...compiler.transforms.dense_axes import lanes as lanes_of_sums
+    from ...compiler.transforms.dense_axes import lanes_together
+else:
+    lanes_of_rows = later(__name__, "...compiler.schedules.primitives.cpu.lanes")
+    lanes_of_sums = later(__name__, "...compiler.transforms.dense_axes.lanes")
+    decompose = later(__name__, "...compiler.transforms.decompose")
+    format_rules = later(__name__, "...compiler.transforms.format_rules")
+    lanes_together = later(__name__, "...compiler.transforms.dense_axes.lanes_together")
+    unroll_and_jam = later(__name__, "...compiler.schedules.primitives.cpu.unroll_and_jam")
 
 # The passes of column partitions: what a row accumulates begins, goes on, and is finished.
 PASSES = ("first", "next", "last")
@@ -68,8 +79,8 @@ def aggregate_kernel(
         return compile_program(program, chosen(spec, program, schedule), target)
     program, edges = aggregate(spec), "edges"
     if turn:
-        rules = [csr_rule(program, name=name) for name in PASSES]
-        program = split_parts(decompose_format(program, rules, copies=False))[PASSES.index(turn)]
+        rules = [format_rules.csr_rule(program, name=name) for name in PASSES]
+        program = decompose.split_parts(decompose.decompose_format(program, rules, copies=False))[PASSES.index(turn)]
         edges = f"edges_{turn}"
     if spec.staged or spec.inner:
         # one pass over the edges, so that what is staged is loaded once
@@ -88,7 +99,7 @@ def aggregate_kernel(
             first += sum(tile)
     lanes: tuple[Step, ...] = ()
     if reduction == "simd":
-        lanes = (fold_in_lanes(f"{edges}_tile_0", row_lanes(spec.features, itemsize, target)),)
+        lanes = (lanes_of_rows.fold_in_lanes(f"{edges}_tile_0", row_lanes(spec.features, itemsize, target)),)
     schedule = cpu_schedule(*lanes, ahead=tuple(ahead), parallel=parallel)
     program = tile_axis(program, "K", tiles)
     return compile_program(program, chosen(spec, program, schedule), target)
@@ -105,9 +116,9 @@ def sums_in_lanes(program: Program, terms: Mapping[str, int], sums: int, itemsiz
         if count > 1:
             lanes = sum_lanes(count, itemsize, target)
             if sums > 1 and not count % lanes and fits_together(sums * lanes, itemsize, target):
-                program = reduce_together(program, name, lanes)
+                program = lanes_together.reduce_together(program, name, lanes)
             else:
-                program = reduce_in_lanes(program, name, lanes)
+                program = lanes_of_sums.reduce_in_lanes(program, name, lanes)
     return program
 
 
@@ -184,8 +195,8 @@ def edge_map_kernel(spec: EdgeMapSpec, parallel: bool, prefetch: int = 0) -> Ker
         # a register of each edge is chains enough, and leaves the fewest lanes to add up; of long sums that is little
         wide = sum_lanes(spec.terms, itemsize, target, 2)
         lanes = wide if spec.terms >= ROUNDS_OF_TWO * wide else sum_lanes(spec.terms, itemsize, target, 1)
-        program = reduce_in_lanes(edge_map(spec), "sum", lanes)
-        together = (unroll_and_jam("edges", EDGES_TOGETHER),)
+        program = lanes_of_sums.reduce_in_lanes(edge_map(spec), "sum", lanes)
+        together = (unroll_and_jam.unroll_and_jam("edges", EDGES_TOGETHER),)
     ahead = tuple(
         prefetch_gather("edges", f"X{number}", 0, x.width, prefetch)
         for number, x in enumerate(spec.operands)
