@@ -150,7 +150,7 @@ class Numbered(Derived[KernelMap]):
         shift = (begin - indptr[:-1]).repeat_interleave(lengths, output_size=pairs)
         at = torch.arange(pairs, device=kernel_map.device) + shift
         inputs, outputs = kernel_map.inputs[at], kernel_map.outputs[at]
-        # of offset K - 1 - k and offset k each numbering here makes such a pair again
+        # a symmetric map stays so: each numbering here has offsets k and K - 1 - k opposite to each other
         return KernelMap._make(
             inputs, outputs, indptr.to(inputs.dtype), kernel_map.shape, symmetric=kernel_map.symmetric
         )

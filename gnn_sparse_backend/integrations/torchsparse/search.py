@@ -18,7 +18,7 @@ def find(queries: Tensor, references: Tensor) -> Tensor:
 
 
 def find_rows(queries: Tensor, references: Tensor) -> Tensor:
-    """The same of rows of integers, (M, columns) among (N, columns)."""
+    """(M,) int64 the first of (N, columns) rows that each of (M, columns) equals, -1 where there is none."""
     packing = Packing(joined(_bounds(queries), _bounds(references)))
     return find(packing.pack(queries), packing.pack(references))
 

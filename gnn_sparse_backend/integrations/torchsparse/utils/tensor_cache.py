@@ -31,7 +31,7 @@ _global: TensorCache | None = None
 
 
 def set_tensor_cache_mode(mode: TensorCacheMode) -> None:
-    """With one global cache, ``clear_global_tensor_cache`` is to be called after each step."""
+    """Put a mode in force. With one global cache, call ``clear_global_tensor_cache`` after each step."""
     global _mode
     if not isinstance(mode, TensorCacheMode):
         raise TypeError(f"mode must be a TensorCacheMode, got {mode!r}")
