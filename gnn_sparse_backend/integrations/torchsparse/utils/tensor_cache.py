@@ -16,7 +16,7 @@ class TensorCacheMode(Enum):
 class TensorCache:
     """Attributes:
     cmaps: by stride, (coords, spatial_range) in 2.1 and coords in 1.4.
-    kmaps: by (stride, kernel, layer's stride, dilation), the ``Placed`` of a strided layer.
+    kmaps: by (stride, window), the ``Placed`` of a strided layer.
     hashmaps: always empty here, since sites keep what is found of them.
     """
 
