@@ -42,8 +42,8 @@ def kept(function: F) -> F:
     """
 
     @functools.wraps(function)
-    def alive(*args: Any) -> Any:
-        return function(*map(_alive, args))
+    def alive(*args: Any, **named: Any) -> Any:
+        return function(*map(_alive, args), **named)
 
     return not_traced(torch.inference_mode(False)(alive))
 
