@@ -1,4 +1,4 @@
-"""Weights of models that were trained with spconv or torchsparse, for the same models of layers of this package."""
+"""Models and weights of spconv, torchsparse and MinkowskiEngine, for layers of this package."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from .from_minkowski import from_minkowski
 from .voxels.convolution import Convolution
+
+__all__ = ["LAYOUTS", "from_minkowski", "from_spconv", "from_torchsparse"]
 
 LAYOUTS = ("KRSC", "RSCK")
 

@@ -144,6 +144,14 @@ def test_copies_and_devices():
     assert kernel_map.to("cpu") is kernel_map
 
 
+def test_maps_with_the_sites_of_their_outputs():
+    x, conv = some(), nn.SparseConv(3, 4, 3, 2, bias=False, dim=2)
+    kernel_map, y = x.kernel_map(3, 2, outputs="reached", sites=True)
+    y = y.with_features(gsb.sparse_conv(x.features, conv.weight, kernel_map))
+    assert y.coordinates is conv(x).coordinates and torch.equal(y.features, conv(x).features)
+    assert nn.SparseInverseConv(4, 4, 3, dim=2)(y).coordinates is x.coordinates
+
+
 def test_maps_are_shared_and_counted():
     x = some()
     own = gsb.memory(x).nbytes

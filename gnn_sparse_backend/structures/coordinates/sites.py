@@ -108,7 +108,7 @@ class Coordinates(Movable):
             bounds=bounds,
             in_order=in_order,
             facts={},
-        )
+        )._found_by(rows, batch_size, stride, sizes)
 
     @property
     def dim(self) -> int:
@@ -129,6 +129,18 @@ class Coordinates(Movable):
         """The rows in this order."""
         order = self.order
         return self.rows if order is None else self.rows.index_select(0, order)
+
+    def reached(self, window: Window) -> Coordinates:
+        """The sites of which a kernel covers one of these (`Reached`)."""
+        return self.derived(Reached(window))
+
+    def occupied(self, stride: tuple[int, ...]) -> Coordinates:
+        """The cells of a coarser grid that hold one of these (`Occupied`)."""
+        return self.derived(Occupied(stride))
+
+    def generated(self, window: Window, centred: bool) -> Coordinates:
+        """The finer sites that a kernel covers from these (`Generated`)."""
+        return self.derived(Generated(window, centred))
 
     @property
     def of_batches(self) -> Segments:
@@ -217,7 +229,7 @@ class Occupied(Derived[Coordinates]):
         packing = Packing(tuple((low // s, high // s) for (low, high), s in zip(sites.bounds, steps)))
         cells = sites.rows.div(torch.tensor(steps, device=sites.device), rounding_mode="floor")
         sizes = None if sites.sizes is None else tuple(-(-n // s) for n, s in zip(sites.sizes, self.stride))
-        return _made(sites, packing, distinct(packing.pack(cells)), _coarser(sites, self.stride), sizes, packing.bounds)
+        return _made(sites, packing, distinct(packing.pack(cells)), coarser(sites, self.stride), sizes, packing.bounds)
 
 
 @dataclass(frozen=True)
@@ -230,7 +242,7 @@ class Reached(Derived[Coordinates]):
         window = self.window
         sizes = None if sites.sizes is None else window.coarse_sizes(sites.sizes)
         if window.cells is not None:
-            return _at_offsets(sites, window, window.coarse_range, _coarser(sites, window.stride), sizes, coarse=True)
+            return _at_offsets(sites, window, window.coarse_range, coarser(sites, window.stride), sizes, coarse=True)
 
         def reach(axis: int, fine: Tensor) -> tuple[Tensor, Tensor | None]:
             offsets = window.dilation[axis] * torch.arange(window.kernel[axis], device=fine.device)
@@ -238,7 +250,7 @@ class Reached(Derived[Coordinates]):
             s = window.stride[axis]
             return ahead.div(s, rounding_mode="floor"), ahead % s == 0 if s > 1 else None
 
-        return _along_axes(sites, reach, window.coarse_range, _coarser(sites, window.stride), sizes)
+        return _along_axes(sites, reach, window.coarse_range, coarser(sites, window.stride), sizes)
 
 
 @dataclass(frozen=True)
@@ -261,7 +273,7 @@ class Generated(Derived[Coordinates]):
         return _along_axes(sites, reach, window.fine_range, finer(sites, window.stride), sizes)
 
 
-def finer(sites: Coordinates, stride: Sequence[int]) -> tuple[int, ...]:
+def finer(sites: Any, stride: Sequence[int]) -> tuple[int, ...]:
     """Strides of the grid that is finer than that of ``sites`` by ``stride``; raises ValueError where there is none."""
     if any(t % s for t, s in zip(sites.stride, stride)):
         raise ValueError(
@@ -271,7 +283,8 @@ def finer(sites: Coordinates, stride: Sequence[int]) -> tuple[int, ...]:
     return tuple(t // s for t, s in zip(sites.stride, stride))
 
 
-def _coarser(sites: Coordinates, stride: Sequence[int]) -> tuple[int, ...]:
+def coarser(sites: Any, stride: Sequence[int]) -> tuple[int, ...]:
+    """Strides of the grid that is coarser than that of ``sites`` by ``stride``."""
     return tuple(t * s for t, s in zip(sites.stride, stride))
 
 
