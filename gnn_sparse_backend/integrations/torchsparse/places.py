@@ -155,9 +155,9 @@ def _left_by(x: SparseTensor, coarse: Coordinates, stride: tuple[int, ...], laye
     """The window of the layer that a transposed one goes back behind: of those of its kernel and stride the one that
     left these sites, else the last one; the transposed layer's own where there is none.
     """
-    found = window_of(layer)
+    found, wanted = window_of(layer), (stride, layer.kernel, layer.stride, layer.dilation)
     for (finer_stride, window), placed in x._caches.kmaps.items():
-        if (finer_stride, window.kernel, window.stride, window.dilation) == (stride, layer.kernel, layer.stride, layer.dilation):
+        if (finer_stride, window.kernel, window.stride, window.dilation) == wanted:
             found = window
             if sites_at(placed.coords, coarse.stride, placed.spatial_range) is coarse:
                 break
