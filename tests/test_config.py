@@ -30,6 +30,7 @@ READ = {
     config.SAMPLER: "integrations/pyg/sampling.py",
     config.TARGET: "compiler/codegen/cpu/host.py",
     config.TORCHSCRIPT: "integrations/pyg/scripting.py",
+    config.TORCHSPARSE: "integrations/torchsparse/conventions.py",
 }
 
 

@@ -69,6 +69,10 @@ LATE = {
         "compiler.packs.toolchain",
         "",
     ): "the version of the package, which no module below it has, is a part of every key",
+    (
+        "integrations.minkowski.sparse_tensor",
+        "integrations.minkowski.field",
+    ): "what is sliced of a sparse tensor is a field, and the voxels of a field are a sparse tensor",
 }
 LIBRARIES = {
     # room: packages that it may import, beside Python's own

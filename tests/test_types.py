@@ -47,6 +47,13 @@ reveal_type(gsb.rgms(rel, x, w))  # Tensor
 reveal_type(gsb.rgms(rel, {"user": x}, {"likes": w}))  # dict[str, Tensor]
 pairs = gsb.KernelMap.from_pairs(x, x, x, (3, 3))
 reveal_type(gsb.sparse_conv(x, x, pairs))  # Tensor
+voxels = gsb.nn.SparseTensor(x, edges)
+reveal_type(gsb.nn.union(voxels, voxels))  # tuple[SparseTensor, ...]
+reveal_type(gsb.nn.select(voxels, w))  # SparseTensor
+reveal_type(gsb.nn.interpolate(voxels, x))  # Tensor
+reveal_type(voxels.kernel_map(3))  # KernelMap
+reveal_type(voxels.kernel_map(gsb.nn.Cross(3), sites=True))  # tuple[KernelMap, SparseTensor]
+reveal_type(gsb.nn.convert.from_minkowski(torch.nn.Linear(4, 4)))  # Module
 parts = gsb.formats.decompose(graph, ["bsr(2)", "csr"])
 reveal_type(gsb.tune_format(graph, 16))  # FormatChoice
 reveal_type(gsb.composed_spmm(parts, w, x))  # Tensor

@@ -2,6 +2,7 @@
 
     gsb.enable("dgl")             # from here on, DGL's message passing runs our kernels where they apply
     with gsb.enabled("pyg"): ...  # the same for a block of code
+    gsb.enable("MinkowskiEngine") # import MinkowskiEngine gives modules of ours, for it or without it
     print(gsb.status())           # what ran here, what fell back to the framework, and why
     gsb.disable()                 # every attribute of the frameworks is the object it was before
 

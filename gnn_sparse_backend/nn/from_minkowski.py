@@ -74,7 +74,6 @@ def _convolution(make: Callable[..., convolution.Convolution], channelwise: bool
     def converted(layer: Any) -> Module:
         given, order = _window(layer)
         weight = layer.kernel.detach()
-        each = (weight.dim() == 2 and len(order) > 1) or hasattr(layer, "kernel_shape")  # a weight for each channel
         weight = weight.reshape(len(order), 1 if channelwise else -1, weight.shape[-1])
         groups = weight.shape[2] if channelwise else 1
         made = make(

@@ -37,7 +37,7 @@ FACES = {
     "MinkowskiEngine": Face("gnn_sparse_backend.integrations.minkowski", beside="Minkowski"),
     "torchsparse": Face("gnn_sparse_backend.integrations.torchsparse"),
 }
-"""By the public name."""
+"""Our packages, by the public names that they are given for."""
 
 
 class PublicModule(ModuleType):

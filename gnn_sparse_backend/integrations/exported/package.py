@@ -12,6 +12,7 @@ from torch.fx import GraphModule
 from torch.nn import Module
 
 from ...tuning.pack import pack
+from ..core.faces import FACES
 from ..core.registry import enabled_frameworks
 from ..traced.walk import put_operators
 from .aten import as_calls
@@ -97,7 +98,7 @@ def _unlifted(program: ExportedProgram) -> GraphModule:
 
 def _put_operators(program: GraphModule) -> tuple[Layer, ...]:
     """Put our operators into a program, in place. Returns its layers."""
-    framework = next(iter(reversed(enabled_frameworks())), NAME)
+    framework = next((each for each in reversed(enabled_frameworks()) if each not in FACES), NAME)
     parts = [each for each in program.modules() if isinstance(each, GraphModule)]
     sizes = next((mode.shape_env for mode in map(_mode, parts) if mode is not None), None)
     known = len(getattr(sizes, "guards", ()))

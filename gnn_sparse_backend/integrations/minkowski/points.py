@@ -25,19 +25,19 @@ class PointStore(SiteStore):
         """Keep (N, 1 + D) points, the batch first."""
         if coordinates.dim() != 2 or coordinates.shape[1] != self.D + 1:
             raise ValueError(f"points must have shape (N, {self.D + 1}), got {tuple(coordinates.shape)}")
-        points = coordinates.detach()
+        points = coordinates.detach().clone()
         key = self._new_key(tuple(convert_to_int_list(tensor_stride, self.D)), string_id, self._fields)
         self._forget_origin()
         self._fields[key.name] = points if points.is_floating_point() else points.float()
         return key
 
     def get_coordinate_field(self, coords_key_or_tensor_strides: CoordinateMapKey | Sizes) -> Tensor:
-        """(N, 1 + D) points, the batch first."""
+        """(N, 1 + D) points, the batch first; a copy."""
         key = coords_key_or_tensor_strides
         if not isinstance(key, CoordinateMapKey):
             key = first_of(convert_to_int_list(key, self.D), self._fields)
         try:
-            return self._fields[key.name]
+            return self._fields[key.name].clone()
         except KeyError:
             raise KeyError(f"the CoordinateManager has no points of {key}; it has {sorted(self._fields)}") from None
 

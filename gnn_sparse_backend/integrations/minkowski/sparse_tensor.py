@@ -112,6 +112,9 @@ class SparseTensor(Tensor):
     def _like(self, features: torch.Tensor) -> Self:
         return self._of(features, self.coordinate_map_key, self._manager)
 
+    def _take(self, key: CoordinateMapKey) -> None:
+        self.coordinate_map_key = key
+
     def _at(self, key: CoordinateMapKey) -> torch.Tensor:
         return self._manager.get_coordinates(key)
 
@@ -167,11 +170,11 @@ class SparseTensor(Tensor):
             cells, low = cells // stride, low // stride
             high = None if high is None else high // stride
         indices = torch.cat([self.C[:, :1], cells], 1).long().t()
-        size = None
+        size: list[torch.Size] = []
         if high is not None:
             batches = int(self._manager.get_coordinates(self._manager.origin())[:, 0].max()) + 1
-            size = torch.Size([batches, *(high - low + 1).tolist(), self._F.shape[1]])
-        made = torch.sparse_coo_tensor(indices, self._F, size)
+            size = [torch.Size([batches, *(high - low + 1).tolist(), self._F.shape[1]])]
+        made = torch.sparse_coo_tensor(indices, self._F, *size, check_invariants=False)
         return made, low[None], stride.cpu()
 
     def dense(

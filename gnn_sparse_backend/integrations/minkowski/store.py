@@ -64,7 +64,7 @@ class SiteStore:
             self._given.add(key.name[1])
         self._forget_origin()
         self._sites[key.name] = sites
-        self._coordinates[key.name] = (rows if len(first) == len(rows) else rows[first]).int()
+        self._coordinates[key.name] = rows[first].int()
         return key, (first, inverse)
 
     @kept
@@ -150,13 +150,13 @@ class SiteStore:
 
     @kept
     def get_coordinates(self, coords_key_or_tensor_strides: CoordinateMapKey | Sizes) -> Tensor:
-        """(N, 1 + D) int32, the batch first."""
+        """(N, 1 + D) int32, the batch first; a copy."""
         key = self._get_coordinate_map_key(coords_key_or_tensor_strides)
         found = self._coordinates.get(key.name)
         if found is None:
             steps = torch.tensor((1, *key.name[0]), device=self.sites(key).device)
             found = self._coordinates[key.name] = (reversed_axes(self.sites(key).rows) * steps).int()
-        return found
+        return found.clone()
 
     def get_unique_coordinate_map_key(self, tensor_stride: Sizes) -> CoordinateMapKey:
         """A key that no sites have."""

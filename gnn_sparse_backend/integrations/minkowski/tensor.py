@@ -40,6 +40,9 @@ class Tensor:
         """Other features at the same rows."""
         raise NotImplementedError
 
+    def _take(self, key: CoordinateMapKey) -> None:
+        """Be at the rows of another key."""
+
     def _at(self, key: CoordinateMapKey) -> torch.Tensor:
         raise NotImplementedError
 
@@ -57,7 +60,7 @@ class Tensor:
 
     @property
     def coordinates(self) -> torch.Tensor:
-        """(N, 1 + D) the batch first; not to be written to."""
+        """(N, 1 + D) the batch first, of this tensor alone."""
         if self._C is None:
             self._C = self._at(self._key)
         return self._C
@@ -194,12 +197,16 @@ class Tensor:
         return self._like(compute(self._F, other))
 
     def _set(self, other: object, compute: Callable[[Any, Any], torch.Tensor]) -> Self:
-        """The same object, with what was computed."""
+        """Compute, and be the result."""
         found = self._with(other, compute)
-        if found is not NotImplemented:
-            vars(self).update(vars(found))
-            return self
-        return found
+        if found is NotImplemented:
+            return found
+        if not found._key == self._key:  # what was known of the coordinates that were given is so no longer
+            for name in ("unique_index", "inverse_mapping"):
+                vars(self).pop(name, None)
+        self._F, self._C = found._F, None
+        self._take(found._key)
+        return self
 
     def __add__(self, other: object) -> Self:
         return self._with(other, operator.add)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ...compiler.cache import bounded
 from ...formats.counts import prefix_sums
 from ...nn.voxels.maps import kept
 from ...structures.coordinates import Coordinates, Generated, Occupied, Window, kernel_map_between
@@ -26,9 +27,8 @@ Range = tuple[int, ...] | None
 
 
 class Placed(NamedTuple):
-    """What a strided layer leaves in ``kmaps``: its window, and where its outputs are."""
+    """What a strided layer leaves in ``kmaps``: where its outputs are."""
 
-    window: Window
     coords: Tensor
     spatial_range: Range
 
@@ -56,35 +56,31 @@ class Layer(NamedTuple):
     def keeps_sites(self) -> bool:
         return set(self.stride) == {1}
 
-    @property
-    def window(self) -> Window:
-        """In the middle of its site, in the modes that say so and where an odd kernel keeps the sites; an even one that
-        keeps them begins there; else behind the padding.
-        """
-        volume = Window.of(AXES, self.kernel).num_offsets
-        centred = self.centred or (self.keeps_sites and volume % 2 == 1)
-        padding = None if centred else (0,) * AXES if self.keeps_sites else self.padding
-        return Window.of(AXES, self.kernel, self.stride, self.dilation, padding)
 
-    def key(self, stride: tuple[int, ...]) -> tuple[object, ...]:
-        """Name of the layer in ``kmaps``, at this finer stride."""
-        return stride, self.kernel, self.stride, self.dilation
+@bounded.kept
+def window_of(layer: Layer) -> Window:
+    """Place the kernel in the middle of its site, in the modes that say so and where an odd one keeps the sites; an
+    even one that keeps them begins there; any other begins before it by the padding.
+    """
+    centred = layer.centred or (layer.keeps_sites and all(k % 2 for k in layer.kernel))
+    before = (0,) * AXES if layer.keeps_sites else layer.padding
+    return Window.of(AXES, layer.kernel, layer.stride, layer.dilation, None if centred else before)
 
 
 @kept
 def forward(x: SparseTensor, layer: Layer) -> Place:
     """Place the outputs of a layer that keeps the sites or goes to a coarser grid."""
     fine = sites_of(x)
-    window, caches = layer.window, x._caches
+    window, caches = window_of(layer), x._caches
     keep_coords(x)
     if layer.keeps_sites:
         return Place(_numbered(fine, fine, window), x.coords, x.stride, x.spatial_range)
     coarse = _coarse(fine, layer)
-    found = caches.kmaps.get(layer.key(x.stride))
+    found = caches.kmaps.get((x.stride, window))
     if found is None or sites_at(found.coords, coarse.stride, found.spatial_range) is not coarse:
         spatial_range = range_of(coarse)
-        found = Placed(window, coords_of(coarse, spatial_range), spatial_range)
-        caches.kmaps[layer.key(x.stride)] = found
+        found = Placed(coords_of(coarse, spatial_range), spatial_range)
+        caches.kmaps[x.stride, window] = found
     return Place(_numbered(fine, coarse, window), found.coords, coarse.stride, found.spatial_range)
 
 
@@ -101,8 +97,7 @@ def back(x: SparseTensor, layer: Layer) -> Place:
         )
     coords, spatial_range = there if isinstance(there, tuple) else (there, None)
     fine = sites_at(coords, stride, spatial_range)
-    placed = x._caches.kmaps.get(layer.key(stride))
-    window = layer.window if placed is None else placed.window
+    window = _left_by(x, coarse, stride, layer)
     return Place(_numbered(fine, coarse, window).transpose(), coords, stride, spatial_range)
 
 
@@ -150,10 +145,23 @@ class Numbered(Derived[KernelMap]):
         shift = (begin - indptr[:-1]).repeat_interleave(lengths, output_size=pairs)
         at = torch.arange(pairs, device=kernel_map.device) + shift
         inputs, outputs = kernel_map.inputs[at], kernel_map.outputs[at]
-        # of offset K - 1 - k and offset k each numbering here makes such a pair again
+        # a symmetric map stays so: each numbering here has offsets k and K - 1 - k opposite to each other
         return KernelMap._make(
             inputs, outputs, indptr.to(inputs.dtype), kernel_map.shape, symmetric=kernel_map.symmetric
         )
+
+
+def _left_by(x: SparseTensor, coarse: Coordinates, stride: tuple[int, ...], layer: Layer) -> Window:
+    """The window of the layer that a transposed one goes back behind: of those of its kernel and stride the one that
+    left these sites, else the last one; the transposed layer's own where there is none.
+    """
+    found, wanted = window_of(layer), (stride, layer.kernel, layer.stride, layer.dilation)
+    for (finer_stride, window), placed in x._caches.kmaps.items():
+        if (finer_stride, window.kernel, window.stride, window.dilation) == wanted:
+            found = window
+            if sites_at(placed.coords, coarse.stride, placed.spatial_range) is coarse:
+                break
+    return found
 
 
 def _numbered(fine: Coordinates, coarse: Coordinates, window: Window) -> KernelMap:

@@ -18,5 +18,5 @@ def find(queries: Tensor, references: Tensor) -> Tensor:
 
 
 def find_rows(queries: Tensor, references: Tensor) -> Tensor:
-    """The same of rows of integers, (M, columns) among (N, columns)."""
+    """(M,) int64 the first of (N, columns) rows that each of (M, columns) equals, -1 where there is none."""
     return find(*numbered(queries, references))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 
 import torch
 
 from ...dynamo import not_traced
-from ...structures.coordinates import Coordinates, Generated, Occupied, Reached, Window, kernel_map_between
+from ...structures.coordinates import Coordinates, Window, kernel_map_between, per_axis
 from ...structures.coordinates.sites import finer
 from ...structures.kernel_map import KernelMap
+from .traced import TracedSites, traced, traced_rows
 
 Path: TypeAlias = tuple[tuple[Coordinates, Window], ...]
 """The finer sites that a tensor came from, each with the window of the layer that left them."""
@@ -21,14 +23,47 @@ OUTPUTS = ("reached", "occupied")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def traceable(function: F) -> F:
+    """A function of sites, then of a path, which places outputs: what it finds is kept for other calls. In a program
+    that is traced it has what stands for sites.
+    """
+    eager = kept(function)
+
+    @functools.wraps(function)
+    def placing(sites: Any, *args: Any) -> Any:
+        return function(traced(sites), *args) if torch.compiler.is_compiling() else eager(sites, *args)
+
+    return placing  # type: ignore[return-value]
+
+
 def kept(function: F) -> F:
     """What a function finds is kept for other calls: neither a part of the program that is compiled, nor in inference
-    mode.
+    mode. Sites of a program are found for it.
     """
-    return not_traced(torch.inference_mode(False)(function))
+
+    @functools.wraps(function)
+    def alive(*args: Any, **named: Any) -> Any:
+        return function(*map(_alive, args), **named)
+
+    return not_traced(torch.inference_mode(False)(alive))
 
 
-@kept
+def _alive(value: Any) -> Any:
+    if isinstance(value, TracedSites):
+        return value.live()
+    return tuple(map(_alive, value)) if type(value) is tuple else value
+
+
+def sites_of_rows(rows: Any, stride: Any = 1, batch_size: int | None = None, sizes: Any = None) -> Any:
+    """Make sites of rows that a user gives, which in a program that is traced are checked when it runs."""
+    if not torch.compiler.is_compiling():
+        return Coordinates.of(rows, stride, batch_size, sizes)
+    dim = rows.shape[1] - 1
+    sizes = None if sizes is None else per_axis("spatial_shape", tuple(sizes), dim)
+    return traced_rows(rows, per_axis("stride", stride, dim), batch_size, sizes)
+
+
+@traceable
 def convolved(sites: Coordinates, path: Path, window: Window, outputs: str) -> Placed:
     """Place the outputs of a convolution. outputs: one of ``OUTPUTS``."""
     _check_axes(sites, window)
@@ -36,14 +71,14 @@ def convolved(sites: Coordinates, path: Path, window: Window, outputs: str) -> P
         raise ValueError(f"outputs must be one of {OUTPUTS}, got {outputs!r}")
     coarse = sites
     if outputs == "reached" and not window.keeps_sites:
-        coarse = sites.derived(Reached(window))
+        coarse = sites.reached(window)
     elif outputs == "occupied" and set(window.stride) != {1}:
-        coarse = sites.derived(Occupied(window.stride))
+        coarse = sites.occupied(window.stride)
     path = path if coarse is sites else (*path, (sites, window))
-    return kernel_map_between(sites, coarse, window), coarse, path
+    return _between(sites, coarse, window), coarse, path
 
 
-@kept
+@traceable
 def returned(sites: Coordinates, path: Path, window: Window) -> Placed:
     """Place the outputs of a transposed convolution at the last sites on the path whose stride is the right one."""
     _check_axes(sites, window)
@@ -51,14 +86,14 @@ def returned(sites: Coordinates, path: Path, window: Window) -> Placed:
     for at in range(len(path) - 1, -1, -1):
         fine = path[at][0]
         if fine.stride == stride:
-            return kernel_map_between(fine, sites, window).transpose(), fine, path[:at]
+            return _between(fine, sites, window).transpose(), fine, path[:at]
     raise ValueError(
         f"the tensor, of stride {sites.stride}, did not come from one of stride {stride}: give the sites of the "
         "result, layer(x, coordinates), or generate all that the kernel reaches, with generative=True"
     )
 
 
-@kept
+@traceable
 def placed(sites: Coordinates, window: Window, fine: Coordinates) -> Placed:
     """Place the outputs of a transposed convolution at given sites."""
     _check_axes(sites, window)
@@ -66,15 +101,15 @@ def placed(sites: Coordinates, window: Window, fine: Coordinates) -> Placed:
         raise ValueError(
             f"the result of {sites!r} is at stride {finer(sites, window.stride)}, not at that of the given {fine!r}"
         )
-    return kernel_map_between(fine, sites, window).transpose(), fine, ()
+    return _between(fine, sites, window).transpose(), fine, ()
 
 
-@kept
+@traceable
 def generated(sites: Coordinates, window: Window, centred: bool) -> Placed:
     """Place the outputs of a transposed convolution at all sites that its kernel reaches."""
     _check_axes(sites, window)
-    fine = sites.derived(Generated(window, centred))
-    return kernel_map_between(fine, sites, window).transpose(), fine, ()
+    fine = sites.generated(window, centred)
+    return _between(fine, sites, window).transpose(), fine, ()
 
 
 def to_finer(
@@ -86,12 +121,12 @@ def to_finer(
     """
     if to is not None:
         stride = tuple(max(t // s, 1) for t, s in zip(sites.stride, window.stride))
-        fine = to.sites if hasattr(to, "sites") else Coordinates.of(to, stride, sites.batch_size)
+        fine = to.sites if hasattr(to, "sites") else sites_of_rows(to, stride, sites.batch_size)
         return placed(sites, window, fine)
     return generated(sites, window, centred) if generative else returned(sites, path, window)
 
 
-@kept
+@traceable
 def inverted(sites: Coordinates, path: Path, kernel: Window) -> Placed:
     """Place the outputs of the inverse of the last layer that came from other sites."""
     if not path:
@@ -102,7 +137,14 @@ def inverted(sites: Coordinates, path: Path, kernel: Window) -> Placed:
             f"an inverse layer has the kernel of the layer that it inverts, {window.shape}, got kernel_size "
             f"{kernel.shape}"
         )
-    return kernel_map_between(fine, sites, window).transpose(), fine, path[:-1]
+    return _between(fine, sites, window).transpose(), fine, path[:-1]
+
+
+def _between(fine: Any, coarse: Any, window: Window) -> Any:
+    """The kernel map, or what stands for it."""
+    if isinstance(coarse, TracedSites):
+        return coarse.map_from(traced(fine), window)
+    return kernel_map_between(fine, coarse, window)
 
 
 def _check_axes(sites: Coordinates, window: Window) -> None:

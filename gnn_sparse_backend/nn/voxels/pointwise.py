@@ -26,6 +26,12 @@ class OverFeatures(_Base):
 class BatchNorm(OverFeatures, torch.nn.BatchNorm1d):
     """``torch.nn.BatchNorm1d`` over all sites of all batches."""
 
+    def forward(self, x: SparseTensor) -> SparseTensor:
+        if self.training and torch.compiler.is_compiling():
+            # PyTorch's layer refuses one site, and asks how many there are where nobody knows
+            torch._check(x.features.shape[0] != 1, lambda: "BatchNorm: expected more than one site when training")
+        return super().forward(x)
+
 
 class LayerNorm(OverFeatures, torch.nn.LayerNorm):
     """``torch.nn.LayerNorm`` over the channels of each site."""

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from ...ops.convolution.traced_sites import pooled
+from ...ops.core.traced import Traced
 from ...ops.grouped.segment_reduce import segment_reduce
 from ...ops.message.api.aggregate import aggregate
 from ...structures.coordinates import Coordinates, Window
@@ -51,8 +53,7 @@ class Pooling(Module):
     def forward(self, x: SparseTensor) -> SparseTensor:
         check_sparse(type(self).__name__, x)
         kernel_map, sites, path = convolved(x.sites, x.path, self.window, self.outputs)
-        features = aggregate(_graph(kernel_map), "x0", [("u", x.features)], self.reduce)
-        return SparseTensor._of(features, sites, path)
+        return SparseTensor._of(_pooled(kernel_map, x.features, self.reduce), sites, path)
 
     def extra_repr(self) -> str:
         return f"kernel_size={self._kernel}, stride={self.window.stride}, dilation={self.window.dilation}"
@@ -115,7 +116,7 @@ class SparsePoolTranspose(Module):
     def forward(self, x: SparseTensor, coordinates: SparseTensor | Tensor | None = None) -> SparseTensor:
         check_sparse(type(self).__name__, x)
         kernel_map, sites, path = to_finer(x.sites, x.path, self.window, coordinates, self.generative, self.centred)
-        return SparseTensor._of(aggregate(_graph(kernel_map), "x0", [("u", x.features)]), sites, path)
+        return SparseTensor._of(_pooled(kernel_map, x.features, "sum"), sites, path)
 
     def extra_repr(self) -> str:
         return f"kernel_size={self._kernel}, stride={self.window.stride}, dilation={self.window.dilation}"
@@ -136,6 +137,8 @@ class GlobalPooling(Module):
 
     def forward(self, x: SparseTensor) -> Any:
         check_sparse(type(self).__name__, x)
+        if torch.compiler.is_compiling() and not self.sparse:
+            return _traced_reduction(x.features, x.sites, self.reduce)
         features = segment_reduce(x.features, _batches(x.sites), self.reduce)
         return SparseTensor._of(features, _origins(x.sites)) if self.sparse else features
 
@@ -163,9 +166,23 @@ class GlobalSumPool(GlobalPooling):
     reduce = "sum"
 
 
+def _pooled(kernel_map: KernelMap | Traced, features: Tensor, reduce: str) -> Tensor:
+    if isinstance(kernel_map, Traced):
+        return pooled(kernel_map, features, reduce)
+    return aggregate(_graph(kernel_map), "x0", [("u", features)], reduce)
+
+
 @kept
 def _graph(kernel_map: KernelMap) -> Graph:
     return kernel_map.derived(GraphOf())
+
+
+def _traced_reduction(features: Tensor, sites: Coordinates, reduce: str) -> Tensor:
+    """The rows of each batch reduced, where nobody knows in which order they are."""
+    batch = sites.rows[:, 0].long()[:, None].expand_as(features)
+    zeros = features.new_zeros(sites.batch_size, features.shape[1])
+    how = {"sum": "sum", "mean": "mean", "max": "amax"}[reduce]
+    return zeros.scatter_reduce(0, batch, features, how, include_self=False)
 
 
 @kept

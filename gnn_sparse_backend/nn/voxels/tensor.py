@@ -13,7 +13,8 @@ from ...ops.core.operands import check_dense
 from ...structures.coordinates import Coordinates, Cross, Offsets, Window
 from ...structures.derived import Keeper
 from ...structures.kernel_map import KernelMap
-from .maps import Path, convolved
+from .maps import Path, convolved, sites_of_rows
+from .traced import TracedSites, check_traced_sites, traced
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -49,11 +50,9 @@ class SparseTensor:
             number the cells of the box around them (and the reach of a kernel). The first bad row is quoted.
     """
 
-    __slots__ = ("__weakref__", "features", "path", "sites")
+    __slots__ = ("__weakref__", "_path", "_sites", "features")
 
     features: Tensor
-    sites: Coordinates
-    path: Path
 
     def __init__(
         self,
@@ -63,15 +62,25 @@ class SparseTensor:
         batch_size: int | None = None,
         spatial_shape: Sequence[int] | None = None,
     ) -> None:
-        sites = Coordinates.of(coordinates, stride, batch_size, spatial_shape)
+        sites = sites_of_rows(coordinates, stride, batch_size, spatial_shape)
         _check_features(features, sites)
-        self.features, self.sites, self.path = features, sites, ()
+        self.features, self._sites, self._path = features, sites, ()
 
     @classmethod
     def _of(cls, features: Tensor, sites: Coordinates, path: Path = ()) -> Self:
         self = object.__new__(cls)
-        self.features, self.sites, self.path = features, sites, path
+        self.features, self._sites, self._path = features, sites, path
         return self
+
+    @property
+    def sites(self) -> Coordinates:
+        """The sites, with all that is kept on them; within a program that is traced what stands for them."""
+        return _out_of_programs(self._sites)
+
+    @property
+    def path(self) -> Path:
+        """The finer sites that the tensor came from, each with the window of the layer that left them."""
+        return tuple((_out_of_programs(sites), window) for sites, window in self._path)
 
     @property
     def coordinates(self) -> Tensor:
@@ -240,6 +249,12 @@ class SparseTensor:
         )
 
 
+def _out_of_programs(sites: Any) -> Any:
+    if not isinstance(sites, TracedSites) or torch.compiler.is_compiling():
+        return sites
+    return sites.live()
+
+
 def check_sparse(what: str, x: object) -> None:
     """``x`` is a ``SparseTensor``."""
     if not isinstance(x, SparseTensor):
@@ -248,6 +263,9 @@ def check_sparse(what: str, x: object) -> None:
 
 def check_same_sites(what: str, *tensors: SparseTensor) -> None:
     """All tensors have the same sites in the same order."""
+    if torch.compiler.is_compiling():
+        check_traced_sites(what, [traced(x.sites) for x in tensors])
+        return
     first = tensors[0].sites
     for other in (x.sites for x in tensors[1:]):
         if first.same_as(other):

@@ -8,6 +8,7 @@ from ...structures.checks import check_count
 from ...structures.kernel_map import KernelMap
 from ..core.operands import autocasts, is_plain, product_operands
 from ..core.signatures import signature_of
+from ..core.traced import Traced
 from .operators import CONV, traced_kernel_map
 
 
@@ -40,6 +41,10 @@ def sparse_conv(
         TypeError: an operand is not a dense floating tensor, or types differ.
         ValueError: a shape or device does not fit.
     """
+    if isinstance(kernel_map, Traced):  # of a layer that is traced
+        given = {"features": features, "weight": weight, **({} if bias is None else {"bias": bias})}
+        features, weight, *of_bias = product_operands("sparse_conv", "kernel map", features.device, given)
+        return _with_bias(CONV(kernel_map, (features, _blocks(weight, groups))), of_bias[0] if of_bias else None)
     if not isinstance(kernel_map, KernelMap):
         raise TypeError(
             f"sparse_conv: kernel_map must be a gsb.KernelMap, got {type(kernel_map).__name__}; layers of "

@@ -117,7 +117,7 @@ class Coordinates(Movable):
             sizes=sizes,
             bounds=bounds,
             facts={},
-        )
+        )._found_by(rows, batch_size, stride, sizes)
 
     @property
     def dim(self) -> int:
@@ -150,6 +150,18 @@ class Coordinates(Movable):
         """The rows in this order, on the host."""
         order, rows = self.packed.order, self.on_host.rows
         return rows if order is None else rows.index_select(0, order)
+
+    def reached(self, window: Window) -> Coordinates:
+        """The sites of which a kernel covers one of these (`Reached`)."""
+        return self.derived(Reached(window))
+
+    def occupied(self, stride: tuple[int, ...]) -> Coordinates:
+        """The cells of a coarser grid that hold one of these (`Occupied`)."""
+        return self.derived(Occupied(stride))
+
+    def generated(self, window: Window, centred: bool) -> Coordinates:
+        """The finer sites that a kernel covers from these (`Generated`)."""
+        return self.derived(Generated(window, centred))
 
     @property
     def of_batches(self) -> Segments:
@@ -256,7 +268,7 @@ class Occupied(Others):
         packing = packing_of(bounds, lambda: sites.rows.div(torch.tensor(steps), rounding_mode="floor").unbind(1))
         keys = distinct(packing.pack(sites.rows, by=steps)[0][:-1], packing.bits)
         sizes = None if sites.sizes is None else tuple(-(-n // s) for n, s in zip(sites.sizes, self.stride))
-        return _made(sites, packing, keys, _coarser(sites, self.stride), sizes, bounds)
+        return _made(sites, packing, keys, coarser(sites, self.stride), sizes, bounds)
 
 
 @dataclass(frozen=True)
@@ -269,9 +281,9 @@ class Reached(Others):
         window = self.window
         sizes = None if sites.sizes is None else window.coarse_sizes(sites.sizes)
         if window.cells is not None:
-            return _at_offsets(sites, window, window.coarse_range, _coarser(sites, window.stride), sizes, coarse=True)
+            return _at_offsets(sites, window, window.coarse_range, coarser(sites, window.stride), sizes, coarse=True)
         steps = [(1, b, -d, s) for b, d, s in zip(window.before, window.dilation, window.stride)]
-        return _along_axes(sites, window.kernel, steps, window.coarse_range, _coarser(sites, window.stride), sizes)
+        return _along_axes(sites, window.kernel, steps, window.coarse_range, coarser(sites, window.stride), sizes)
 
 
 @dataclass(frozen=True)
@@ -290,7 +302,7 @@ class Generated(Others):
         return _along_axes(sites, window.kernel, steps, window.fine_range, finer(sites, window.stride), sizes)
 
 
-def finer(sites: Coordinates, stride: Sequence[int]) -> tuple[int, ...]:
+def finer(sites: Any, stride: Sequence[int]) -> tuple[int, ...]:
     """Strides of the grid that is finer than that of ``sites`` by ``stride``; raises ValueError where there is none."""
     if any(t % s for t, s in zip(sites.stride, stride)):
         raise ValueError(
@@ -300,7 +312,8 @@ def finer(sites: Coordinates, stride: Sequence[int]) -> tuple[int, ...]:
     return tuple(t // s for t, s in zip(sites.stride, stride))
 
 
-def _coarser(sites: Coordinates, stride: Sequence[int]) -> tuple[int, ...]:
+def coarser(sites: Any, stride: Sequence[int]) -> tuple[int, ...]:
+    """Strides of the grid that is coarser than that of ``sites`` by ``stride``."""
     return tuple(t * s for t, s in zip(sites.stride, stride))
 
 

@@ -79,7 +79,7 @@ def interpolated(features: Tensor, coordinates: Tensor, points: Tensor, steps) -
     """Linear interpolation; sites that are not there are 0."""
     at, found = rows_of(coordinates), []
     for b, *point in points.tolist():
-        total = features.new_zeros(features.shape[1])
+        total = 0 * features.sum(0)
         low = [math.floor(c / s) * s for c, s in zip(point, steps)]
         for corner in itertools.product((0, 1), repeat=len(low)):
             site = (round(b), *(c + k * s for c, k, s in zip(low, corner, steps)))
@@ -87,7 +87,7 @@ def interpolated(features: Tensor, coordinates: Tensor, points: Tensor, steps) -
                 weight = math.prod(1 - abs(p - c) / s for p, c, s in zip(point, site[1:], steps))
                 total = total + weight * features[at[site]]
         found.append(total)
-    return torch.stack(found) if found else features.new_zeros((0, features.shape[1]))
+    return torch.stack(found) if found else features[:0]
 
 
 def same(found: Tensor, wanted: Tensor) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from gnn_sparse_backend import nn
+
 from .oracle import same_gradients
 from .test_convolution import tensor
 
@@ -92,6 +94,23 @@ def test_a_state_in_the_layout_of_minkowski_engine_loads(ME):
     state = {name: torch.rand(shape) for name, shape in shapes.items()}
     assert model.load_state_dict(state).missing_keys == [] and list(model.state_dict()) == list(state)
     assert torch.equal(model["up"].kernel, state["up.kernel"])
+
+
+def test_layers_become_native_ones(ME):
+    cross = ME.KernelGenerator(3, region_type=ME.RegionType.HYPER_CROSS, dimension=2)
+    model = torch.nn.Sequential(
+        ME.MinkowskiConvolution(3, 4, (3, 5), bias=True, dimension=2),
+        ME.MinkowskiBatchNorm(4),
+        ME.MinkowskiReLU(),
+        ME.MinkowskiConvolution(4, 5, 2, 2, dimension=2),
+        ME.MinkowskiConvolution(5, 5, kernel_generator=cross, dimension=2),
+        ME.MinkowskiConvolutionTranspose(5, 2, 2, 2, dimension=2),
+    ).double()
+    x = tensor(ME, 2)
+    native = nn.convert.from_minkowski(model)
+    y = native(nn.SparseTensor(x.F, x.C))
+    assert torch.equal(y.coordinates, x.C)
+    same_gradients(model(x).F, y.features, [x.F])
 
 
 def test_whole_models_are_pickled_by_the_names_of_minkowski_engine(ME):

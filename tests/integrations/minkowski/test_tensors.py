@@ -27,6 +27,8 @@ def test_what_a_tensor_has(ME):
         torch.ones(len(x), 1), coordinate_map_key=x.coordinate_map_key, coordinate_manager=x.coordinate_manager
     )
     assert torch.equal(again.C, x.C)
+    again.C.zero_()  # which somebody may do to his own
+    assert torch.equal(x.C, rows) and torch.equal(x.coordinate_manager.get_coordinates(1), rows)
     for made in (pickle.loads(pickle.dumps(x)), copy.deepcopy(x)):
         assert torch.equal(made.F, x.F) and torch.equal(made.C, x.C)
     with pytest.warns(UserWarning, match="rounded down"):
@@ -105,9 +107,13 @@ def test_sparse_tensors_of_pytorch(ME):
 
 def test_dense_tensors_become_sparse(ME):
     dense = (torch.rand(2, 3, 4, 5, dtype=torch.float64) * (torch.rand(2, 1, 4, 5) > 0.5)).requires_grad_()
-    for x in (ME.to_sparse(dense), ME.to_sparse_all(dense), ME.MinkowskiToSparseTensor()(dense)):
-        back = ME.MinkowskiToDenseTensor(dense.shape)(x)
-        same_gradients(back, dense, [dense])
+    there = (dense.detach() != 0).any(1, keepdim=True).double()
+    for x, kept in (
+        (ME.to_sparse(dense), there),
+        (ME.to_sparse_all(dense), torch.ones_like(there)),
+        (ME.MinkowskiToSparseTensor()(dense), torch.ones_like(there)),
+    ):
+        same_gradients(ME.MinkowskiToDenseTensor(dense.shape)(x), dense * kept, [dense])
     assert len(ME.to_sparse(dense)) < len(ME.to_sparse_all(dense)) == 40
     last = ME.to_sparse(dense.movedim(1, -1), "BXXC")
     same(last.dense(dense.shape)[0], dense)

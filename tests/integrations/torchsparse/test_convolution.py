@@ -170,6 +170,17 @@ def test_maps_are_shared_and_layers_counted():
     assert {name: row["ours"] for name, row in calls.items()} == {"Conv3d": 4, "Conv3d transposed": 1}
 
 
+def test_a_transposed_layer_goes_back_behind_the_layer_that_its_input_came_from():
+    x = tensor([(0, i, j, 2) for i in range(5) for j in range(0, 5, 2)])
+    back = ts.nn.Conv3d(C_OUT, C_IN, 3, 2, transposed=True).double()
+    convs = [ts.nn.Conv3d(C_IN, C_OUT, 3, 2, padding).double() for padding in (1, 0)]
+    results = [conv(x) for conv in convs]
+    for conv, y in zip(convs, results):
+        kernel = Kernel((3,) * 3, (2,) * 3, conv.padding, MODES[0])
+        pairs = [(k, o, i) for k, i, o in kernel.pairs(cells_of(x), cells_of(y))]
+        torch.testing.assert_close(back(y).feats, summed(pairs, y.feats, kernel_of(back), len(x.coords)))
+
+
 def test_coordinates_that_are_written_to_are_seen():
     x = tensor([(0, 0, 0, 0), (0, 1, 0, 0)])
     conv = ts.nn.Conv3d(C_IN, C_OUT, 3).double()

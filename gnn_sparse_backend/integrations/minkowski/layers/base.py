@@ -12,7 +12,7 @@ from ..sparse_tensor import SparseTensor
 from ..tensor import Tensor
 
 FRAMEWORK = "MinkowskiEngine"
-_HERE = __name__.rpartition(".")[0]
+_HERE = __name__.removesuffix(".layers.base")
 
 
 class MinkowskiModuleBase(Module):
@@ -32,7 +32,7 @@ class MinkowskiModuleBase(Module):
             counters.ours(FRAMEWORK, self._counted)
 
     def _checked(self, x: object, dimension: int | None = None) -> SparseTensor:
-        """``x``, a SparseTensor of so many axes; counts the call."""
+        """``x``, a SparseTensor with this number of axes; counts the call."""
         if not isinstance(x, SparseTensor):
             raise TypeError(f"{type(self).__name__} takes a MinkowskiEngine.SparseTensor, got {type(x).__name__}")
         if dimension is not None and x.D != dimension:

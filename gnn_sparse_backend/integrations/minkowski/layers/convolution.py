@@ -1,4 +1,4 @@
-"""Convolutions: weights and names are MinkowskiEngine's, kernels those of ``gnn_sparse_backend.sparse_conv``."""
+"""Convolutions: weights and names are MinkowskiEngine's, kernels those of ``gsb.sparse_conv``."""
 
 from __future__ import annotations
 
@@ -178,7 +178,8 @@ class MinkowskiChannelwiseConvolution(MinkowskiModuleBase):
         if kernel_generator is None:
             kernel_generator = KernelGenerator(kernel_size, stride, dilation, dimension=dimension)
         self.in_channels, self.dimension, self.kernel_generator = in_channels, dimension, kernel_generator
-        self.kernel = Parameter(torch.empty(kernel_generator.kernel_volume, in_channels))
+        self.kernel_shape = kernel_generator.kernel_volume, in_channels
+        self.kernel = Parameter(torch.empty(self.kernel_shape))
         self.bias = Parameter(torch.empty(1, in_channels)) if bias else None
         self.reset_parameters()
 

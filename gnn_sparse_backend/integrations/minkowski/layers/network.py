@@ -17,4 +17,4 @@ class MinkowskiNetwork(Module, ABC):
 
     @abstractmethod
     def forward(self, x: Any) -> Any:
-        """Of the network that derives from this."""
+        """Compute what the network is for; each has its own."""

@@ -21,7 +21,7 @@ class SparseConvBlock(nn.Sequential):
 
 
 class SparseConvTransposeBlock(nn.Sequential):
-    """The same of a transposed convolution."""
+    """A transposed convolution, batch normalisation, and ReLU."""
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Axes, stride: Axes = 1, dilation: Axes = 1

@@ -16,7 +16,7 @@ class TensorCacheMode(Enum):
 class TensorCache:
     """Attributes:
     cmaps: by stride, (coords, spatial_range) in 2.1 and coords in 1.4.
-    kmaps: by (stride, kernel, layer's stride, dilation), the ``Placed`` of a strided layer.
+    kmaps: by (stride, window), the ``Placed`` of a strided layer.
     hashmaps: always empty here, since sites keep what is found of them.
     """
 
@@ -31,7 +31,7 @@ _global: TensorCache | None = None
 
 
 def set_tensor_cache_mode(mode: TensorCacheMode) -> None:
-    """With one global cache, ``clear_global_tensor_cache`` is to be called after each step."""
+    """Put a mode in force. With one global cache, call ``clear_global_tensor_cache`` after each step."""
     global _mode
     if not isinstance(mode, TensorCacheMode):
         raise TypeError(f"mode must be a TensorCacheMode, got {mode!r}")

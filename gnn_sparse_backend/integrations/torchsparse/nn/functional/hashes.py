@@ -11,7 +11,7 @@ from ...search import find
 __all__ = ["sphash", "sphashquery"]
 
 _BASIS, _PRIME = 14695981039346656037 - 2**64, 1099511628211
-"""Of the hash FNV-1a in 64 bits, which integers of PyTorch wrap around in."""
+"""FNV-1a in 64 bits begins with the one and multiplies by the other; integers of PyTorch wrap around, as it wants."""
 
 
 def sphash(coords: Tensor, offsets: Tensor | None = None) -> Tensor:
