@@ -81,7 +81,9 @@ class Packing:
         times, plus, by = times or once, plus or (0,) * columns, by or once
         moved = [p - low * b for p, (low, _), b in zip(plus, self.bounds, by)]
         keys, falls = torch.empty(count + 1, dtype=torch.int64), torch.empty(1, dtype=torch.int64)
-        given = count, *times, *moved, *by, *self.shifts, rows.view(-1), keys, falls
+        bits = [_bits_of(b) for b in by]
+        divide = min(bits) < 0
+        given = count, int(divide), *times, *moved, *(by if divide else bits), *self.shifts, rows.view(-1), keys, falls
         _keys(columns, type_name(rows.dtype)).entry(*given)
         return keys, not int(falls)
 
@@ -104,7 +106,7 @@ class Packing:
         """
         found, reached = torch.empty(1, dtype=torch.int64), keys.new_empty(keys.shape[0] * offsets)
         place = self.shifts[column], (1 << self.widths[column]) - 1, self.bounds[column][0], there.bounds[column][0]
-        _reach().entry(keys.shape[0], offsets, *place, *to, *within, keys, reached, found)
+        _reach().entry(keys.shape[0], offsets, *place, *to, *within, _bits_of(to[-1]), keys, reached, found)
         return reached[: int(found)]
 
     def holds(self, bounds: Bounds) -> bool:
@@ -258,6 +260,11 @@ def _widths(bounds: Bounds, beside: Bounds | None = None) -> tuple[int, ...]:
     """Bits of each column, for either box."""
     widths = [(high - low).bit_length() if high > low else 0 for low, high in bounds]
     return tuple(widths if beside is None else map(max, widths, _widths(beside)))
+
+
+def _bits_of(divisor: int) -> int:
+    """How many bits dividing drops, -1 unless that is all that it does."""
+    return -1 if divisor & (divisor - 1) else divisor.bit_length() - 1
 
 
 def _bits(bounds: Bounds, beside: Bounds | None = None) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +15,19 @@ from ..derived import Derived, Keeper, Keeps
 from ..immutable import Movable
 from ..segments import Segments
 from .errors import EqualSites, NoSuchBatch, OutsideGrid
-from .packing import Bounds, Folded, Packing, bounds_of, distinct, firsts, in_order, numbered, packing_of, with_room
+from .packing import (
+    Bound,
+    Bounds,
+    Folded,
+    Packing,
+    bounds_of,
+    distinct,
+    firsts,
+    in_order,
+    numbered,
+    packing_of,
+    with_room,
+)
 from .window import Window, per_axis
 
 MOST_AXES = 5
@@ -263,12 +275,9 @@ class Occupied(Others):
     stride: tuple[int, ...]
 
     def found(self, sites: Coordinates) -> Coordinates:
-        steps = (1, *self.stride)
-        bounds = tuple((low // s, high // s) for (low, high), s in zip(sites.bounds, steps))
-        packing = packing_of(bounds, lambda: sites.rows.div(torch.tensor(steps), rounding_mode="floor").unbind(1))
-        keys = distinct(packing.pack(sites.rows, by=steps)[0][:-1], packing.bits)
         sizes = None if sites.sizes is None else tuple(-(-n // s) for n, s in zip(sites.sizes, self.stride))
-        return _made(sites, packing, keys, coarser(sites, self.stride), sizes, bounds)
+        bounds = [(low // s, high // s) for (low, high), s in zip(sites.bounds[1:], self.stride)]
+        return _cells(sites, (0,) * sites.dim, self.stride, sizes, (sites.bounds[0], *bounds))
 
 
 @dataclass(frozen=True)
@@ -280,10 +289,14 @@ class Reached(Others):
     def found(self, sites: Coordinates) -> Coordinates:
         window = self.window
         sizes = None if sites.sizes is None else window.coarse_sizes(sites.sizes)
+        reached = _limited(sites, window.coarse_range, None)
+        within = _limited(sites, window.coarse_range, sizes)
         if window.cells is not None:
-            return _at_offsets(sites, window, window.coarse_range, coarser(sites, window.stride), sizes, coarse=True)
+            return _at_offsets(sites, window, within, coarser(sites, window.stride), sizes, coarse=True)
+        if window.parts_sites and within == reached:
+            return _cells(sites, window.before, window.stride, sizes, reached)
         steps = [(1, b, -d, s) for b, d, s in zip(window.before, window.dilation, window.stride)]
-        return _along_axes(sites, window.kernel, steps, window.coarse_range, coarser(sites, window.stride), sizes)
+        return _along_axes(sites, window.kernel, steps, within, coarser(sites, window.stride), sizes)
 
 
 @dataclass(frozen=True)
@@ -296,10 +309,11 @@ class Generated(Others):
     def found(self, sites: Coordinates) -> Coordinates:
         window = self.window
         sizes = None if sites.sizes is None else window.fine_sizes(sites.sizes, self.centred)
+        within = _limited(sites, window.fine_range, sizes)
         if window.cells is not None:
-            return _at_offsets(sites, window, window.fine_range, finer(sites, window.stride), sizes, coarse=False)
+            return _at_offsets(sites, window, within, finer(sites, window.stride), sizes, coarse=False)
         steps = [(s, -b, d, 1) for b, d, s in zip(window.before, window.dilation, window.stride)]
-        return _along_axes(sites, window.kernel, steps, window.fine_range, finer(sites, window.stride), sizes)
+        return _along_axes(sites, window.kernel, steps, within, finer(sites, window.stride), sizes)
 
 
 def finer(sites: Any, stride: Sequence[int]) -> tuple[int, ...]:
@@ -318,12 +332,11 @@ def coarser(sites: Any, stride: Sequence[int]) -> tuple[int, ...]:
 
 
 def _at_offsets(
-    sites: Coordinates, window: Window, limits, stride: tuple[int, ...], sizes, coarse: bool
+    sites: Coordinates, window: Window, bounds: Bounds, stride: tuple[int, ...], sizes, coarse: bool
 ) -> Coordinates:
     """The sites of all that is reached, offset by offset, for a kernel that is no box. coarse: whether they are on the
     coarser grid.
     """
-    bounds = _limited(sites, limits, sizes)
     steps = torch.tensor(window.steps)
     before, strides = (torch.tensor(x) for x in (window.before, window.stride))
     at = sites.rows[:, 1:].long()[:, None]
@@ -340,21 +353,30 @@ def _at_offsets(
     return _made(sites, packing, distinct(packing.pack(rows)[0][:-1], packing.bits), stride, sizes, bounds)
 
 
-def _limited(sites: Coordinates, limits, sizes) -> Bounds:
-    """Bounds of what is reached of the sites, within the sizes."""
-    bounds = [limits(axis, *bound) if bound[0] <= bound[1] else bound for axis, bound in enumerate(sites.bounds[1:])]
+def _limited(sites: Coordinates, limits: Callable[..., Bound], sizes: Sequence[int] | None) -> Bounds:
+    """Bounds of what is reached, along each axis within ``limits(axis, low, high)`` and the sizes of a bounded grid."""
+    found = [limits(axis, *bound) if bound[0] <= bound[1] else bound for axis, bound in enumerate(sites.bounds[1:])]
     if sizes is not None:
-        bounds = [(max(low, 0), min(high, size - 1)) for (low, high), size in zip(bounds, sizes)]
-    return sites.bounds[0], *(bound if bound[0] <= bound[1] else (0, -1) for bound in bounds)
+        found = [(max(low, 0), min(high, size - 1)) for (low, high), size in zip(found, sizes)]
+    return (sites.bounds[0], *(bound if bound[0] <= bound[1] else (0, -1) for bound in found))
+
+
+def _cells(sites: Coordinates, plus: Sequence[int], stride: Sequence[int], sizes, bounds: Bounds) -> Coordinates:
+    """The cells ``(site + plus) // stride`` that hold a site."""
+    plus, by = (0, *plus), (1, *stride)
+    packing = packing_of(
+        bounds, lambda: (sites.rows + torch.tensor(plus)).div(torch.tensor(by), rounding_mode="floor").T
+    )
+    keys = distinct(packing.pack(sites.rows, plus=plus, by=by)[0][:-1], packing.bits)
+    return _made(sites, packing, keys, coarser(sites, stride), sizes, bounds)
 
 
 def _along_axes(
-    sites: Coordinates, kernel: Sequence[int], steps, limits, stride: tuple[int, ...], sizes
+    sites: Coordinates, kernel: Sequence[int], steps: Sequence[Any], reached: Bounds, stride: tuple[int, ...], sizes
 ) -> Coordinates:
     """The sites of all that is reached, one axis after the other: a kernel is a box, so that of the sites which are
     reached along some axes each is needed once for the others. steps: as `Packing.reach` takes them.
     """
-    reached = _limited(sites, limits, sizes)
     there = Packing(with_room(reached, sites.bounds), sites.bounds)
     packing = Packing(sites.bounds, there.bounds)
     found = packing.pack(sites.rows)[0][:-1]

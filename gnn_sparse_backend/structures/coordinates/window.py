@@ -165,6 +165,11 @@ class Window:
         return self.num_offsets == 1 and set(self.stride) == {1} and not any(self.before)
 
     @property
+    def parts_sites(self) -> bool:
+        """Whether windows of neighbouring outputs lie side by side, so that each site is in one."""
+        return self.kernel == self.stride and set(self.dilation) == {1}
+
+    @property
     def symmetric(self) -> bool:
         """Whether offset K - 1 - k is the opposite of offset k."""
         if set(self.stride) != {1} or self.num_offsets % 2 == 0:
