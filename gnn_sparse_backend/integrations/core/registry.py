@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ... import config
 from ...deferred import import_module, no_collection
 from ...runtime.allocator import reuse_while_enabled
+from ...spelling import meant
 from .processes import leave_behind, take_along
 from .stand_ins import import_dgl
 
@@ -167,7 +168,8 @@ def _enabled_here() -> tuple[tuple[str, bool], ...]:
 
 def _check_name(name: str) -> None:
     if name not in known_frameworks():
-        raise ValueError(f"unknown framework {name!r}: choose one of {', '.join(map(repr, known_frameworks()))}")
+        known = known_frameworks()
+        raise ValueError(f"unknown framework {name!r}: choose one of {', '.join(map(repr, known))}{meant(name, known)}")
 
 
 def _find(name: str) -> _Framework:
