@@ -12,10 +12,11 @@ either framework.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from . import config, log
-from .deferred import import_module
+from .deferred import import_module, keep_tvm_ffi_from_building
 
 __version__ = "0.1.0"
 
@@ -135,6 +136,7 @@ _MODULES = {
 
 __all__ = [*_HOMES, "__version__"]
 
+keep_tvm_ffi_from_building()
 config.warn_of_unknown()
 log.install()
 
@@ -147,7 +149,8 @@ if not TYPE_CHECKING:  # a type checker knows the names above, and that there ar
         elif name in _HOMES:
             value = getattr(import_module(_HOMES[name]), name)
         else:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            # from these two Python finds the name that may be meant
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
         globals()[name] = value
         return value
 

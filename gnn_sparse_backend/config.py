@@ -2,7 +2,8 @@
 
 The package asks for a variable through its entry here, ``CACHE_DIR.get()``, at the time that ``read`` says, and never
 on the path of a call. A variable that is not set or empty has its default; a value that is none of what may be written
-raises ValueError. A name that is in neither table warns when the package is imported: it is mostly a slip.
+raises ValueError, but for ``GSB_LOG``, which is read when the package is imported: it warns, as a name does that is in
+neither table.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from .frozen import dataclass
+from .spelling import meant, nearest
 
 T = TypeVar("T")
 PREFIX = "GSB_"
 
 
 class UnknownVariableWarning(UserWarning):
-    """An environment variable is named ``GSB_*``, and nothing reads it."""
+    """An environment variable is named ``GSB_*``, and nothing reads it, or its value is not one that it may have."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Variable(Generic[T]):
 
     parse: its value of its text; ValueError for any other. values: what may be written, as "must be ..." goes on.
     example: one such text. default, effect, read: in words, for people: what holds where it is not set, what it does,
-    and when it is read, by which module.
+    and when it is read, by which module. choices: all texts that may be written, where they are few.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Variable(Generic[T]):
     default: str
     effect: str
     read: str
+    choices: tuple[str, ...] = ()
 
     def get(self) -> T | None:
         """The value in the environment now; None where it is not set or empty. ValueError quotes a malformed one."""
@@ -49,7 +52,7 @@ class Variable(Generic[T]):
             return self.parse(text)
         except ValueError:
             raise ValueError(
-                f"{self.name} must be {self.values}, got {text!r}; "
+                f"{self.name} must be {self.values}, got {text!r}{meant(text, self.choices)}; "
                 f"write for example {self.name}={self.example}, or unset it"
             ) from None
 
@@ -58,6 +61,24 @@ def _number(text: str) -> int:
     if not text.isdecimal():
         raise ValueError(text)
     return int(text)
+
+
+_UNITS = {
+    **{f"{letter}{end}": 1000**power for power, letter in enumerate("KMGT", 1) for end in ("", "B")},
+    **{f"{letter}IB": 1024**power for power, letter in enumerate("KMGT", 1)},
+    "B": 1,
+    "": 1,
+}
+
+
+def number_of_bytes(text: str) -> int:
+    """A number of bytes, as ``1073741824``, ``1GB``, ``1.5 GiB`` or ``500M`` say it. Raises ValueError for any other
+    text.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([A-Z]*)", text.strip().upper())
+    if found is None or found[2] not in _UNITS or ("." in found[1] and not found[2]):
+        raise ValueError(text)
+    return int(float(found[1]) * _UNITS[found[2]]) if "." in found[1] else int(found[1]) * _UNITS[found[2]]
 
 
 def _alignment(text: str) -> int:
@@ -87,8 +108,18 @@ def _architecture(text: str) -> str:
 
 CUDA_COMPILERS = ("nvcc", "nvrtc")
 LOG_LEVELS = ("info", "debug")
+BYTES = "a number of bytes, with or without a unit"
 TARGETS = ("native", "x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64")
 
+CACHE_BYTES = Variable(
+    "GSB_CACHE_BYTES",
+    number_of_bytes,
+    BYTES,
+    "500MB",
+    "2GB",
+    "how much room compiled kernels may take on disk, about; beyond it those go that were not used for longest",
+    "when a kernel is kept on disk (compiler.cache.bound)",
+)
 CACHE_DIR = Variable(
     "GSB_CACHE_DIR",
     str,
@@ -125,6 +156,7 @@ CUDA_COMPILER = Variable(
     "nvrtc where it and its headers are installed, else nvcc",
     "which compiler makes machine code of CUDA source",
     "when a kernel for a GPU is compiled (compiler.codegen.cuda.machine_code)",
+    CUDA_COMPILERS,
 )
 CUDA_MADE_BY = Variable(
     "GSB_CUDA_MADE_BY",
@@ -164,6 +196,7 @@ LOG = Variable(
     "shows on the error stream which kernels are compiled or loaded, which plans are chosen, and what falls back to a "
     "framework; debug gives every such event and the reasons for a plan",
     "when the package is imported (log)",
+    LOG_LEVELS,
 )
 PACK = Variable(
     "GSB_PACK",
@@ -176,21 +209,21 @@ PACK = Variable(
 )
 POOL_BYTES = Variable(
     "GSB_POOL_BYTES",
-    _number,
-    "a number of bytes",
-    "1073741824",
+    number_of_bytes,
+    BYTES,
+    "1GB",
     "a sixteenth of the machine's memory",
     "how much memory of dropped results is kept for later ones; 0 keeps nothing",
     "when the operators are imported (runtime.pool)",
 )
 PYG_CACHE_BYTES = Variable(
     "GSB_PYG_CACHE_BYTES",
-    _number,
-    "a number of bytes",
-    "1073741824",
+    number_of_bytes,
+    BYTES,
+    "1GB",
     "an eighth of the machine's memory",
     "how much memory the graphs made of PyG's edge indices may take together",
-    "when PyG is first enabled (integrations.core.graphs)",
+    "when PyG is first enabled (integrations.core.room)",
 )
 REUSE_MEMORY = Variable(
     "GSB_REUSE_MEMORY",
@@ -220,6 +253,7 @@ TARGET = Variable(
     "the best of the packs, without one this processor",
     "which processor kernels are compiled for, one that this machine runs code for",
     "when the first kernel is asked for (compiler.codegen.cpu.host)",
+    TARGETS,
 )
 TORCHSCRIPT = Variable(
     "GSB_TORCHSCRIPT",
@@ -244,6 +278,7 @@ TORCHSPARSE = Variable(
 )
 
 VARIABLES: tuple[Variable[Any], ...] = (
+    CACHE_BYTES,
     CACHE_DIR,
     CUDA_ALIGNMENT,
     CUDA_ARCH,
@@ -280,21 +315,17 @@ def unknown_variables() -> dict[str, str | None]:
     """Names in the environment that begin with ``GSB_`` and are in no table, each with the nearest known name."""
     known = [*(variable.name for variable in VARIABLES), *CHECKOUT]
     unknown = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
-    if not unknown:
-        return {}
-    import difflib
-
-    nearest = {}
+    found = {}
     for name in unknown:  # the prefix, which all have, would make any two alike
-        close = difflib.get_close_matches(name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known], 1)
-        nearest[name] = PREFIX + close[0] if close else None
-    return nearest
+        close = nearest(name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known])
+        found[name] = PREFIX + close if close else None
+    return found
 
 
 def warn_of_unknown() -> None:
     """Give one `UnknownVariableWarning` for each of ``unknown_variables``."""
-    for name, nearest in unknown_variables().items():
-        advice = f"is {nearest} meant?" if nearest else "`gsb doctor` lists the names that there are"
+    for name, near in unknown_variables().items():
+        advice = f"is {near} meant?" if near else "`gsb doctor` lists the names that there are"
         warnings.warn(f"{name} is set, but nothing reads it: {advice}", UnknownVariableWarning, stacklevel=2)
 
 

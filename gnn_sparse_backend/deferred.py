@@ -12,6 +12,7 @@ import functools
 import gc
 import importlib
 import importlib.util
+import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -30,6 +31,7 @@ __all__ = [
     "import_module",
     "ir",
     "ir_builder",
+    "keep_tvm_ffi_from_building",
     "later",
     "load_devices",
     "load_libraries",
@@ -45,6 +47,9 @@ __all__ = [
     "tirx_buffer",
     "tvm",
 ]
+
+
+_NO_EXTENSION = "TVM_FFI_DISABLE_TORCH_C_DLPACK"
 
 
 class _NoCollection:
@@ -78,6 +83,8 @@ no_collection = _NoCollection()
 
 def import_module(name: str, package: str | None = None) -> ModuleType:
     """``importlib.import_module`` with `no_collection`: for what is imported late, much of this package at once."""
+    if name.partition(".")[0] == "tvm":
+        _keep_tvm_from_building()
     with no_collection:
         return importlib.import_module(name, package)
 
@@ -154,6 +161,27 @@ else:
     ir_builder, tir_builder = _Later("tvm.script.ir_builder"), _Later("tvm.tirx.script.builder")
     compilation_pipeline = _Later("tvm.tirx.compilation_pipeline")
     console, table, filelock = _Later("rich.console"), _Later("rich.table"), _Later("filelock")
+
+
+def keep_tvm_ffi_from_building() -> None:
+    """Have tvm_ffi take tensors as they are of a PyTorch before 2.10, for which it would build an extension in C++ when
+    it is imported: for half a minute with a compiler, for two warnings without. ``pip install torch-c-dlpack-ext``
+    brings that extension, which takes a few microseconds from each operand; ``TVM_FFI_DISABLE_TORCH_C_DLPACK=0`` lets
+    it be built.
+    """
+    if importlib.util.find_spec("torch_c_dlpack_ext") is None:
+        os.environ.setdefault(_NO_EXTENSION, "1")
+
+
+@functools.cache
+def _keep_tvm_from_building() -> None:
+    """Have TVM build no extension either, whose module for Relax asks for it whatever the variable says."""
+    if os.environ.get(_NO_EXTENSION) == "1":
+        try:
+            optional = importlib.import_module("tvm_ffi._optional_torch_c_dlpack")
+        except ImportError:  # another version, which has none
+            return
+        optional.load_torch_c_dlpack_extension = lambda: None
 
 
 @functools.cache

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import warnings
 from collections.abc import Hashable
 
 from . import config
@@ -30,7 +31,11 @@ def install() -> None:
     imported.
     """
     ROOT.addHandler(logging.NullHandler())
-    level = config.LOG.get()
+    try:
+        level = config.LOG.get()
+    except ValueError as error:  # which would keep `gsb doctor` from telling it
+        warnings.warn(f"nothing is logged: {error}", config.UnknownVariableWarning, stacklevel=2)
+        return
     if level is not None:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))

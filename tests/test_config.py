@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 # ends in a letter or digit, so that "GSB_*" and "GSB_" are no names
 NAME = re.compile(r"\bGSB_(?:[A-Z0-9_]*[A-Z0-9])\b")
 READ = {
+    config.CACHE_BYTES: "compiler/cache/bound.py",
     config.CACHE_DIR: "compiler/cache/disk.py",
     config.CUDA_ALIGNMENT: "runtime/layout.py",
     config.CUDA_ARCH: "runtime/devices.py",
@@ -25,7 +26,7 @@ READ = {
     config.LOG: "log.py",
     config.PACK: "compiler/packs/in_force.py",
     config.POOL_BYTES: "runtime/pool.py",
-    config.PYG_CACHE_BYTES: "integrations/core/graphs.py",
+    config.PYG_CACHE_BYTES: "integrations/core/room.py",
     config.REUSE_MEMORY: "runtime/allocator.py",
     config.SAMPLER: "integrations/pyg/sampling.py",
     config.TARGET: "compiler/codegen/cpu/host.py",
@@ -88,6 +89,11 @@ def test_not_set_and_empty_are_the_same(variable, monkeypatch):
         (config.CUDA_COMPILER, "nvcc", "nvcc"),
         (config.LOG, "debug", "debug"),
         (config.POOL_BYTES, "0", 0),
+        (config.POOL_BYTES, "1GB", 10**9),
+        (config.POOL_BYTES, "1.5 GiB", 3 << 29),
+        (config.CACHE_BYTES, "500m", 500 * 10**6),
+        (config.PYG_CACHE_BYTES, "64 kb", 64_000),
+        (config.PYG_CACHE_BYTES, "7B", 7),
         (config.PYG_CACHE_BYTES, "12345", 12345),
         (config.REUSE_MEMORY, "0", False),
         (config.REUSE_MEMORY, "1", True),
@@ -108,7 +114,9 @@ def test_values(variable, text, value, monkeypatch):
         (config.CUDA_COMPILER, "clang"),
         (config.LOG, "warning"),
         (config.LOG, "INFO"),
-        (config.POOL_BYTES, "1GB"),
+        (config.POOL_BYTES, "1XB"),
+        (config.POOL_BYTES, "1.5"),
+        (config.POOL_BYTES, "GB"),
         (config.POOL_BYTES, "-1"),
         (config.PYG_CACHE_BYTES, "1e9"),
         (config.REUSE_MEMORY, "yes"),
@@ -119,8 +127,23 @@ def test_a_malformed_value_is_quoted_with_what_to_write(variable, text, monkeypa
     monkeypatch.setenv(variable.name, text)
     with pytest.raises(ValueError) as caught:
         variable.get()
-    words = f"{variable.name} must be {variable.values}, got {text!r}; write for example {variable.name}="
-    assert str(caught.value).startswith(words)
+    said = str(caught.value)
+    assert said.startswith(f"{variable.name} must be {variable.values}, got {text!r}; ")
+    assert f"; write for example {variable.name}=" in said
+
+
+def test_a_value_that_is_nearly_one_is_told_which_is_meant(monkeypatch):
+    monkeypatch.setenv("GSB_TARGET", "x86-64v3")
+    with pytest.raises(ValueError, match="got 'x86-64v3'; did you mean 'x86-64-v3'?"):
+        config.TARGET.get()
+
+
+def test_a_malformed_level_of_the_log_warns_and_the_package_is_imported():
+    told = fresh(
+        "import gnn_sparse_backend; from gnn_sparse_backend import cli; cli.main(['version'])", GSB_LOG="verbose"
+    )
+    assert told.returncode == 0 and told.stdout.startswith("gnn-sparse-backend ")
+    assert "nothing is logged: GSB_LOG must be one of info, debug, got 'verbose'; write for example" in told.stderr
 
 
 def test_readers_see_the_present_value(monkeypatch, tmp_path):

@@ -17,7 +17,8 @@ _SETTINGS = {"config", "log"}
 _BELOW_STRUCTURES = {"compiler", "config", "deferred", "formats", "frozen", "planner", "runtime"}
 ROOMS = {
     # room: what it may import
-    "config": {"frozen"},
+    "spelling": set(),
+    "config": {"frozen", "spelling"},
     "log": {"config"},
     "deferred": set(),
     "frozen": set(),
@@ -30,12 +31,14 @@ ROOMS = {
     "planner": {"compiler", "deferred", "frozen"},
     "structures": _BELOW_STRUCTURES | {"dynamo"},
     "sampling": {"compiler", "frozen", "runtime", "structures"},
-    "ops": _BELOW_STRUCTURES | {"log", "structures"},
-    "tuning": _BELOW_STRUCTURES | {"ops", "structures"},
+    "ops": _BELOW_STRUCTURES | {"log", "spelling", "structures"},
+    "tuning": _BELOW_STRUCTURES | {"ops", "spelling", "structures"},
     "distributed": {"frozen", "ops", "runtime", "structures"},
     "nn": {"compiler", "dynamo", "formats", "frozen", "ops", "planner", "runtime", "structures"},
-    "integrations": _BELOW_STRUCTURES | _SETTINGS | {"dynamo", "nn", "ops", "sampling", "structures", "tuning"},
-    "cli": _BELOW_STRUCTURES | _SETTINGS | {"", "ops", "structures", "tuning"},
+    "integrations": _BELOW_STRUCTURES
+    | _SETTINGS
+    | {"dynamo", "nn", "ops", "sampling", "spelling", "structures", "tuning"},
+    "cli": _BELOW_STRUCTURES | _SETTINGS | {"", "ops", "spelling", "structures", "tuning"},
     "__main__": {"cli"},
 }
 FAMILIES = {

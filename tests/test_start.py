@@ -104,6 +104,32 @@ assert there() == [True, True] and torch.ops.gsb.masked.default
     _run("", program, tmp_path)
 
 
+@pytest.mark.parametrize("extension", [False, True], ids=["no extension", "torch-c-dlpack-ext"])
+def test_tvm_ffi_builds_nothing_for_a_pytorch_that_gives_it_no_pointers(extension, tmp_path):
+    if extension:
+        (tmp_path / "torch_c_dlpack_ext.py").write_text("import torch; torch.Tensor.__dlpack_c_exchange_api__ = taken")
+    program = f"""
+import builtins, os, subprocess, sys, torch, warnings
+os.environ.pop("TVM_FFI_DISABLE_TORCH_C_DLPACK", None)  # which the process of this test has set
+os.environ["TVM_FFI_CACHE_DIR"] = {str(tmp_path / "built")!r}
+warnings.simplefilter("error")
+sys.path.insert(0, {str(tmp_path)!r})
+builtins.taken = torch.Tensor.__dlpack_c_exchange_api__
+del torch.Tensor.__dlpack_c_exchange_api__  # as PyTorch 2.8 is
+run = subprocess.run
+def without_builds(arguments, **options):
+    assert not any("dlpack" in each for each in arguments), arguments
+    return run(arguments, **options)
+subprocess.run = without_builds
+import gnn_sparse_backend as gsb
+import tvm_ffi
+assert hasattr(torch.Tensor, "__dlpack_c_exchange_api__") is {extension}
+graph = gsb.Graph.from_coo(torch.tensor([0, 1]), torch.tensor([1, 0]), (2, 2))
+assert gsb.spmm(graph, torch.eye(2)).tolist() == [[0, 1], [1, 0]]
+"""
+    _run("", program, tmp_path)
+
+
 @pytest.mark.parametrize("collecting", [True, False])
 def test_imports_collect_no_garbage_and_leave_collection_as_it_was(collecting, tmp_path, monkeypatch):
     (tmp_path / "whether_collecting.py").write_text("import gc\nfound = gc.isenabled()\n")

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from .files import FORMATS, FileError, features_argument, load_graph, load_relations, on_device, set_threads
+from .arguments import FORMATS, features_argument
 
 
 def add(commands) -> None:
@@ -36,6 +36,7 @@ def run(options: argparse.Namespace) -> int:
     from ..structures.graph import Graph
     from ..structures.relational.graph import RelGraph
     from ..tuning.explain import Explanation, explain_structure, named
+    from .files import FileError, load_graph, load_relations, on_device, set_threads
 
     set_threads(options.threads)
     try:

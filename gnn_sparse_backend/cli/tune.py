@@ -6,9 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from rich.console import Console
-
-from .files import FORMATS, FileError, features_argument, load_graph, load_relations, on_device, set_threads
+from .arguments import FORMATS, features_argument
 
 
 def add(commands) -> None:
@@ -42,6 +40,8 @@ def add(commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """1 where there is no graph to tune, 130 after Ctrl-C, otherwise 0."""
+    from rich.console import Console
+
     from ..compiler.codegen import BuildError
     from ..ops.core.plans_cuda import gpu_of
     from ..ops.core.prepared import KINDS
@@ -51,6 +51,7 @@ def run(options: argparse.Namespace) -> int:
     from ..tuning.calibrate_cuda import calibrate_gpu
     from ..tuning.precompile import precompile_graphs, seconds_of
     from ..tuning.precompile_operators import kinds_of
+    from .files import FileError, load_graph, load_relations, on_device, set_threads
 
     set_threads(options.threads)
     try:

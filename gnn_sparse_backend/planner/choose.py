@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..frozen import dataclass
-from .candidates import candidates, reasons, rule_plan
+from .candidates import candidates, reasons, rule_plan, trials
 from .cost import Cost, predict, predicted_seconds
 from .database import PlanDatabase, database
 from .plan import Plan, interned
@@ -79,7 +79,7 @@ def choose(problem: Problem, fingerprint: Callable[[], str], known: PlanDatabase
                 f"{_duration(min(cost.seconds for _, cost in others))} of the best other; to be preferred, that "
                 f"would have to promise {1 - MARGIN:.0%} less."
                 if others
-                else "This is the plan of the rules, and no other is worth a comparison."
+                else f"This is the plan of the rules, {_untold(problem)}."
             ),
         )
     else:
@@ -150,6 +150,15 @@ def _reasons_measured(record: Record, predicted: Sequence[tuple[Plan, Cost]]) ->
     if first in times and first != fastest:
         reasons.append(f"The rules' plan ({first}) took {_duration(times[first])}.")
     return tuple(reasons)
+
+
+def _untold(problem: Problem) -> str:
+    """How many plans only measuring tells from the only one that the cost model knows, in words."""
+    others = len(trials(problem)) - 1
+    if not others:
+        return "and there is no other"
+    which = "another" if others == 1 else f"{others} others"
+    return f"and the cost model cannot tell it from {which} that gsb.precompile or `gsb tune` would measure"
 
 
 def _difference(before: Cost, after: Cost) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from .. import ops
 from ..ops.core.prepared import KINDS, PREPARED, Prepared, Width
+from ..spelling import meant
 from ..structures.graph import Graph
 
 for _family in ops.FAMILIES:
@@ -22,7 +23,7 @@ def operators_named(names: str | Iterable[str]) -> tuple[Prepared, ...]:
                 f"on {kind.words}: {', '.join(o.name for o in PREPARED.values() if o.on is kind.on)}"
                 for kind in KINDS.values()
             )
-            raise ValueError(f"unknown operator {name!r}: choose {known}")
+            raise ValueError(f"unknown operator {name!r}: choose {known}{meant(name, PREPARED)}")
     if not names:
         raise ValueError("ops names no operator")
     return tuple(PREPARED[name] for name in names)

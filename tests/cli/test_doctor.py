@@ -10,7 +10,7 @@ import types
 import pytest
 
 from gnn_sparse_backend import cli, config
-from gnn_sparse_backend.cli import doctor
+from gnn_sparse_backend.cli import examine
 from gnn_sparse_backend.compiler.packs import Pack, packs
 
 
@@ -22,8 +22,10 @@ def cache(own_cache, wide_terminal):
 @pytest.fixture
 def versions(monkeypatch):
     """A function: these distributions have these versions, and those of None are not installed."""
-    real = doctor._version
-    return lambda told: monkeypatch.setattr(doctor, "_version", lambda name: told[name] if name in told else real(name))
+    real = examine._version
+    return lambda told: monkeypatch.setattr(
+        examine, "_version", lambda name: told[name] if name in told else real(name)
+    )
 
 
 def report(capsys):
@@ -39,6 +41,7 @@ def test_a_healthy_machine(capsys, cache):
     assert code == 0
     assert findings["cpu", "test kernel"]["state"] == "ok"
     assert findings["kernel cache", "folder"]["text"] == str(cache)
+    assert findings["kernel cache", "loads"]["text"] == "a kernel was written, read again and run"
     assert findings["versions", "torch"]["text"] == __import__("torch").__version__
     groups = {"versions", "cpu", "cuda", "threads", "packs", "kernel cache", "settings"}
     assert {group for group, _ in findings} == groups
@@ -50,7 +53,7 @@ def test_packs_alone_are_healthy_and_one_that_cannot_be_read_is_a_fault(capsys, 
     monkeypatch.setenv("GSB_PACK", str(tmp_path / "none.gsb"))
     code, findings = report(capsys)
     assert code == 1 and "cannot be read" in findings["packs", "GSB_PACK"]["text"]
-    monkeypatch.setattr("gnn_sparse_backend.cli.doctor.can_compile", lambda: False)
+    monkeypatch.setattr("gnn_sparse_backend.cli.examine.can_compile", lambda: False)
     monkeypatch.setattr(packs, "_loaded", (Pack(tmp_path / "kernels.gsb", "", {}, (), (), {}, b""),))
     code, findings = report(capsys)
     assert code == 0 and "kernels.gsb: 0 kernels" in findings["packs", "kernels.gsb"]["text"]
@@ -103,7 +106,7 @@ def test_a_missing_framework_is_no_fault_and_names_its_extra(capsys, versions):
 
 def test_a_build_of_a_framework_by_another_name_is_found(capsys, versions, monkeypatch):
     versions({"spconv": None, "spconv-cu120": "2.3.8"})
-    monkeypatch.setattr(doctor.importlib.metadata, "packages_distributions", lambda: {"spconv": ["spconv-cu120"]})
+    monkeypatch.setattr(examine.importlib.metadata, "packages_distributions", lambda: {"spconv": ["spconv-cu120"]})
     monkeypatch.setitem(sys.modules, "spconv", types.ModuleType("spconv"))
     monkeypatch.setitem(sys.modules, "spconv.pytorch", types.ModuleType("spconv.pytorch"))
     _, findings = report(capsys)
@@ -119,7 +122,7 @@ def test_a_missing_requirement_is_a_fault(capsys, versions):
 def test_a_framework_that_does_not_import_is_a_fault(capsys, versions, monkeypatch, tmp_path):
     (tmp_path / "breaks_on_import.py").write_text("raise OSError('libbroken.so.1: cannot open shared object file')")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(doctor, "_OPTIONAL", (("torch-geometric", "breaks_on_import", "pyg"),))
+    monkeypatch.setattr(examine, "_OPTIONAL", (("torch-geometric", "breaks_on_import", "pyg"),))
     versions({"torch-geometric": "1.0"})
     code, findings = report(capsys)
     assert code == 1 and "libbroken.so.1" in findings["versions", "torch-geometric"]["text"]
@@ -135,6 +138,13 @@ def test_a_folder_that_others_can_write_is_a_fault(capsys, cache):
     assert "broken: kernel cache: folder" in capsys.readouterr().out
 
 
+def test_a_cache_whose_kernels_do_not_come_back_is_a_fault(capsys, cache, monkeypatch):
+    monkeypatch.setattr("gnn_sparse_backend.compiler.cache.store.KernelStore._from_disk", lambda *given, **named: None)
+    code, findings = report(capsys)
+    assert code == 1 and "each process compiles again" in findings["kernel cache", "loads"]["text"]
+    assert not cache.exists(), "looking changes nothing"
+
+
 def test_a_bad_entry_is_shown(capsys, cache):
     entry = cache / ("a" * 64)
     entry.mkdir(parents=True, mode=0o700)
@@ -146,12 +156,12 @@ def test_a_bad_entry_is_shown(capsys, cache):
 
 def test_a_kernel_with_wrong_numbers_is_a_fault(capsys, monkeypatch):
     with pytest.raises(RuntimeError, match="wrong numbers"):
-        doctor._check_kernel(lambda n, a, b: None)
+        examine._check_kernel(lambda n, a, b: None)
 
     def refuse(function):
         raise RuntimeError("wrong numbers")
 
-    monkeypatch.setattr(doctor, "_check_kernel", refuse)
+    monkeypatch.setattr(examine, "_check_kernel", refuse)
     code, findings = report(capsys)
     assert code == 1 and "wrong numbers" in findings["cpu", "test kernel"]["text"]
 

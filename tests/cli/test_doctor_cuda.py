@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from gnn_sparse_backend.cli import doctor_cuda
+from gnn_sparse_backend.cli import examine_cuda
 from gnn_sparse_backend.compiler.codegen.cuda.nvidia import DRIVER, NVRTC, RUNTIME
 from tests.acted_machine import BUILTINS, EVERYTHING
 from tests.compiler import fake_cuda
@@ -17,10 +17,10 @@ PROGRAM = """
 import json
 import torch
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.cli import doctor_cuda
+from gnn_sparse_backend.cli import examine_cuda
 from gnn_sparse_backend.runtime import devices
 
-print(json.dumps({finding.name: [finding.state, finding.text] for finding in doctor_cuda.examine_cuda()}))
+print(json.dumps({finding.name: [finding.state, finding.text] for finding in examine_cuda.examine_cuda()}))
 graph = gsb.Graph.from_coo(torch.tensor([0, 1, 1]), torch.tensor([2, 0, 1]), (2, 3))
 real = devices.arch_of
 devices.arch_of = lambda device: real(torch.device("cuda:0"))
@@ -34,7 +34,7 @@ print(gsb.spmm(graph, torch.ones(3, 4)).sum().item())
 
 
 def findings() -> dict[str, tuple[str, str]]:
-    return {finding.name: (finding.state, finding.text) for finding in doctor_cuda.examine_cuda()}
+    return {finding.name: (finding.state, finding.text) for finding in examine_cuda.examine_cuda()}
 
 
 @pytest.mark.slow

@@ -9,7 +9,8 @@ import pytest
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.planner import cost, machine
-from gnn_sparse_backend.planner.candidates import reasons, rule_plan
+from gnn_sparse_backend.planner.candidates import candidates, reasons, rule_plan, trials
+from gnn_sparse_backend.planner.choose import choose
 from gnn_sparse_backend.planner.cost import DEFAULT_UNITS
 from gnn_sparse_backend.planner.cpu.passes import PartitionPlan, PartPlan
 from gnn_sparse_backend.planner.cpu.rows import RowPlan, ScatteredPlan
@@ -212,3 +213,15 @@ def test_the_words_of_plans_are_those_that_are_told(plan):
 def test_nothing_that_was_not_measured_takes_a_column(plans, graph):
     text = str(gsb.explain(graph, "sum", 4))
     assert "measured, µs" not in text and "nothing was measured on this structure: gsb.precompile" in text
+
+
+def test_a_plan_that_the_model_cannot_tell_from_others_says_how_many_would_be_measured():
+    """As many as `gsb.precompile` then measures."""
+    edge_map = replace(LARGE, kind="map:column,row")
+    others = len(trials(edge_map)) - 1
+    assert others > 1 and len(candidates(edge_map)) == 1
+    (said,) = [reason for reason in choose(edge_map, str).reasons if "the plan of the rules" in reason]
+    assert said.endswith(f"cannot tell it from {others} others that gsb.precompile or `gsb tune` would measure.")
+    alone = replace(edge_map, rows=1, cols=10, nnz=5, features=1, threads=1)
+    assert len(trials(alone)) == 1
+    assert any(reason.endswith("and there is no other.") for reason in choose(alone, str).reasons)

@@ -14,14 +14,18 @@ from ..codegen.kept import Make
 from . import folders
 from .built import Built
 from .disk import BESIDE, DiskCache, Entry
+from .errors import UnsafeCacheError
 from .key import KernelKey
 
 
 def keep(disk: DiskCache, name: str, decided_by: str, make: Make) -> Path | None:
     """The file of ``name`` in a cache, which ``make`` writes into a folder where there is none yet; None where the
-    cache cannot be written.
+    cache cannot be written, or others can.
     """
-    own = DiskCache(disk.root / BESIDE, disk.lock_timeout)
+    try:
+        own = DiskCache(disk.root / BESIDE, disk.lock_timeout)
+    except UnsafeCacheError:
+        return None
     key = KernelKey(decided_by, "", f"{sys.platform}-{platform.machine()}", name)
     entry = own.load(key)
     if entry is None:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from ..codegen.kept import Make, keep_by
 from .beside import keep
 from .disk import DiskCache
+from .errors import UnsafeCacheError
 from .fork import own_locks
 from .kernel import Kernel
-from .store import Build, KernelStore, StoreStats
+from .store import Build, KernelStore, StoreStats, warn_unsafe
 
 if TYPE_CHECKING:
     from ..codegen import Target
@@ -31,12 +32,22 @@ class _Default:
     def __call__(self) -> KernelStore:
         if self._store is None:
             # Importing TVM takes seconds; a process that only looks into the cache does without it.
+            from ..codegen.linker import leave_text
             from ..codegen.loaded import load, load_packed
 
             with self._guard:
                 if self._store is None:
-                    self._store = KernelStore(DiskCache(), load, load_packed)
+                    self._store = KernelStore(_disk(), load, load_packed, leave_text)
         return self._store
+
+
+def _disk() -> DiskCache | None:
+    """The user's cache; None, with a warning, where others can write it."""
+    try:
+        return DiskCache()
+    except UnsafeCacheError as error:
+        warn_unsafe(error)
+        return None
 
 
 default_store = _Default()

@@ -5,13 +5,15 @@
         manifest.json            what it is; size and SHA-256 of every other file
         kernel.so                the library (the manifest has its name)
         program.py, plan.txt     texts for inspection
-      beside/<key>/            files that are no kernels (`beside`)
+      beside/<key>/              files that are no kernels (`beside`)
       .locks/<key>.lock          held by the process that compiles the key
+      .locks/prune.lock          held by the process that makes room (`bound`)
       .staging-*, .trash-*       entries being written or deleted; never read
 
 A cache may fail to help; it never gives a wrong kernel and never stops the program. A damaged or foreign entry is
 removed, reported (:class:`KernelCacheWarning`) and rebuilt. Where the root cannot be written, kernels stay in memory.
-The one refusal is a root that somebody else can write (:class:`UnsafeCacheError`).
+The one refusal is a root that somebody else can write (:class:`UnsafeCacheError`), with which a store keeps kernels in
+memory, too. Entries that were not used for longest go where all take more room than `bound.bound`.
 """
 
 from __future__ import annotations
@@ -21,22 +23,23 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
 from ...config import CACHE_DIR
 from ...deferred import filelock
 from ...frozen import dataclass
-from . import folders
+from ..packs.toolchain import toolchain
+from . import bound, folders
 from .built import Built
 from .counts import Counts
 from .errors import BadEntry, KernelCacheWarning
 from .key import DIGEST, KernelKey
 from .manifest import FILE_NAME, FileRecord, Manifest
 
-BESIDE, LOCKS = "beside", ".locks"
-_LOCK_NAME = re.compile(r"[0-9a-f]{64}\.lock")
+BESIDE, LOCKS, PROGRAM = "beside", ".locks", "program.py"
+_LOCK_NAME = re.compile(r"(?:[0-9a-f]{64}|prune)\.lock")
 
 
 def cache_dir() -> Path:
@@ -76,9 +79,9 @@ class DiskCache:
         # The real path: a link above the root may be the user's own arrangement; its end is what gets checked.
         self.root = Path(os.path.realpath(cache_dir() if root is None else root))
         self.lock_timeout = lock_timeout
-        self._counts = Counts("stores", "rejected", "lost_races", "lock_timeouts", "unsaved")
+        self._counts = Counts("stores", "rejected", "lost_races", "lock_timeouts", "unsaved", "evicted")
         self._warned_unwritable = False
-        self._swept = False
+        self._unseen: int | None = None  # bytes written since this process looked for room; None before it has
         folders.check_root(self.root)
 
     @property
@@ -86,7 +89,8 @@ class DiskCache:
         """Counts since construction.
 
         ``stores`` entries written, ``rejected`` bad entries met, ``lost_races`` entries that another process had
-        written first, ``lock_timeouts`` waits given up, ``unsaved`` kernels that could not be written.
+        written first, ``lock_timeouts`` waits given up, ``unsaved`` kernels that could not be written, ``evicted``
+        entries that went to make room.
         """
         return self._counts.snapshot()
 
@@ -106,6 +110,7 @@ class DiskCache:
             if repair:
                 self.reject(key, str(problem))
             return None
+        bound.note_use(entry.folder)
         return entry
 
     def reject(self, key: KernelKey, reason: str) -> None:
@@ -124,7 +129,10 @@ class DiskCache:
     def store(self, key: KernelKey, built: Built, name: str, compile_seconds: float) -> Entry | None:
         """Keep what a build left; the verified entry, or None where it cannot be kept.
 
-        The entry appears whole or not at all. If another process was first, its entry is returned.
+        The entry appears whole or not at all. If another process was first, its entry is returned. Older ones go where
+        there is no room for it.
+
+        Raises ValueError for a ``GSB_CACHE_BYTES`` that is no number of bytes.
         """
         manifest = Manifest(
             key=key.digest,
@@ -139,7 +147,7 @@ class DiskCache:
         )
         try:
             folders.create_root(self.root)
-            self._sweep_once()
+            self._make_room(manifest.size)
             staging = folders.make_staging(self.root)
             try:
                 for file, data in {**built.files, FILE_NAME: manifest.to_json()}.items():
@@ -186,6 +194,20 @@ class DiskCache:
             except (BadEntry, FileNotFoundError):
                 continue  # verify() reports these
         return sorted(found, key=lambda manifest: (manifest.created, manifest.key))
+
+    def count(self) -> int:
+        """The number of entries, of which nothing is read."""
+        return len(self._entry_folders())
+
+    def programs(self, entries: Iterable[Path]) -> list[tuple[Manifest, str]]:
+        """Manifest and program of each entry that has a readable manifest, in their order. Files are not hashed."""
+        found = []
+        for folder in entries:
+            with contextlib.suppress(BadEntry, OSError):
+                folders.read_folder(folder)
+                manifest = _read_manifest(folder)
+                found.append((manifest, (folder / PROGRAM).read_text("utf-8") if PROGRAM in manifest.files else ""))
+        return found
 
     def verify(self) -> list[str]:
         """Read and hash every file of every entry; one line per problem. Changes nothing.
@@ -241,10 +263,31 @@ class DiskCache:
     def _lock_path(self, digest: str) -> Path:
         return self.root / LOCKS / f"{digest}.lock"
 
-    def _sweep_once(self) -> None:
-        if not self._swept:
-            self._swept = True
+    def prune(self, most: int | None = None, unused_days: float = 0.0) -> bound.Pruned | None:
+        """Remove entries of other versions that were not used for some days, and those not used for longest until all
+        take ``most`` bytes, by default `bound.bound`; None where another process is at it.
+
+        Raises OSError where the folder cannot be read or written.
+        """
+        if not folders.check_root(self.root):
+            return bound.Pruned(0, 0, 0, bound.Usage(()))
+        folders.sweep(self.root)
+        limit = bound.bound() if most is None else most
+        done = bound.prune(self.root, self.root / LOCKS, limit, _is_outdated, unused_days)
+        for _ in range(0 if done is None else done.outdated + done.oldest):
+            self._counts.add("evicted")
+        return done
+
+    def _make_room(self, size: int) -> None:
+        """Prune before the first entry of this process, and behind each share of the bound that it has written."""
+        first = self._unseen is None
+        self._unseen = size + (self._unseen or 0)
+        if first:
             folders.sweep(self.root)
+        if (first and not bound.looked_lately(self.root / LOCKS)) or self._unseen > bound.SHARE * bound.bound():
+            self._unseen = size
+            with contextlib.suppress(OSError, NotImplementedError):  # whether that matters, the write will tell
+                self.prune(unused_days=bound.UNUSED_DAYS)
 
     def _warn_unwritable(self, error: Exception) -> None:
         if not self._warned_unwritable:
@@ -276,6 +319,14 @@ def _read(folder: Path) -> Entry:
         return Entry(folder, manifest, Built(manifest.library, files).texts)
     except UnicodeDecodeError as error:
         raise BadEntry(f"one of its texts is not UTF-8 ({error})") from None
+
+
+def _is_outdated(folder: Path) -> bool:
+    """Whether an entry is of another version of the package or of TVM, or of nobody's."""
+    try:
+        return dict(_read_manifest(folder).toolchain) != dict(toolchain())
+    except (BadEntry, OSError):
+        return True
 
 
 def _read_manifest(folder: Path) -> Manifest:

@@ -19,5 +19,9 @@ class KernelBuildError(RuntimeError):
     """A build callback broke its contract: it left no library, or one without the promised function."""
 
 
+class UnloadableError(KernelBuildError):
+    """A library cannot be loaded into this process."""
+
+
 class BadEntry(ValueError):
     """One folder of the disk cache is not what its key promises; the text says why."""

@@ -8,6 +8,7 @@ checked and hashed through one descriptor; the loader then opens the same path a
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
@@ -17,6 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..codegen.errors import NoKernelError
 from .errors import BadEntry, UnsafeCacheError
 
 STAGING, TRASH = ".staging-", ".trash-"
@@ -156,12 +158,48 @@ def _parent_fault(root: Path) -> str | None:
     return None
 
 
+ROOM = 16 << 20
+"""Bytes that a build may need."""
+IN_MEMORY = "/dev/shm"
+"""Where Linux has a folder in memory."""
+
+
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """A private folder that a build writes into, which is gone behind it."""
+    """A private folder that a build writes into, which is gone behind it: where temporary files go, else in memory.
+
+    Raises NoKernelError where no folder has room for a build, or can be written, and where it is full meanwhile.
+    """
     # not TemporaryDirectory: its finaliser would delete the folder of a running build from a forked child
-    folder = Path(tempfile.mkdtemp(prefix="gsb-"))
+    folder = _with_room()
     try:
         yield folder
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            raise
+        raise _no_room([f"{folder}: {error.strerror}"]) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _with_room() -> Path:
+    why = []
+    for parent in (None, IN_MEMORY):
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="gsb-", dir=parent))
+        except OSError as error:
+            why.append(str(error))
+            continue
+        free = shutil.disk_usage(folder).free
+        if free >= ROOM:
+            return folder
+        why.append(f"{folder.parent} has {free:,} bytes left")
+        shutil.rmtree(folder, ignore_errors=True)
+    raise _no_room(why)
+
+
+def _no_room(why: list[str]) -> NoKernelError:
+    return NoKernelError(
+        f"there is no room to make a kernel in ({'; '.join(why)}): set TMPDIR to a folder that you can write, with "
+        f"{ROOM >> 20} MB of room"
+    )

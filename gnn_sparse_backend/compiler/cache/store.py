@@ -8,6 +8,7 @@ import os
 import re
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from .bounded import KERNELS, KernelCache, shared
 from .built import Built
 from .counts import Counts
 from .disk import DiskCache, Entry
-from .errors import KernelBuildError
+from .errors import KernelBuildError, KernelCacheWarning, UnloadableError, UnsafeCacheError
 from .fork import own_locks
 from .kernel import Kernel
 from .key import KernelKey
@@ -56,6 +57,7 @@ class StoreStats:
     lost_races: int = 0
     lock_timeouts: int = 0
     unsaved: int = 0
+    evicted: int = 0
     pack_loads: int = 0
 
 
@@ -71,17 +73,25 @@ class Wanted:
 class KernelStore:
     """Kernels of this process, over packs and a disk cache.
 
-    ``disk``: None keeps kernels in memory only. ``load``: opens a library file and returns a TVM module, whose
-    ``module[symbol]`` is the function. ``load_packed(name, library)``: the same of a library's bytes, out of packs;
-    None looks into no pack.
+    ``disk``: None keeps kernels in memory only, and so does a cache that others can write, with a warning. ``load``:
+    opens a library file and returns a TVM module, whose ``module[symbol]`` is the function. ``load_packed(name,
+    library)``: the same of a library's bytes, out of packs; None looks into no pack. ``leave_text()``: has builds leave
+    no library from now on, but text that is compiled where it is loaded; False where they do already.
 
     Threads that ask for the same kernel at once compile it once. If there are more than `MOST_KERNELS`, the older half
     is dropped here; who runs one holds it, and with it its library. A child made by ``os.fork`` keeps the kernels of
     its parent and never waits for a thread that did not come along.
     """
 
-    def __init__(self, disk: DiskCache | None, load: Load, load_packed: LoadPacked | None = None) -> None:
+    def __init__(
+        self,
+        disk: DiskCache | None,
+        load: Load,
+        load_packed: LoadPacked | None = None,
+        leave_text: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.disk = disk
+        self._leave_text = leave_text
         self._load = load
         self._load_packed = load_packed
         self._wanted: dict[str, Wanted] | None = None
@@ -111,14 +121,15 @@ class KernelStore:
         ``build(folder)`` compiles into an empty, private ``folder`` (a :class:`pathlib.Path`) and returns the library
         it left there, by name or path: ``lambda folder: build_shared(function, target, folder)``. Texts that it leaves
         beside it (UTF-8, suffixes ``built.TEXT_SUFFIXES``) are kept for :meth:`Kernel.script` under their stems;
-        anything else is thrown away. It is called at most once, and only if memory, packs and disk lack the kernel.
+        anything else is thrown away. It is called only if memory, packs and disk lack the kernel, and once, but where
+        the system loads no library: again then, for text.
 
         ``name`` is for people; ``symbol`` is the function in the library; ``written`` writes further texts for
         :meth:`Kernel.script`, by stage, which follow from program and plan.
 
         Raises what ``build`` raises (then nothing is kept), KernelBuildError if it leaves no such library or function,
-        UnsafeCacheError if others can write the cache folder, MissingKernelError where it would have to be compiled
-        and TVM is not installed, TypeError and ValueError as KernelKey.
+        NoKernelError where there is no room to build in, MissingKernelError where it would have to be compiled and TVM
+        is not installed, TypeError and ValueError as KernelKey.
         """
         text: Any = getattr(target, "key", target)
         key = KernelKey(program, plan, text, symbol)
@@ -171,12 +182,24 @@ class KernelStore:
         disk = {} if self.disk is None else self.disk.stats
         return StoreStats(
             **self._counts.snapshot(),
-            **{name: disk[name] for name in ("rejected", "lost_races", "lock_timeouts", "unsaved") if name in disk},
+            **{
+                name: disk[name]
+                for name in ("rejected", "lost_races", "lock_timeouts", "unsaved", "evicted")
+                if name in disk
+            },
         )
 
     def _obtain(self, key: KernelKey, build: Build, name: str) -> Kernel:
         if self._load_packed is not None and (found := packs.find(key.identity)) is not None:
             return self._from_pack(found, key, self._load_packed)
+        try:
+            return self._from_disk_or_compiled(key, build, name)
+        except UnsafeCacheError as error:
+            warn_unsafe(error)
+            self.disk = None
+            return self._from_disk_or_compiled(key, build, name)
+
+    def _from_disk_or_compiled(self, key: KernelKey, build: Build, name: str) -> Kernel:
         kernel = None if self.disk is None else self._from_disk(self.disk, key, repair=False)
         if kernel is not None:
             return kernel
@@ -213,17 +236,28 @@ class KernelStore:
         return kernel
 
     def _compile(self, key: KernelKey, build: Build, name: str) -> Kernel:
+        try:
+            return self._compile_once(key, build, name)
+        except UnloadableError as error:
+            if not self._leave_text():
+                raise
+            _log.info("kernel %s %.12s: compiled again, as text: %s", name, key.digest, error)
+            return self._compile_once(key, build, name)
+
+    def _compile_once(self, key: KernelKey, build: Build, name: str) -> Kernel:
         with self._compiled(key, build, name) as (scratch, built, seconds):
             entry = None if self.disk is None else self.disk.store(key, built, name, seconds)
             kept = "not kept on disk" if entry is None else "kept on disk"
             _log.info("kernel %s %.12s: compiled in %.0f ms, %s", name, key.digest, seconds * 1e3, kept)
-            if self.disk is None or entry is None:  # the loaded library outlives its file
-                library = scratch / built.library
-                return self._open(lambda: self._load(library), str(library), key, name, "memory", seconds, built.texts)
+            if entry is not None:
+                with contextlib.suppress(KernelBuildError):  # another process has made room for its own meanwhile, say
+                    return self._open_entry(entry, key, "compiled")
+            library = scratch / built.library  # once loaded it outlives its file
             try:
-                return self._open_entry(entry, key, "compiled")
+                return self._open(lambda: self._load(library), str(library), key, name, "memory", seconds, built.texts)
             except KernelBuildError as error:
-                self.disk.reject(key, str(error))
+                if self.disk is not None and entry is not None:
+                    self.disk.reject(key, str(error))
                 raise
 
     @contextlib.contextmanager
@@ -259,10 +293,19 @@ class KernelStore:
             module = load()
             entry = module[key.symbol]
         except Exception as error:  # TVM and the dynamic loader raise many kinds
-            raise KernelBuildError(
+            raise UnloadableError(
                 f"kernel {name!r}: function {key.symbol!r} of {where} cannot be loaded: {error}"
             ) from error
         return Kernel(entry, name, key.digest, origin, seconds, key.target, module, texts)
+
+
+def warn_unsafe(error: UnsafeCacheError) -> None:
+    """Say that a cache is not used, and why."""
+    warnings.warn(
+        f"{error}. Until then kernels stay in memory, and each process compiles its own",
+        KernelCacheWarning,
+        stacklevel=3,
+    )
 
 
 def _missing(key: KernelKey, name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 from ...deferred import s_tir, tirx, tvm
@@ -17,6 +16,7 @@ from .errors import BuildError
 from .ieee import keep_ieee
 from .linker import link, linker_for
 from .loaded import LoadedModule
+from .memory_file import object_of
 from .nodes import nodes
 from .target import Target
 
@@ -51,10 +51,8 @@ def build_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, out_dir
         path.write_text(made.inspect_source("ll"))
         return path
     path = out_dir / f"{names[0]}.so"
-    with tempfile.TemporaryDirectory(prefix="gsb-") as scratch:
-        object_file = os.path.join(scratch, "kernel.o")
-        made.write_to_file(object_file)
-        link(names[0], [object_file], path, target, module.script)
+    with object_of(made) as (object_file, inherited):
+        link(names[0], [object_file], path, target, module.script, inherited)
     return path
 
 

@@ -18,3 +18,10 @@ class BuildError(RuntimeError):
         )
         self.kernel = kernel
         self.source = source
+
+
+class NoKernelError(RuntimeError):
+    """This machine cannot make or load any kernel now, for want of room or of permission: `gsb doctor` looks at both.
+
+    Frameworks run by themselves then.
+    """

@@ -24,8 +24,22 @@ LINKERS = (
 _EMULATIONS = {"x86_64": "elf_x86_64", "aarch64": "aarch64linux"}
 
 
+class _Libraries:
+    """Whether kernels are left as libraries. They are, until none could be loaded."""
+
+    left = True
+
+
+def leave_text() -> bool:
+    """Leave kernels as LLVM text from now on, since the system loads no library; False where that was so before."""
+    before, _Libraries.left = _Libraries.left, False
+    return before
+
+
 def find_linker() -> tuple[str, ...] | None:
-    """The command of the first linker that is on PATH; None without one."""
+    """The command of the first linker that is on PATH; None without one, and where libraries are of no use."""
+    if not _Libraries.left:
+        return None
     return next((command for command in LINKERS if shutil.which(command[0])), None)
 
 
@@ -67,12 +81,14 @@ def link(
     path: str | os.PathLike[str],
     target: Target,
     source: Callable[[], str] = str,
+    inherited: tuple[int, ...] = (),
 ) -> None:
-    """Link object files for a target into a shared object.
+    """Link object files for a target into a shared object. inherited: the descriptors of those in memory.
 
     Raises BuildError, which names the kernel, has its ``source()``, and says what to install without a linker.
     """
     linker = needed_linker(name, target)
-    done = subprocess.run([*linker, *objects, "-o", os.fspath(path)], capture_output=True, text=True)
+    command = [*linker, *objects, "-o", os.fspath(path)]
+    done = subprocess.run(command, capture_output=True, text=True, pass_fds=inherited)
     if done.returncode:
         raise BuildError(name, f"{linker[0]} failed: {done.stderr.strip()}", source())

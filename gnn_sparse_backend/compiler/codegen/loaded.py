@@ -17,7 +17,7 @@ from ...frozen import dataclass
 from .cpu import threads
 from .cpu.workspace import provide_runtime
 from .errors import BuildError
-from .opened import open_packed
+from .opened import open_library, open_packed
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,17 @@ def load(path: str | os.PathLike[str]) -> LoadedModule:
     if path.suffix == ".so" and _is_cut_short(path):
         raise BuildError(str(path), "cannot be loaded: it is no complete ELF file")
     try:
-        (load_libraries if path.suffix == ".ll" else load_runtime)()
-        module = tvm_ffi.load_module(os.path.realpath(path), keep_module_alive=False)
         if path.suffix == ".ll":
             from .cuda.embed_cubin import add_imports
 
+            load_libraries()
+            module = tvm_ffi.load_module(os.path.realpath(path), keep_module_alive=False)
             add_imports(module, path)
+        else:
+            load_runtime()
+            module = open_library(path)
+    except BuildError:
+        raise
     except (RuntimeError, OSError, ValueError, AttributeError) as error:
         raise BuildError(str(path), f"cannot be loaded: {error}") from error
     threads.share(module)

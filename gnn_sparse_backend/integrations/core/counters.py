@@ -13,8 +13,10 @@ from io import StringIO
 from ...compiler.packs import packs
 from ...frozen import dataclass
 from ...log import first_at_info
+from ...runtime.text import width
 from .registry import enabled_frameworks
 from .remedies import remedy_of
+from .room import lost, reset_lost
 
 _log = logging.getLogger(__name__)
 _lock = threading.Lock()
@@ -96,6 +98,7 @@ def reset_status() -> None:
         _ours.clear()
         _fallbacks.clear()
         _first.clear()
+    reset_lost()
 
 
 @dataclass(frozen=True)
@@ -121,21 +124,24 @@ class PackUse:
 @dataclass(frozen=True, repr=False)
 class Status:
     """Which frameworks are enabled, what became of the calls they sent, and which packs of kernels are loaded; prints
-    as a table.
+    as a table. lost: how often graphs made of edge indices were dropped because they are larger than
+    ``GSB_PYG_CACHE_BYTES``, and had to be made again where they were wanted.
     """
 
     enabled: tuple[str, ...]
     rows: tuple[OperatorCounts, ...]
     packs: tuple[PackUse, ...] = ()
+    lost: int = 0
 
     def to_dict(self) -> dict:
         """{"enabled": [framework], "calls": {framework: {operator: {"ours": n, "fallbacks": {reason: n}}}},
-        "packs": [{"path": file, "kernels": n, "used": n}]}
+        "packs": [{"path": file, "kernels": n, "used": n}], "lost": n}
         """
         calls: dict[str, dict] = {}
         for row in self.rows:
             calls.setdefault(row.framework, {})[row.operator] = {"ours": row.ours, "fallbacks": dict(row.fallbacks)}
-        return {"enabled": list(self.enabled), "calls": calls, "packs": [asdict(each) for each in self.packs]}
+        packs = [asdict(each) for each in self.packs]
+        return {"enabled": list(self.enabled), "calls": calls, "packs": packs, "lost": self.lost}
 
     def __str__(self) -> str:
         from rich import box
@@ -145,6 +151,8 @@ class Status:
         heading = f"enabled: {', '.join(self.enabled) or 'none'}"
         for each in self.packs:
             heading += f"\npack {each.path}: {each.used} of {each.kernels} kernels taken"
+        if self.lost:
+            heading += f"\ngraphs dropped for want of room (GSB_PYG_CACHE_BYTES): {self.lost:,} times"
         if not self.rows:
             return f"{heading}\nno calls yet"
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -162,9 +170,9 @@ class Status:
                 f"{sum(row.fallbacks.values()):,}",
                 "\n".join(_told(reason, count, row.found.get(reason)) for reason, count in by_count),
             )
-        # Plain text of a fixed width: the same in a terminal, a log and a notebook.
+        # plain text, the same in a log and a notebook
         text = StringIO()
-        Console(file=text, width=110, color_system=None, markup=False).print(table)
+        Console(file=text, width=width(110), color_system=None, markup=False).print(table)
         lines = [line.rstrip() for line in text.getvalue().splitlines()]
         return "\n".join([heading, *(line for line in lines if line)])
 
@@ -194,4 +202,4 @@ def status() -> Status:
         if (found := first.get((framework, operator, reason))) is not None:
             row.found[reason] = found
     loaded = (PackUse(str(pack.path), len(pack.kernels), packs.used(pack)) for pack in packs.loaded)
-    return Status(enabled_frameworks(), tuple(rows.values()), tuple(loaded))
+    return Status(enabled_frameworks(), tuple(rows.values()), tuple(loaded), lost())

@@ -37,12 +37,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...config import PYG_CACHE_BYTES
 from ...runtime import devices
-from ...runtime.machine import MACHINE
 from ...structures.graph import Graph
 from ...structures.relational.graph import RelGraph
 from ...structures.relational.sources import Parts
+from .room import bytes_of, default_capacity, note_lost
 
 WHOLE = 512
 SAMPLES = 64
@@ -50,13 +49,8 @@ _SAME_SAMPLE = 4  # indices kept under one key: different contents whose samples
 TRANSIENT = 6
 MOST = 1024  # contents, however small
 _INPUT = object()  # stands for the edge index itself in what was derived from it: no tensor of the user is kept
+_TIMES = 4  # bytes of two indices of a graph, it and its transpose, by those of one index
 _SIGHTINGS = 4  # tensors remembered for one content: layers often see it in several tensors
-
-
-def default_capacity() -> int:
-    """Bytes of structure that are kept: ``GSB_PYG_CACHE_BYTES``, or an eighth of the machine's memory."""
-    chosen = PYG_CACHE_BYTES.get()
-    return MACHINE // 8 if chosen is None else chosen
 
 
 class _Sighting(NamedTuple):
@@ -302,15 +296,18 @@ class GraphStore:
             for other in indices[1:]:
                 _pair(one, other)
             if one.copy is not None:
-                self._count(one, _bytes_of(graph))
+                self._count(one, bytes_of(graph))
         return graph
 
     def _count(self, index: _Index, nbytes: int) -> None:
         """Count what is kept with an index. The lock is held."""
         index.nbytes += nbytes
         self._nbytes += nbytes
+        needed, alone = self._nbytes, index.nbytes > self.capacity
         while self._nbytes > self.capacity:
             self._drop(next(iter(self._indices.values()))[0])
+        if needed > self.capacity:
+            note_lost(needed, self.capacity, alone)
 
     def _knows(self, index: _Index) -> bool:
         return index in self._indices.get(index.key, ())
@@ -353,6 +350,9 @@ class GraphStore:
         if index.came_back or any(sighting.owner() is not None for sighting in index.sightings):
             return
         if index.copy is None:
+            length, dtype, where = index.key
+            if index.partners and type(where) is bytes:  # too large to be copied, and to be known in another tensor
+                note_lost(_TIMES * length * dtype.itemsize, self.capacity, False)
             self._drop(index)
         elif self._knows(index):
             self._transient[index] = None
@@ -364,13 +364,6 @@ def _pair(one: _Index, other: _Index) -> None:
     if one is not other:
         one.partners.add(other)
         other.partners.add(one)
-
-
-def _bytes_of(graph: Graph | RelGraph) -> int:
-    """Bytes of a graph with its transpose, or with what products by relation derive from it, at most about."""
-    if type(graph) is RelGraph:
-        return graph.source.element_size() * (28 * graph.num_edges + 2 * sum(graph.shape))
-    return 2 * graph.indices.element_size() * (2 * graph.num_edges + sum(graph.shape))
 
 
 def _may_outlive(edge_index: Tensor, kept: tuple) -> bool:

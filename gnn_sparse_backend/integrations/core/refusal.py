@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import warnings
 from collections.abc import Callable
 from inspect import Parameter, Signature
 from types import CodeType
@@ -23,6 +24,7 @@ from typing import Any, final
 from torch.compiler import is_dynamo_compiling
 
 from ...compiler.cache.bounded import kept
+from ...compiler.codegen.errors import NoKernelError
 from ...dynamo import not_traced
 from .counters import fallback, ours
 from .registry import IMMEDIATE
@@ -56,6 +58,16 @@ PASS = Refusal("")
 def refusal_of(reason: str | None) -> Refusal | None:
     """The refusal for a reason, where there is one."""
     return None if reason is None else Refusal(reason)
+
+
+def _without_kernels(error: NoKernelError) -> Refusal:
+    """The refusal of a call whose kernel cannot be made or loaded here, of which a warning tells why."""
+    warnings.warn(f"{error}. Until then frameworks run by themselves", NoKernelWarning, stacklevel=3)
+    return Refusal("no kernel can be made or loaded here, see gsb doctor")
+
+
+class NoKernelWarning(UserWarning):
+    """Nothing can be compiled or loaded here, for want of room or of permission."""
 
 
 class Boundary:
@@ -123,9 +135,9 @@ class Boundary:
         names: dict[str, Any] = known | {"__name__": __name__}
         exec(_code(source), names)
         # a tuple, since PyTorch 2.8 cannot trace what asks a frozenset; they are few
-        asking = names["bind"](
-            run, original, ours, fallback, tuple(self.deferred), self.computed, self.entering, passes
-        )
+        deferred = tuple(self.deferred)
+        bound = run, original, ours, fallback, deferred, self.computed, self.entering, passes
+        asking = names["bind"](*bound, NoKernelError, _without_kernels)
         asking.__defaults__, asking.__kwdefaults__ = run.__defaults__, run.__kwdefaults__
         return functools.wraps(original)(asking)
 
@@ -138,10 +150,13 @@ def _code(source: str) -> CodeType:
 # Written out for the parameters of each function, as the methods of a data class are: to pass on ``*args`` and
 # ``**kwargs`` costs more than all else that is done here.
 _SOURCE = """
-def bind(_run, _original, _ours, _fallback, _deferred, _computed, _entering, _passes):
+def bind(_run, _original, _ours, _fallback, _deferred, _computed, _entering, _passes, _NoKernel, _without_kernels):
     def asking{parameters}:{passes}{part}
         {enter}
-        _found = _run({given})
+        try:
+            _found = _run({given})
+        except _NoKernel as _error:
+            _found = _without_kernels(_error)
         if type(_found) is not Refusal:
             _result, _name = _found
             if _name is not None:

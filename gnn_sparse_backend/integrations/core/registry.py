@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ... import config
 from ...deferred import import_module, no_collection
 from ...runtime.allocator import reuse_while_enabled
+from ...spelling import meant
 from .faces import FACES, give, take_away
 from .processes import leave_behind, take_along
 from .stand_ins import import_dgl
@@ -189,7 +190,8 @@ def _check_names(what: str, names: tuple[str, ...]) -> None:
 
 def _check_name(name: str) -> None:
     if name not in known_frameworks():
-        raise ValueError(f"unknown framework {name!r}: choose one of {', '.join(map(repr, known_frameworks()))}")
+        known = known_frameworks()
+        raise ValueError(f"unknown framework {name!r}: choose one of {', '.join(map(repr, known))}{meant(name, known)}")
 
 
 def _find(name: str) -> _Framework:

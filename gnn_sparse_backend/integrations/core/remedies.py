@@ -47,6 +47,9 @@ REMEDIES = {
     "the features are not dense, or not on the device of the edges and the weights": _ONE_DEVICE,
     "device {}": "move the graph and the features to the CPU or to a GPU of CUDA",
     "CUDA kernels lack something here, see gsb doctor": "run gsb doctor, which says what to install",
+    "no kernel can be made or loaded here, see gsb doctor": (
+        "run gsb doctor: TMPDIR or GSB_CACHE_DIR must name a folder with room that you can write"
+    ),
     "missing, subclass or traced tensor": "give an ordinary tensor, outside of what torch.compile or torch.func traces",
     "sparse layout": _DENSE,
     "the features are a {}": _DENSE,

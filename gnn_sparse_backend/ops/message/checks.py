@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ...compiler.cache.bounded import kept
 from ...runtime.devices import check_kernels
+from ...spelling import meant
 from ...structures.graph import Graph
 from ..core.operands import check_dense, check_device, check_rows, check_written_out, common_type
 from .message_op import MessageOp, message_op
@@ -20,6 +21,7 @@ def check_choice(operator: str, name: str, value, choices: tuple[str, ...]) -> N
     if not isinstance(value, str) or value not in choices:
         raise ValueError(
             f"{operator}: {name} must be {', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}, got {value!r}"
+            + (meant(value, choices) if isinstance(value, str) else "")
         )
 
 

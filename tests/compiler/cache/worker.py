@@ -82,10 +82,10 @@ def use_read_only_root(root: str, library: str, user: int, occupied: bool) -> di
 
 def compile_for_real(factor: float) -> dict:
     """Through the package's own store: compile with TVM, or load."""
-    from conftest import scale_function
 
     from gnn_sparse_backend.compiler import cache as kernels
     from gnn_sparse_backend.compiler.codegen import build_shared, host_target
+    from tests.compiler.cache.conftest import scale_function
 
     target = host_target()
     kernel = kernels.get_kernel(

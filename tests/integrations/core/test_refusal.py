@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import gnn_sparse_backend as gsb
+from gnn_sparse_backend.compiler.codegen.errors import NoKernelError
 from gnn_sparse_backend.integrations.core import counters
-from gnn_sparse_backend.integrations.core.refusal import PASS, Boundary, Refusal
+from gnn_sparse_backend.integrations.core.refusal import PASS, Boundary, NoKernelWarning, Refusal
 from gnn_sparse_backend.integrations.core.remedies import REMEDIES, remedy_of
 from gnn_sparse_backend.runtime import devices
 
@@ -80,6 +81,16 @@ def test_what_was_found_at_first_is_told_beside_the_reason(caplog):
     function, _ = answers(Refusal("missing feature", "row 5"))("quoted")
     function(1)
     assert caplog.messages[-1].startswith("made_up runs quoted itself: missing feature: row 5 (mend the call")
+
+
+def test_a_call_whose_kernel_cannot_be_made_here_is_the_frameworks_and_a_warning_says_why():
+    def run(x):
+        raise NoKernelError("there is no room: set TMPDIR")
+
+    function = MADE.admit(lambda x: "theirs", "sum", run)
+    with pytest.warns(NoKernelWarning, match="there is no room: set TMPDIR. Until then frameworks run by themselves"):
+        assert function(1) == "theirs"
+    assert calls() == {"sum": {"ours": 0, "fallbacks": {"no kernel can be made or loaded here, see gsb doctor": 1}}}
 
 
 def test_an_operator_may_be_named_after_an_argument():

@@ -1,6 +1,7 @@
 """The graph of an index tensor is found again, is never stale, and keeps nothing of the user's alive."""
 
 import gc
+import re
 import threading
 import weakref
 
@@ -9,7 +10,8 @@ import torch
 from torch_geometric import nn as gnn
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.integrations.core.graphs import WHOLE, GraphStore, default_capacity
+from gnn_sparse_backend.integrations.core.graphs import WHOLE, GraphStore
+from gnn_sparse_backend.integrations.core.room import OFTEN, LostStructuresWarning, default_capacity, lost, reset_lost
 from tests.integrations.pyg.pair import NODES, edges, features
 
 SHAPE = (NODES, NODES)
@@ -157,11 +159,60 @@ def test_graph_larger_than_the_capacity_lives_as_long_as_its_tensor():
     assert len(store) == 0
 
 
+@pytest.fixture
+def none_lost():
+    """Nothing was dropped or told yet."""
+    reset_lost()
+    yield
+    reset_lost()
+
+
+def tight(edge_index):
+    """Room for copies of both indices, and not for their graph as well."""
+    return 8 * edge_index.nbytes // 5
+
+
+def test_a_graph_that_never_fits_is_told_once_with_the_number_to_set(none_lost):
+    edge_index = edges("large")
+    store = GraphStore(tight(edge_index))
+    with pytest.warns(
+        LostStructuresWarning, match=r"are dropped and made again.*Set GSB_PYG_CACHE_BYTES=\d+MB"
+    ) as told:
+        for _ in range(OFTEN):
+            find(store, edge_index.clone())
+    assert len(told) == 1 and lost() == gsb.status().lost == gsb.status().to_dict()["lost"] >= OFTEN - 1
+    assert f"dropped for want of room (GSB_PYG_CACHE_BYTES): {lost()} times" in str(gsb.status())
+
+
+def test_a_graph_too_large_to_be_copied_is_told_when_it_is_made_again_and_again(none_lost):
+    edge_index = edges("large")
+    store = GraphStore(edge_index.nbytes)
+    with pytest.warns(LostStructuresWarning) as told:
+        for _ in range(OFTEN + 2):
+            find(store, edge_index.clone())
+            gc.collect()
+    assert len(told) == 1
+
+
+def test_the_number_to_set_suffices(none_lost, recwarn):
+    edge_index = edges("large")
+    store = GraphStore(tight(edge_index))
+    for _ in range(OFTEN):
+        find(store, edge_index.clone())
+    (told,) = [each for each in recwarn if each.category is LostStructuresWarning]
+    needed = int(re.search(r"take about ([\d,]+) bytes", str(told.message))[1].replace(",", ""))
+    reset_lost()
+    enough = GraphStore(needed)
+    for _ in range(3):
+        find(enough, edge_index.clone())
+    assert lost() == 0
+
+
 def test_capacity_from_the_environment(monkeypatch):
     monkeypatch.setenv("GSB_PYG_CACHE_BYTES", "12345")
     assert default_capacity() == 12345
-    monkeypatch.setenv("GSB_PYG_CACHE_BYTES", "1GB")
-    with pytest.raises(ValueError, match="'1GB'"):
+    monkeypatch.setenv("GSB_PYG_CACHE_BYTES", "1XB")
+    with pytest.raises(ValueError, match="'1XB'"):
         default_capacity()
     monkeypatch.delenv("GSB_PYG_CACHE_BYTES")
     assert default_capacity() > 0

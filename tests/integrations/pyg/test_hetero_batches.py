@@ -9,7 +9,7 @@ import torch_geometric.nn as gnn
 from torch_geometric.data import HeteroData
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.integrations.core import graphs
+from gnn_sparse_backend.integrations.core import graphs, room
 from gnn_sparse_backend.integrations.core.graphs import GraphStore
 from gnn_sparse_backend.integrations.pyg.host import GRAPHS
 from gnn_sparse_backend.structures.relational.sources import Parts
@@ -131,7 +131,7 @@ def test_what_is_charged_for_a_graph_is_what_it_takes(relations, width, reduce, 
     a = torch.rand(len(source), requires_grad=True) if weighted else None
     gsb.rgms(rel, x, w, a, reduce).sum().backward()
     taken = derived_bytes(rel, set())
-    assert 0.3 * graphs._bytes_of(rel) < taken < 1.05 * graphs._bytes_of(rel)
+    assert 0.3 * room.bytes_of(rel) < taken < 1.05 * room.bytes_of(rel)
 
 
 @pytest.mark.parametrize("widths", [(16, 16, 16), (16, 5, 16)], ids=str)
@@ -152,7 +152,7 @@ def test_what_is_charged_for_a_graph_of_types_is_what_it_takes(widths):
     x = {kind: torch.randn(count, width, requires_grad=True) for (kind, count), width in zip(counts.items(), widths)}
     w = {name: torch.randn(widths[a], 8, requires_grad=True) for (a, _), name in NAMES.items()}
     sum(y.sum() for y in gsb.rgms(rel, x, w, reduce="mean").values()).backward()
-    assert 0.3 * graphs._bytes_of(rel) < derived_bytes(rel, set()) < 1.05 * graphs._bytes_of(rel)
+    assert 0.3 * room.bytes_of(rel) < derived_bytes(rel, set()) < 1.05 * room.bytes_of(rel)
 
 
 def test_graphs_with_relations_count_against_the_capacity(monkeypatch):

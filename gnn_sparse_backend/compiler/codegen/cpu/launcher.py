@@ -10,11 +10,11 @@ It is compiled by TVM itself, in the process, so that no C compiler is needed.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import json
 import os
-import tempfile
 from pathlib import Path
 
 import tvm_ffi
@@ -24,9 +24,11 @@ from ....frozen import dataclass
 from ...packs.errors import MissingKernelError
 from ...packs.file import identity_of
 from ...packs.in_force import packs
+from ..errors import BuildError
 from ..kept import kept
 from ..linker import find_linker, link
-from ..opened import open_packed
+from ..memory_file import object_of, readable
+from ..opened import open_library, open_packed
 from ..target import Target
 from .host import running_target
 
@@ -274,7 +276,7 @@ def launcher_state() -> LauncherState:
     """
     module = load_text(LAUNCHER)
     state = LauncherState.from_address(module.get_function("gsb_launcher_state")())
-    state.module = module  # the memory of the state is the module's
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(module))  # the memory of the state is the module's, and stays
     ffi = tvm_ffi.LIB
     state.take_raised_error = ctypes.cast(ffi.TVMFFIErrorMoveFromRaised, ctypes.c_void_p).value
     state.set_raised_error = ctypes.cast(ffi.TVMFFIErrorSetRaised, ctypes.c_void_p).value
@@ -313,23 +315,24 @@ def load_text(native: NativeText) -> tvm_ffi.Module:
         path = kept(native.name, native.identity(target), functools.partial(build_text, native, target))
         if path is not None:
             load_runtime()
-            return tvm_ffi.load_module(str(path))
-    with tempfile.TemporaryDirectory(prefix="gsb-") as scratch:
-        return _module_of(native, target, scratch)
+            with contextlib.suppress(BuildError):  # where the system loads no library
+                return open_library(path)
+    return _module_of(native, target)
 
 
 def build_text(native: NativeText, target: Target, folder: str | os.PathLike[str]) -> Path:
     """Compile functions in LLVM's language into a shared object in ``folder``. Raises BuildError."""
-    path, object_file = Path(folder, f"{native.name}.so"), os.path.join(folder, f"{native.name}.o")
-    _module_of(native, target, folder).write_to_file(object_file)
-    link(native.name, [object_file], path, target)
+    path = Path(folder, f"{native.name}.so")
+    with object_of(_module_of(native, target)) as (object_file, inherited):
+        link(native.name, [object_file], path, target, inherited=inherited)
     return path
 
 
-def _module_of(native: NativeText, target: Target, folder: str | os.PathLike[str]) -> tvm_ffi.Module:
-    path = Path(folder, "functions.ll")
-    path.write_text(f"{_llvm_header(target)}\n{native.text}")
-    return tvm_ffi.load_module(str(path))
+def _module_of(native: NativeText, target: Target) -> tvm_ffi.Module:
+    text = f"{_llvm_header(target)}\n{native.text}"
+    with readable(text.encode(), "functions.ll") as path:
+        module: tvm_ffi.Module = tvm_ffi.get_global_func("ffi.Module.load_from_file.ll")(path, "ll")
+        return module
 
 
 def _llvm_header(target: Target) -> str:

@@ -14,7 +14,6 @@ arithmetic alone, so it can be printed, hashed, parsed back and differentiated::
 from __future__ import annotations
 
 import ast
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,6 +21,7 @@ from ....compiler.cache.bounded import kept
 from ....compiler.language.expr import Expr, call, cast, either, equal, is_nan, number, select
 from ....compiler.language.reduction import REDUCTIONS
 from ....frozen import dataclass
+from ....spelling import meant
 
 
 @dataclass(frozen=True)
@@ -346,9 +346,7 @@ def _instead(op: str) -> str:
     if op in REDUCTIONS:
         return f"; {op} is a reduction: give reduce={op!r}"
     known = [name for name in (*_OPERATORS, "dot") if name not in _INTERNAL]
-    near = difflib.get_close_matches(op, known, 1)
-    meant = f"; did you mean {near[0]!r}?" if near else ""
-    return f"{meant} (the operators are {', '.join(known)})"
+    return f"{meant(op, known)} (the operators are {', '.join(known)})"
 
 
 _INTERNAL = frozenset(("relu_grad", "leaky_relu_grad", "stored", "same", "alike", "chosen", "broadcast", "unbroadcast"))
