@@ -20,6 +20,7 @@ FINITE = {
     ("compiler.packs.processor", "usable_flags"): "no arguments",
     ("compiler.packs.toolchain", "calling_versions"): "no arguments",
     ("compiler.packs.toolchain", "toolchain"): "no arguments",
+    ("compiler.cache.background", "in_background"): "no arguments",
     ("compiler.codegen.cpu.functions", "features"): "no arguments; of one function that is being compiled",
     ("compiler.codegen.cpu.host", "native_target"): "no arguments",
     ("compiler.codegen.cpu.launcher", "launcher_state"): "no arguments",
