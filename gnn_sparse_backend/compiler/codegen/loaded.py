@@ -15,6 +15,7 @@ import tvm_ffi
 
 from ...deferred import load_libraries, load_runtime, tvm
 from .cpu import threads
+from .cpu.checks import provide_checks
 from .cpu.workspace import provide_runtime
 from .errors import BuildError
 from .opened import open_packed
@@ -52,6 +53,7 @@ def load(path: str | os.PathLike[str]) -> LoadedModule:
         raise BuildError(str(path), "cannot be loaded: it is no complete ELF file")
     try:
         (load_libraries if path.suffix == ".ll" else load_runtime)()
+        provide_checks()
         module = tvm_ffi.load_module(os.path.realpath(path), keep_module_alive=False)
         if path.suffix == ".ll":
             from .cuda.embed_cubin import add_imports
@@ -70,6 +72,7 @@ def load_packed(name: str, library: bytes) -> LoadedModule:
     where the system has files in memory. Raises BuildError.
     """
     provide_runtime()
+    provide_checks()
     module = open_packed(name, library)
     threads.share(module)
     return LoadedModule((), module)

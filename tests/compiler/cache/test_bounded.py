@@ -22,6 +22,7 @@ FINITE = {
     ("compiler.packs.toolchain", "toolchain"): "no arguments",
     ("compiler.cache.background", "in_background"): "no arguments",
     ("compiler.codegen.cpu.functions", "features"): "no arguments; of one function that is being compiled",
+    ("compiler.codegen.cpu.checks", "provide_checks"): "no arguments",
     ("compiler.codegen.cpu.host", "native_target"): "no arguments",
     ("compiler.codegen.cpu.launcher", "launcher_state"): "no arguments",
     ("compiler.codegen.cpu.pipeline", "cpu_pipeline"): "no arguments",
