@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from . import formats as formats
     from . import nn as nn
     from . import tensor as tensor
+    from .compiler.cache.background import wait_for_kernels as wait_for_kernels
     from .compiler.packs.in_force import load_pack as load_pack
     from .integrations import disable as disable
     from .integrations import enable as enable
@@ -121,6 +122,7 @@ _HOMES = {
     "tune_format": "gnn_sparse_backend.tuning.tune_format",
     "schedule": "gnn_sparse_backend.tuning.schedule",
     "pack": "gnn_sparse_backend.tuning.pack",
+    "wait_for_kernels": "gnn_sparse_backend.compiler.cache.background",
     "load_pack": "gnn_sparse_backend.compiler.packs.in_force",
     "precompile": "gnn_sparse_backend.integrations.core.planning",
     "explain": "gnn_sparse_backend.integrations.core.planning",

@@ -106,6 +106,7 @@ def _architecture(text: str) -> str:
     return text
 
 
+COMPILE_WHEN = ("now", "background")
 CUDA_COMPILERS = ("nvcc", "nvrtc")
 LOG_LEVELS = ("info", "debug")
 BYTES = "a number of bytes, with or without a unit"
@@ -128,6 +129,16 @@ CACHE_DIR = Variable(
     "the user's cache folder of the platform, ~/.cache/gnn_sparse_backend on Linux",
     "where compiled kernels and measured plans are kept",
     "when the first kernel or plan is asked for (compiler.cache.disk)",
+)
+COMPILE = Variable(
+    "GSB_COMPILE",
+    _one_of(*COMPILE_WHEN),
+    f"one of {', '.join(COMPILE_WHEN)}",
+    "background",
+    "now",
+    "background: a call of an enabled framework whose kernel has to be compiled is computed by the framework, while "
+    "another process compiles it; now: it waits",
+    "when a framework is first enabled (compiler.cache.background)",
 )
 CUDA_ALIGNMENT = Variable(
     "GSB_CUDA_ALIGNMENT",
@@ -280,6 +291,7 @@ TORCHSPARSE = Variable(
 VARIABLES: tuple[Variable[Any], ...] = (
     CACHE_BYTES,
     CACHE_DIR,
+    COMPILE,
     CUDA_ALIGNMENT,
     CUDA_ARCH,
     CUDA_COMPILER,

@@ -17,6 +17,7 @@ NAME = re.compile(r"\bGSB_(?:[A-Z0-9_]*[A-Z0-9])\b")
 READ = {
     config.CACHE_BYTES: "compiler/cache/bound.py",
     config.CACHE_DIR: "compiler/cache/disk.py",
+    config.COMPILE: "compiler/cache/background.py",
     config.CUDA_ALIGNMENT: "runtime/layout.py",
     config.CUDA_ARCH: "runtime/devices.py",
     config.CUDA_COMPILER: "compiler/codegen/cuda/machine_code.py",
@@ -85,6 +86,7 @@ def test_not_set_and_empty_are_the_same(variable, monkeypatch):
     [
         (config.CACHE_DIR, "/some/where", "/some/where"),
         (config.CUDA_ALIGNMENT, "256", 256),
+        (config.COMPILE, "background", "background"),
         (config.CUDA_ARCH, "sm_90a", "sm_90a"),
         (config.CUDA_COMPILER, "nvcc", "nvcc"),
         (config.LOG, "debug", "debug"),
@@ -108,6 +110,7 @@ def test_values(variable, text, value, monkeypatch):
 @pytest.mark.parametrize(
     "variable, text",
     [
+        (config.COMPILE, "later"),
         (config.CUDA_ALIGNMENT, "8"),
         (config.CUDA_ALIGNMENT, "0"),
         (config.CUDA_ARCH, "90"),

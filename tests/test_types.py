@@ -74,6 +74,7 @@ reveal_type(gsb.precompile(graph, features=(16, 32), ops="mean"))  # Report
 reveal_type(str(gsb.explain(graph)))  # str
 reveal_type(gsb.pack(lambda: x, "kernels.gsb").sha256)  # str
 reveal_type(gsb.load_pack("kernels.gsb"))  # Pack
+gsb.wait_for_kernels(timeout=1.5)
 reveal_type(gsb.export(torch.nn.Linear(4, 4), (x,), "model.pt2"))  # Export
 gsb.load_export("model.pt2")
 reveal_type(gsb.__version__)  # str

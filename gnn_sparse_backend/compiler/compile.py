@@ -11,7 +11,7 @@ A kernel that is in a cache is found by its texts alone: what lowers and builds 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,15 +87,7 @@ def compile_program(program: Program, schedule: Schedule, target: Target | None 
             "loops one after the other"
         )
 
-    def build(folder: Path) -> Path:
-        from .codegen.build import build_shared
-        from .codegen.cuda.library import build_cuda_shared
-        from .codegen.interrupts import interrupts_held
-
-        with interrupts_held():
-            function = stage3(program, schedule, serial)
-            return (build_cuda_shared if target.is_cuda else build_shared)(function, target, folder)
-
+    build = _OfProgram(program, schedule, target, serial)
     identity = _identity(program, schedule, target, serial)
     if (stand_in := _stand_in(target)) is not None:
         default_store().note(KernelKey(*identity, program.name), build, program.name)
@@ -104,6 +96,42 @@ def compile_program(program: Program, schedule: Schedule, target: Target | None 
     kernel = get_kernel(*identity, build, name=program.name, symbol=program.name, written=written)
     author = author_of(schedule)
     return replace(kernel, scheduled_by=author) if author else kernel
+
+
+@dataclass(frozen=True)
+class _OfProgram:
+    """What compiles the kernel of `compile_program` with these arguments: a value, to be sent to other processes."""
+
+    program: Program
+    schedule: Schedule
+    target: Target
+    serial: bool
+
+    def __call__(self, folder: Path) -> Path:
+        from .codegen.build import build_shared
+        from .codegen.cuda.library import build_cuda_shared
+        from .codegen.interrupts import interrupts_held
+
+        with interrupts_held():
+            function = stage3(self.program, self.schedule, self.serial)
+            return (build_cuda_shared if self.target.is_cuda else build_shared)(function, self.target, folder)
+
+
+@dataclass(frozen=True)
+class _OfLoops:
+    """What compiles the kernel of `compile_loops` with these arguments, for a target."""
+
+    write: Callable[..., tirx.PrimFunc]
+    arguments: tuple[object, ...]
+    target: Target
+
+    def function(self) -> tirx.PrimFunc:
+        return self.write(*self.arguments).with_attr("global_symbol", self.write.__name__)
+
+    def __call__(self, folder: Path) -> Path:
+        from .codegen.build import build_shared
+
+        return build_shared(self.function(), self.target, folder)
 
 
 def kernel_key(program: Program, schedule: Schedule, target: Target, serial: bool = False) -> KernelKey:
@@ -128,28 +156,18 @@ def compile_loops(write: Callable[..., tirx.PrimFunc], *arguments: object) -> Ke
     Raises BuildError where code generation fails.
     """
     name, target = write.__name__, running_target()
-
-    def written() -> tirx.PrimFunc:
-        return write(*arguments).with_attr("global_symbol", name)
-
-    def build_for(wanted: Target) -> Callable[[Path], Path]:
-        def build(folder: Path) -> Path:
-            from .codegen.build import build_shared
-
-            return build_shared(written(), wanted, folder)
-
-        return build
+    build = _OfLoops(write, arguments, target)
 
     def assembly() -> str:
         from .codegen.build import generate_assembly
 
-        return generate_assembly(written(), target)
+        return generate_assembly(build.function(), target)
 
     program, plan = f"{write.__module__}.{name}{arguments!r}", "written at stage III"
     if (wanted := host_target()) != target:
-        default_store().note(KernelKey(program, plan, wanted.key, name), build_for(wanted), name)
-    texts = {"stage3": lambda: str(written().script()), "assembly": assembly}
-    return get_kernel(program, plan, target, build_for(target), name=name, symbol=name, written=texts)
+        default_store().note(KernelKey(program, plan, wanted.key, name), replace(build, target=wanted), name)
+    texts = {"stage3": lambda: str(build.function().script()), "assembly": assembly}
+    return get_kernel(program, plan, target, build, name=name, symbol=name, written=texts)
 
 
 def _stand_in(target: Target) -> Target | None:

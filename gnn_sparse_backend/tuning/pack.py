@@ -16,6 +16,7 @@ from ..compiler.cache.bounded import forget
 from ..compiler.cache.default import default_store
 from ..compiler.cache.store import Wanted
 from ..compiler.codegen import Target, compiling_for, target_of
+from ..compiler.codegen.cpu.checks import CHECKS
 from ..compiler.codegen.cpu.launcher import LAUNCHER, build_text
 from ..compiler.codegen.cpu.workspace import WORKSPACE
 from ..compiler.codegen.linker import needed_linker
@@ -29,7 +30,7 @@ from ..planner.database import PlanDatabase, database
 from ..planner.machine import caches
 from ..runtime.large_blocks import LARGE_BLOCKS
 
-HELPERS = LAUNCHER, WORKSPACE, LARGE_BLOCKS
+HELPERS = LAUNCHER, CHECKS, WORKSPACE, LARGE_BLOCKS
 """Machine code that is no kernel and that every process needs."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import re
@@ -19,6 +20,8 @@ from ...frozen import dataclass
 from ..packs.errors import MissingKernelError
 from ..packs.in_force import Found, packs
 from . import folders
+from .background import BACKGROUND, PendingKernel, waits
+from .background import built as built_by
 from .bounded import KERNELS, KernelCache, shared
 from .built import Built
 from .counts import Counts
@@ -127,25 +130,34 @@ class KernelStore:
         ``name`` is for people; ``symbol`` is the function in the library; ``written`` writes further texts for
         :meth:`Kernel.script`, by stage, which follow from program and plan.
 
-        Raises what ``build`` raises (then nothing is kept), KernelBuildError if it leaves no such library or function,
-        NoKernelError where there is no room to build in, MissingKernelError where it would have to be compiled and TVM
-        is not installed, TypeError and ValueError as KernelKey.
+        Raises PendingKernel where it would have to be compiled, or is being compiled, and a framework would compute
+        what it is for (`for_framework`); what ``build`` raises (then nothing is kept), KernelBuildError if it leaves no
+        such library or function, NoKernelError where there is no room to build in, MissingKernelError where it would
+        have to be compiled and TVM is not installed, TypeError and ValueError as KernelKey.
         """
         text: Any = getattr(target, "key", target)
         key = KernelKey(program, plan, text, symbol)
         self.note(key, build, name)
+        if BACKGROUND.busy and not waits():
+            BACKGROUND.check(key.digest)
         kernel = self._kernels.get(key.digest)
         if kernel is None:
             with self._guard:
                 lock = self._key_locks.setdefault(key.digest, threading.Lock())
-            with lock:
-                try:
-                    kernel = self._kernels.get(key.digest)
-                    if kernel is None:
-                        kernel = replace(self._obtain(key, build, name), _written=written or {})
-                        return self._kernels.keep(key.digest, kernel)
-                finally:
-                    self._key_locks.pop(key.digest, None)  # who waits for it finds the kernel
+            if not lock.acquire(blocking=waits()):  # another thread compiles it
+                raise PendingKernel
+            try:
+                kernel = self._kernels.get(key.digest)
+                if kernel is None:
+                    kernel = replace(self._obtain(key, build, name), _written=written or {})
+                    return self._kernels.keep(key.digest, kernel)
+            except PendingKernel as pending:
+                again = functools.partial(self.get, program, plan, target, build)
+                pending.make = functools.partial(again, name=name, symbol=symbol, written=written)
+                raise
+            finally:
+                self._key_locks.pop(key.digest, None)  # who waits for it finds the kernel
+                lock.release()
         self._counts.add("hits")
         _log.debug("kernel %s %.12s: from memory", name, key.digest)
         return kernel
@@ -205,6 +217,8 @@ class KernelStore:
             return kernel
         if not can_compile():
             raise MissingKernelError(_missing(key, name))
+        if not waits():
+            raise PendingKernel(key.digest)
         if self.disk is None:
             return self._compile(key, build, name)
         with self.disk.lock(key):
@@ -265,7 +279,7 @@ class KernelStore:
         """The folder of what a build left, which is there meanwhile, what it is, and the seconds that it took."""
         with folders.scratch() as folder:
             start = time.perf_counter()
-            library = build(folder)
+            library = built_by(build, folder)
             seconds = time.perf_counter() - start
             for file, text in (("program.py", key.program), ("plan.txt", key.plan)):
                 (folder / file).write_text(text, encoding="utf-8")

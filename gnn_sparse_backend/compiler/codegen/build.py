@@ -8,6 +8,7 @@ from pathlib import Path
 from ...deferred import s_tir, tirx, tvm
 from ..packs.processor import machine
 from .cpu import threads
+from .cpu.checks import provide_checks
 from .cpu.launcher import slot_function
 from .cpu.pipeline import cpu_pipeline
 from .cuda.machine_code import cuda_source, cuda_target, own_compile_callback
@@ -27,6 +28,7 @@ def build_jit(function: tirx.PrimFunc | tvm.IRModule, target: Target) -> LoadedM
     Raises BuildError, which names the function and keeps its text.
     """
     module = as_module(function)
+    provide_checks()
     made = compiled(module, target)
     threads.share(made)
     return LoadedModule(function_names(module), made)

@@ -18,6 +18,10 @@ class BuildError(RuntimeError):
         )
         self.kernel = kernel
         self.source = source
+        self._given = kernel, reason, source
+
+    def __reduce__(self) -> tuple[type[BuildError], tuple[str, str, str]]:
+        return type(self), self._given
 
 
 class NoKernelError(RuntimeError):

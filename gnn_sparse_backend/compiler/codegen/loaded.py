@@ -15,6 +15,7 @@ import tvm_ffi
 from ...deferred import load_libraries, load_runtime, tvm
 from ...frozen import dataclass
 from .cpu import threads
+from .cpu.checks import provide_checks
 from .cpu.workspace import provide_runtime
 from .errors import BuildError
 from .opened import open_library, open_packed
@@ -51,6 +52,7 @@ def load(path: str | os.PathLike[str]) -> LoadedModule:
     if path.suffix == ".so" and _is_cut_short(path):
         raise BuildError(str(path), "cannot be loaded: it is no complete ELF file")
     try:
+        provide_checks()
         if path.suffix == ".ll":
             from .cuda.embed_cubin import add_imports
 
@@ -75,6 +77,7 @@ def load_packed(name: str, library: bytes) -> LoadedModule:
     where the system has files in memory. Raises BuildError.
     """
     provide_runtime()
+    provide_checks()
     module = open_packed(name, library)
     threads.share(module)
     return LoadedModule((), module)

@@ -10,7 +10,9 @@ Ikarashi et al., PLDI 2022, section 3; here a schedule is a value, because it is
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, Concatenate, ParamSpec, TypeAlias
 
 from ...frozen import dataclass
@@ -56,6 +58,10 @@ class Step:
             named["instructions"] = False
         return self.rewrite(*subject, *self.arguments, **named)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Be pickled as the call that made it: a module has the primitive by the name of what rewrites."""
+        return _step_of, (self.rewrite.__module__, self.rewrite.__qualname__, self.arguments, self.named)
+
     @property
     def name(self) -> str:
         """The primitive's name."""
@@ -65,6 +71,12 @@ class Step:
         told = [repr(argument) for argument in self.arguments] + [f"{name}={value!r}" for name, value in self.named]
         version = f"[{self.version}]" if self.version else ""
         return f"{self.name}{version}({', '.join(told)})"
+
+
+def _step_of(module: str, name: str, arguments: tuple[Any, ...], named: tuple[tuple[str, Any], ...]) -> Step:
+    __import__(module)
+    made: Step = attrgetter(name)(sys.modules[module])(*arguments, **dict(named))
+    return made
 
 
 Schedule: TypeAlias = tuple[Step, ...]

@@ -13,22 +13,25 @@ What ``run`` asks for on its way answers in the same words: a ``Refusal``, or wh
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from inspect import Parameter, Signature
 from types import CodeType
 from typing import Any, final
 
 from torch.compiler import is_dynamo_compiling
 
+from ...compiler.cache.background import in_background
 from ...compiler.cache.bounded import kept
 from ...compiler.codegen.errors import NoKernelError
 from ...dynamo import not_traced
 from .counters import fallback, ours
 from .registry import IMMEDIATE
 from .remedies import remedy_of
+from .waiting import attempted, leaving
 
 
 @final
@@ -53,6 +56,25 @@ class Refusal:
 
 
 PASS = Refusal("")
+PENDING = Refusal("its kernel is being compiled")
+FAILED = Refusal("its kernel cannot be compiled")
+
+
+def attempt(run: Callable) -> Callable:
+    """``run``, which refuses where a kernel that it wants has yet to be compiled in the background."""
+    return attempted(run, PENDING, FAILED)
+
+
+@contextlib.contextmanager
+def left(framework: str, operator: str | None, refusal: Refusal) -> Iterator[None]:
+    """Inside the block a framework computes a call for which there is no kernel: all of it, by its own functions.
+
+    operator: as of ``Boundary.admit``.
+    """
+    if operator is not None:
+        fallback(framework, operator, refusal.reason)
+    with leaving(PASS if operator is not None else refusal):
+        yield
 
 
 def refusal_of(reason: str | None) -> Refusal | None:
@@ -115,6 +137,7 @@ class Boundary:
         parameters = inspect.signature(run).parameters.values()
         bare = [each.replace(default=Parameter.empty, annotation=Parameter.empty) for each in parameters]
         given = ", ".join(_GIVEN.get(each.kind, "{0}").format(each.name) for each in parameters)
+        compute = "; ".join(_COMPUTED_OF.get(each.kind, _COMPUTED).format(each.name) for each in parameters)
         source = _SOURCE.format(
             parameters=Signature(bare),
             given=given,
@@ -122,21 +145,37 @@ class Boundary:
             part="" if self.traced else _PART.format(given),
             eager="" if self.traced else _EAGER_REGION,
             passes="" if passes is None else _PASSES.format(given),
+            pending=""
+            if not in_background()
+            else _PENDING.format(
+                framework=self.name,
+                operator=operator if operator is None else f"f{operator!r}",
+                compute=compute,
+                given=given,
+            ),
             count="pass"
             if operator is None
             else f"_fallback({self.name!r}, f{operator!r}, _found.reason, _found.found)",
             enter="; ".join(_ENTERING.format(each.name) for each in parameters if each.kind in _ALONE)
             if entering and self.deferred
             else "pass",
-            compute="; ".join(_COMPUTED_OF.get(each.kind, _COMPUTED).format(each.name) for each in parameters),
+            compute=compute,
         )
         # names of this module, where those who trace programs look for them
-        known = {"PASS": PASS, "Refusal": Refusal, "is_dynamo_compiling": is_dynamo_compiling, "not_traced": not_traced}
+        known = {
+            "FAILED": FAILED,
+            "PASS": PASS,
+            "PENDING": PENDING,
+            "Refusal": Refusal,
+            "is_dynamo_compiling": is_dynamo_compiling,
+            "left": left,
+            "not_traced": not_traced,
+        }
         names: dict[str, Any] = known | {"__name__": __name__}
         exec(_code(source), names)
         # a tuple, since PyTorch 2.8 cannot trace what asks a frozenset; they are few
         deferred = tuple(self.deferred)
-        bound = run, original, ours, fallback, deferred, self.computed, self.entering, passes
+        bound = attempt(run), original, ours, fallback, deferred, self.computed, self.entering, passes
         asking = names["bind"](*bound, NoKernelError, _without_kernels)
         asking.__defaults__, asking.__kwdefaults__ = run.__defaults__, run.__kwdefaults__
         return functools.wraps(original)(asking)
@@ -156,7 +195,7 @@ def bind(_run, _original, _ours, _fallback, _deferred, _computed, _entering, _pa
         try:
             _found = _run({given})
         except _NoKernel as _error:
-            _found = _without_kernels(_error)
+            _found = _without_kernels(_error){pending}
         if type(_found) is not Refusal:
             _result, _name = _found
             if _name is not None:
@@ -172,6 +211,11 @@ def bind(_run, _original, _ours, _fallback, _deferred, _computed, _entering, _pa
 _PASSES = """
         if not is_dynamo_compiling() and _passes({0}):
             return _original({0})"""
+_PENDING = """
+        if _found is PENDING or _found is FAILED:
+            with left({framework!r}, {operator}, _found):
+                {compute}
+                return _original({given})"""
 _PART = """
         if is_dynamo_compiling():
             return _eager_region({})"""

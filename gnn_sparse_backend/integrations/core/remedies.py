@@ -24,6 +24,9 @@ _OF_THE_USER = (
 _MEND = "mend the call: the framework's own error, or its result for such a call, follows"
 _TRACED = "nothing: what records or transforms operators is given the framework's own"
 _DRAWN = "nothing: MKL, or a GPU, draws other numbers than the generator of the CPU, and fast"
+_COMPILING = (
+    "nothing, later calls find it: gsb.wait_for_kernels() waits, as each call does without GSB_COMPILE=background"
+)
 _USED = (
     "use the message before the transformation begins, or leave it: what transforms operators is given "
     "the framework's own (the reason is what used the message)"
@@ -92,6 +95,10 @@ REMEDIES = {
     "a pooling layer is submanifold": _TRAINED,
     "the layer is quantised, or adds another tensor": _TRAINED,
     "the product of two sparse matrices": "nothing: kernels multiply a sparse matrix by a dense one",
+    "its kernel is being compiled": _COMPILING,
+    "its kernel cannot be compiled": (
+        "call the operator by itself, or leave GSB_COMPILE unset, which raises what keeps it from compiling"
+    ),
     "the edges are so few that the framework takes no longer": "nothing: larger batches gain",
     "a sum of one number per edge is no faster on a kernel": "nothing: a sum that gathers nothing has nothing to save",
     "no edge types": _NOTHING,

@@ -42,9 +42,9 @@ def aggregated(edges: EdgeList, of: MessageOp, operands: tuple[Tensor, ...]) -> 
     if flat is None:
         likes = [x.detach()[:1] for x in operands]
         if of.ties is not None:
-            flat = FlatExtreme(of, likes[0])
+            flat = FlatExtreme.made(of, likes[0])
         else:
-            flat = FlatAggregate(of, likes) if FlatAggregate.serves(of, likes) else False
+            flat = FlatAggregate.made(of, likes) if FlatAggregate.serves(of, likes) else False
         FLATS.keep(key, flat)
     return run(flat, edges, operands)
 
@@ -56,7 +56,7 @@ def mapped(edges: EdgeList, of: MessageOp, operands: tuple[Tensor, ...], reduced
     key = of, reduced, operands[0].dtype, *(x.shape[1:] for x in operands)
     flat = FLATS.get(key)
     if flat is None:
-        flat = FLATS.keep(key, FlatMap(of, [x.detach()[:1] for x in operands], reduced))
+        flat = FLATS.keep(key, FlatMap.made(of, [x.detach()[:1] for x in operands], reduced))
     return run(flat, edges, operands)
 
 
@@ -69,7 +69,7 @@ def softmaxed(edges: EdgeList, scores: Tensor) -> Tensor | None:
     key = "softmax", scores.dtype, scores.shape[1:]
     flat = FLATS.get(key)
     if flat is None:
-        flat = FLATS.keep(key, softmaxes.FlatSoftmax(scores.detach()[:1]))
+        flat = FLATS.keep(key, softmaxes.FlatSoftmax.made(scores.detach()[:1]))
     return run(flat, edges, (scores,))
 
 

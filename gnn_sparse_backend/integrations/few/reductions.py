@@ -38,7 +38,7 @@ def softmaxed(x: Tensor, index: Tensor, size: int) -> Tensor | None:
     """The softmax of x (edges, ...) over each row; None as above."""
     if not _is_flat(x, index, size):
         return None
-    return _run(("softmax", x.dtype, x.shape[1:]), lambda like, _: flat.FlatSoftmax(like), x, index, size)
+    return _run(("softmax", x.dtype, x.shape[1:]), lambda like, _: flat.FlatSoftmax.made(like), x, index, size)
 
 
 def is_left(x: Tensor, kind: str | None) -> bool:
@@ -69,4 +69,4 @@ def _run(key: tuple, make: Callable[[Tensor, str], Flat], x: Tensor, index: Tens
 
 
 def _aggregate(like: Tensor, reduce: str) -> Flat:
-    return FlatAggregate(message_op("x0", ("edge",), reduce, TIES.get(reduce)), [like])
+    return FlatAggregate.made(message_op("x0", ("edge",), reduce, TIES.get(reduce)), [like])

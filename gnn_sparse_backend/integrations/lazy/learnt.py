@@ -186,7 +186,7 @@ class _Learning:
             # in the shape of the scores, in which a layer may hand it out, whatever view of it comes next
             shape = recipe.scores.shape
             scores = Operand(None, None, self.edges(recipe.scores), None)
-            return self.add(flat.FlatSoftmax(_like(shape, recipe.dtype)), [scores], shape[1:], shape[1:])
+            return self.add(flat.FlatSoftmax.made(_like(shape, recipe.dtype)), [scores], shape[1:], shape[1:])
         if type(recipe) is Score:
             return self._map(recipe.message, recipe.reduced, recipe.shape)
         if type(recipe) is Pointwise:
@@ -196,7 +196,7 @@ class _Learning:
     def _map(self, message: Pointwise, reduced: tuple[bool, ...], shape: torch.Size) -> int:
         places, operands, likes = self._operands(message)
         op = message.term.message_op(places, None, None)
-        return self.add(FlatMap(op, likes, reduced), operands, shape[1:], message.inner)
+        return self.add(FlatMap.made(op, likes, reduced), operands, shape[1:], message.inner)
 
     def reduced(self, recipe: Recipe, reduce: str, ties: str | None) -> None:
         """The last step: a reduction into the rows."""
@@ -219,7 +219,7 @@ class _Learning:
         op = term.message_op(places, reduce, ties)
         if not FlatAggregate.serves(op, likes):
             raise _Unknown
-        self.add(FlatAggregate(op, likes), operands, recipe.shape[1:], inner)
+        self.add(FlatAggregate.made(op, likes), operands, recipe.shape[1:], inner)
 
     def _operands(self, message: Pointwise) -> tuple[tuple[str, ...], list[Operand], list[Tensor]]:
         places, operands, likes = [], [], []

@@ -30,6 +30,7 @@ from ...ops.message.shared_maps import SHARED_MAPS
 from ...ops.message.sparse_rows import mapped_by_nonzeros
 from ...structures.checks import FLOATING
 from ..core.counters import ours
+from ..core.refusal import Refusal, attempt, left
 from ..scopes import Scope, current
 from ..scopes.frames import module_with_hooks
 from ..scopes.modes import COMPUTING, computing, transformed
@@ -68,12 +69,19 @@ class Rows(Host):
         """Compute a recipe by one operator where there is more than one step."""
         steps = recipe.term.steps if type(recipe) is Pointwise else ()
         if (type(recipe) is Score or len(steps) > 1) and transformed() is None:
-            if type(recipe) is Score and (others := self._like(recipe)):
-                return _together(recipe, others)
-            out, _ = recipe.run()
-            ours(self.name, self.message)
-            return out
+            out = _attempt_run(self, recipe)
+            if type(out) is not Refusal:
+                ours(self.name, self.message)
+                return out
+            with left(self.name, self.message, out):
+                return recipe.reference()
         return recipe.reference()
+
+    def run(self, recipe: Recipe) -> Tensor:
+        """Compute a recipe by an operator, and what others it can be computed with."""
+        if type(recipe) is Score and (others := self._like(recipe)):
+            return _together(recipe, others)
+        return recipe.run()[0]
 
     def _like(self, score: Score) -> list[Score]:
         """Others that are waiting and sum products of the same rows: computed with it, they share a gradient."""
@@ -93,6 +101,9 @@ class Rows(Host):
             and _is_shared(other.message)
             and other.message.dims == score.message.dims
         ]
+
+
+_attempt_run = attempt(Rows.run)
 
 
 def _root(recipe: Recipe) -> Recipe:
@@ -121,7 +132,6 @@ def _together(score: Score, others: list[Score]) -> Tensor:
     for other, out in zip(others, rest):
         other.computed = out.view(other.shape)
         ours(score.host.name, Rows.message)
-    ours(score.host.name, Rows.message)
     return first.view(score.shape)
 
 
@@ -274,7 +284,10 @@ def mapped(function: Callable, x, matrix, bias=None) -> Tensor | None:
     watch = watching()
     if watch is None or COMPUTING.on or not _is_large(x):
         return None
-    if (found := _by_nonzeros(function, x, matrix, bias)) is not None:
+    found = _attempt_by_nonzeros(function, x, matrix, bias)
+    if type(found) is Refusal:
+        return None
+    if found is not None:
         ours(watch.name, "linear")
         return found
     if bias is not None or module_with_hooks(sys._getframe(1)):
@@ -289,6 +302,9 @@ def _by_nonzeros(function: Callable, x: Tensor, matrix, bias) -> Tensor | None:
         return None
     with computing():
         return mapped_by_nonzeros(x, matrix if function is LINEAR else matrix.t(), bias)
+
+
+_attempt_by_nonzeros = attempt(_by_nonzeros)
 
 
 def _is_worth_it(x) -> bool:

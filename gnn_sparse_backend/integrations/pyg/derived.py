@@ -19,10 +19,12 @@ from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remo
 from ...planner.cpu.listed import FEW
 from ...runtime import devices
 from ..core.graphs import GRAPHS
+from ..core.refusal import Refusal, attempt, left
 from ..few.listed import derived, is_list, seen_before
 from ..scopes import transformed
 from ..scopes.given import passing
 from .few.normalised import gcn_norm_of_few
+from .host import HOST
 from .matmul import is_sparse
 from .tracing import between_programs
 
@@ -77,8 +79,14 @@ def kept(original: Callable) -> Callable:
     return between_programs(of_index, original, lambda *args, **kwargs: _breaks(original, *args, **kwargs))
 
 
+_attempt = attempt(gcn_norm_of_few)
+
+
 def _few_gcn_norm(*args, **kwargs) -> tuple:
-    found = gcn_norm_of_few(*args, **kwargs)
+    found = _attempt(*args, **kwargs)
+    if type(found) is Refusal:
+        with left(HOST.name, "edge_map", found):
+            return gcn_norm(*args, **kwargs)
     return gcn_norm(*args, **kwargs) if found is None else found
 
 

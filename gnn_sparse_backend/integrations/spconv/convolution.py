@@ -11,6 +11,7 @@ from spconv.pytorch.conv import _MAX_NUM_VOXELS_DURING_TRAINING as _MOST_VOXELS
 from spconv.pytorch.conv import _apply_act
 from torch import Tensor
 
+from ...compiler.cache.background import for_framework
 from ...ops.convolution.api import sparse_conv
 from ..core.refusal import PASS, Refusal
 from .maps import Place, SharedMap, place
@@ -59,7 +60,8 @@ def _forward(
         _check_left(layer, input, there.reason)
         return there
     offsets = weight.flatten(1, -2).permute(1, 2, 0)
-    features = sparse_conv(input.features, offsets, there.kernel_map, bias)
+    with for_framework(not _has_our_map(layer, input)):
+        features = sparse_conv(input.features, offsets, there.kernel_map, bias)
     features = _apply_act(features, act_type, act_alpha, act_beta)
     count_voxels(layer, there.indices)
     return there.tensor(input, features), _name(layer)
@@ -78,13 +80,19 @@ def _place(layer, x, weight, bias, *fused) -> Place | Refusal:
 
 
 def _check_left(layer, x, reason: str) -> None:
-    """spconv's implicit GEMM has other tables than pairs, which nobody has made where our layer had the key."""
-    if layer.algo != ConvAlgo.Native and isinstance(getattr(x, "indice_dict", {}).get(layer.indice_key), SharedMap):
+    if _has_our_map(layer, x):
         raise RuntimeError(
             f"{_name(layer)}: spconv has to run this layer ({reason}), but its indice_key {layer.indice_key!r} is that "
             f"of a layer which gnn_sparse_backend ran, of which its {layer.algo} can make nothing; mend the reason, "
             "give both layers algo=ConvAlgo.Native, or switch off with gnn_sparse_backend.disable('spconv')"
         )
+
+
+def _has_our_map(layer, x) -> bool:
+    """Whether spconv cannot run a layer: its implicit GEMM has other tables than pairs, which nobody has made where our
+    layer had the key.
+    """
+    return layer.algo != ConvAlgo.Native and isinstance(getattr(x, "indice_dict", {}).get(layer.indice_key), SharedMap)
 
 
 def _name(layer) -> str:

@@ -4,12 +4,14 @@ that.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.autograd import Function, forward_ad
 
+from ...compiler.cache.background import BACKGROUND, PendingKernel, waits
 from ...frozen import dataclass
 from .batched import for_each, in_batch
 from .last_run import note_operator
@@ -39,12 +41,60 @@ class Operator(Declaration):
         if _in_backward() >= 0 and in_batch(operands):  # who has such tensors has them in a backward pass
             return for_each(lambda *of_one: self(structure, of_one, attributes), operands)
         note_operator(self.name)
+        if BACKGROUND.busy and not waits():
+            BACKGROUND.check(_kind_of(self, operands, attributes))
         with unwatched():
-            if torch.is_grad_enabled():
-                for x in operands:
-                    if x is not None and x.requires_grad:
-                        return Recorded.apply(self, structure, attributes, *operands)
-            return self.run(structure, operands, attributes)
+            try:
+                if torch.is_grad_enabled():
+                    for x in operands:
+                        if x is not None and x.requires_grad:
+                            return Recorded.apply(self, structure, attributes, *operands)
+                return self.run(structure, operands, attributes)
+            except PendingKernel as pending:
+                if pending.error is None:
+                    _rehearse(self, structure, operands, attributes)
+                pending.make = None
+                raise
+
+
+def _kind_of(operator: Operator, operands: Operands, attributes: Attributes) -> Hashable:
+    """What calls have in common that run the same kernels, on structures that have the same plans."""
+    recorded = torch.is_grad_enabled()
+    kinds = [None if x is None else (x.dtype, x.shape[1:], recorded and x.requires_grad) for x in operands]
+    return operator.name, repr(operator.encode(attributes, False)), tuple(kinds), torch.get_num_threads()
+
+
+def _rehearse(operator: Operator, structure: Any, operands: Operands, attributes: Attributes) -> None:
+    """Have a call like this, and its gradients, made in the background on zeros: then no call waits for a kernel.
+
+    Operands are described, not held. What numbers something is zero, which is there.
+    """
+    recorded = torch.is_grad_enabled()
+    wanted = [
+        None if x is None else (x.shape, x.stride(), x.dtype, x.device, recorded and x.requires_grad) for x in operands
+    ]
+
+    def call() -> None:
+        with (
+            torch.inference_mode(False),
+            torch.set_grad_enabled(recorded),
+            torch.autograd.set_multithreading_enabled(False),
+        ):
+            given: list[Tensor | None] = []
+            for each in wanted:
+                if each is not None:
+                    shape, strides, dtype, device, needed = each
+                    x = torch.empty_strided(shape, strides, dtype=dtype, device=device)
+                    given.append(x.zero_().requires_grad_(needed))
+                else:
+                    given.append(None)
+            found = operator(structure, given, attributes)
+            results = [x for x in ((found,) if isinstance(found, Tensor) else found) if x.requires_grad]
+            if results:
+                needing = [x for x in given if x is not None and x.requires_grad]
+                torch.autograd.grad(results, needing, [torch.zeros_like(x) for x in results], allow_unused=True)
+
+    BACKGROUND.start(_kind_of(operator, operands, attributes), call)
 
 
 def gradients_of(by: dict[str, Callable], operands: str, result: str, known: Callable[..., dict] | None = None):

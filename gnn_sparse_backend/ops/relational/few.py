@@ -62,7 +62,7 @@ def few_relations(
     flat = _flats.get(key)
     if flat is None:
         of = SUM_OF_COLUMNS if scale is None else WEIGHTED_SUM_OF_COLUMNS
-        flat = _flats.keep(key, FlatAggregate(of, [each.detach()[:1] for each in operands]))
+        flat = _flats.keep(key, FlatAggregate.made(of, [each.detach()[:1] for each in operands]))
     return flat(EdgeList(row, torch.add(relation, col, alpha=count), (shape[0], shape[1] * count)), operands)
 
 

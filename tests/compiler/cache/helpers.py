@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import tvm_ffi
 from numpy.testing import assert_array_equal
 
 from gnn_sparse_backend.compiler.cache import Kernel, KernelKey, KernelStore
+from gnn_sparse_backend.compiler.codegen import load as load
 
 PROGRAM, PLAN, TARGET = "program: b = a * 2\n", "plan: serial", "llvm-test"
 ROOT = Path(__file__).parents[3]
@@ -30,10 +30,6 @@ class CopyBuild:
         self.calls += 1
         shutil.copy(self.library, folder / "kernel.so")
         return "kernel.so"
-
-
-def load(path: str | os.PathLike):
-    return tvm_ffi.load_module(os.fspath(path), keep_module_alive=False)
 
 
 def get(store: KernelStore, build, program: str = PROGRAM, **options) -> Kernel:

@@ -2,7 +2,8 @@
 it.
 
 TVM asserts one property of one argument at a time, 57 asserts for nine arguments, and LLVM spends more time on them
-than on the kernel behind them. Here the same properties stand in a table of integers, which leaves nothing to optimise.
+than on the kernel behind them. Here the same properties stand in a table of integers, which leaves nothing to optimise;
+and the function that reads it is compiled once for all kernels (`checks`).
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import tvm_ffi
 
 from ....deferred import ir, tirx, tvm
 from ..nodes import importing
+from .checks import ANY, COMPACT, SLOT
 
 _TABLE = "gsb.parameters"
-_COMPACT, _ANY = -1, -2
 
 
 def describe_parameters(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -23,7 +24,7 @@ def describe_parameters(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
     An integer is [-1]. A tensor is [ndim, dtype, then position, factor, offset, stride for each dimension]: dtype as
     DLPack packs it, the length of a dimension is factor times the integer argument at that position, plus offset, and
-    its stride is a number of elements, or `_COMPACT`, or `_ANY`.
+    its stride is a number of elements, or `COMPACT`, or `ANY`.
 
     A function with another kind of parameter, length or stride keeps TVM's own checks.
     """
@@ -54,12 +55,12 @@ def _row(kind: ir.Type, positions: Mapping[ir.Var, int], free: list[ir.Var]) -> 
             return None
         row += numbers
         if stride is None:
-            row.append(_COMPACT)
+            row.append(COMPACT)
         elif isinstance(stride, tirx.IntImm):
             row.append(int(stride))
         elif isinstance(stride, ir.Var):
             free.append(stride)
-            row.append(_ANY)
+            row.append(ANY)
         else:
             return None
     return row
@@ -81,8 +82,8 @@ def _linear(length: ir.Expr, positions: Mapping[ir.Var, int]) -> tuple[int, int,
 
 
 def check_by_table(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A function made by MakePackedAPI whose checks are one call of a function whose text, in LLVM's language, it
-    carries.
+    """A function made by MakePackedAPI whose checks are one call of a function that reads its table. It carries the
+    table in LLVM's language.
 
     It is as it was where `describe_parameters` left no table.
     """
@@ -108,7 +109,7 @@ def check_by_table(function: tirx.PrimFunc) -> tirx.PrimFunc:
             message = f"Mismatched shape or strides of argument #{at}"
             statements.append(_check("ValueError", _is_not(misfit, count + at), message, signature))
     table = ", ".join(f"i64 {number}" for row in rows for number in row)
-    text = _TEXT.format(name=name, size=sum(map(len, rows)), count=count, table=table, compact=_COMPACT, any=_ANY)
+    text = _TEXT.format(name=name, size=sum(map(len, rows)), count=count, table=table, slot=SLOT)
     return importing(function, tirx.SeqStmt([*statements, body]), text)
 
 
@@ -139,147 +140,21 @@ def _without_checks(body: tirx.Stmt) -> tuple[tirx.Stmt, str]:
     return body, messages[0].partition("`")[2].partition("`")[0]
 
 
-# args points to TVMFFIAny: {type index, padding, value}. Type indices: 1 int, 2 bool, 7 DLTensor*, 70 tensor object, in
-# which the DLTensor stands 24 bytes in. DLTensor: data 0, device type 8 (1 is the CPU), ndim 16, dtype 20, shape 24,
-# strides 32, byte offset 40. The result is -1, or the position of the first argument of a wrong type, or, plus the
-# number of arguments, of a wrong shape. Strides of no elements, or along a length of 1, may be anything; no strides at
-# all are those of a compact tensor.
+# A library that is loaded by other means than ours, where nobody provides the function, refuses all arguments.
 _TEXT = """
 @{name}_table = internal unnamed_addr constant [{size} x i64] [{table}]
+@{slot} = weak dllexport global ptr null
 
-define linkonce_odr hidden i32 @{name}(ptr %args) nounwind {{
-entry:
-  br label %next
+define linkonce_odr hidden i32 @{name}(ptr %args) {{
+  %check = load ptr, ptr @{slot}
+  %none = icmp eq ptr %check, null
+  br i1 %none, label %unprovided, label %provided
 
-next:
-  %i = phi i32 [ 0, %entry ], [ %i.next, %fits ]
-  %row = phi ptr [ @{name}_table, %entry ], [ %row.next, %fits ]
-  %more = icmp slt i32 %i, {count}
-  br i1 %more, label %argument, label %done
+unprovided:
+  ret i32 0
 
-done:
-  ret i32 -1
-
-misfit:
-  ret i32 %i
-
-misshaped:
-  %shape.code = add i32 %i, {count}
-  ret i32 %shape.code
-
-argument:
-  %any = getelementptr {{ i32, i32, i64 }}, ptr %args, i32 %i
-  %value.p = getelementptr i8, ptr %any, i32 8
-  %type = load i32, ptr %any
-  %ndim = load i64, ptr %row
-  %is.int = icmp slt i64 %ndim, 0
-  br i1 %is.int, label %integer, label %tensor
-
-integer:
-  %after.int = getelementptr i64, ptr %row, i32 1
-  %type.int = sub i32 %type, 1
-  %int.fits = icmp ult i32 %type.int, 2
-  br i1 %int.fits, label %fits, label %misfit
-
-tensor:
-  %is.object = icmp eq i32 %type, 70
-  %is.pointer = icmp eq i32 %type, 7
-  %is.tensor = or i1 %is.object, %is.pointer
-  %base = load ptr, ptr %value.p
-  %some = icmp ne ptr %base, null
-  %tensor.fits = and i1 %is.tensor, %some
-  br i1 %tensor.fits, label %header, label %misfit
-
-header:
-  %skip = select i1 %is.object, i32 24, i32 0
-  %t = getelementptr i8, ptr %base, i32 %skip
-  %device.p = getelementptr i8, ptr %t, i32 8
-  %ndim.p = getelementptr i8, ptr %t, i32 16
-  %dtype.p = getelementptr i8, ptr %t, i32 20
-  %shape.p = getelementptr i8, ptr %t, i32 24
-  %strides.p = getelementptr i8, ptr %t, i32 32
-  %offset.p = getelementptr i8, ptr %t, i32 40
-  %data = load ptr, ptr %t
-  %device = load i32, ptr %device.p
-  %ndim.32 = load i32, ptr %ndim.p
-  %dtype.32 = load i32, ptr %dtype.p
-  %shape = load ptr, ptr %shape.p
-  %strides = load ptr, ptr %strides.p
-  %offset = load i64, ptr %offset.p
-  %dtype.row = getelementptr i64, ptr %row, i32 1
-  %dtype.wanted = load i64, ptr %dtype.row
-  %dtype = zext i32 %dtype.32 to i64
-  %ndim.given = zext i32 %ndim.32 to i64
-  %device.fits = icmp eq i32 %device, 1
-  %ndim.fits = icmp eq i64 %ndim.given, %ndim
-  %dtype.fits = icmp eq i64 %dtype, %dtype.wanted
-  %offset.fits = icmp eq i64 %offset, 0
-  %fits.1 = and i1 %device.fits, %ndim.fits
-  %fits.2 = and i1 %dtype.fits, %offset.fits
-  %fits.3 = and i1 %fits.1, %fits.2
-  %lengths.row = getelementptr i64, ptr %row, i32 2
-  %after.tensor = getelementptr {{ i64, i64, i64, i64 }}, ptr %lengths.row, i64 %ndim
-  br i1 %fits.3, label %dimension, label %misfit
-
-dimension:
-  %left = phi i64 [ %ndim, %header ], [ %d, %compare ]
-  %size = phi i64 [ 1, %header ], [ %size.next, %compare ]
-  %along = phi i1 [ true, %header ], [ %along.next, %compare ]
-  %any.left = icmp sgt i64 %left, 0
-  br i1 %any.left, label %length, label %whole
-
-length:
-  %d = sub i64 %left, 1
-  %position.p = getelementptr {{ i64, i64, i64, i64 }}, ptr %lengths.row, i64 %d
-  %factor.p = getelementptr i64, ptr %position.p, i32 1
-  %plus.p = getelementptr i64, ptr %position.p, i32 2
-  %position = load i64, ptr %position.p
-  %factor = load i64, ptr %factor.p
-  %plus = load i64, ptr %plus.p
-  %of.any = getelementptr {{ i32, i32, i64 }}, ptr %args, i64 %position
-  %of.p = getelementptr i8, ptr %of.any, i32 8
-  %of = load i64, ptr %of.p
-  %scaled = mul i64 %factor, %of
-  %wanted = add i64 %scaled, %plus
-  %length.p = getelementptr i64, ptr %shape, i64 %d
-  %given = load i64, ptr %length.p
-  %length.fits = icmp eq i64 %given, %wanted
-  br i1 %length.fits, label %stride, label %misshaped
-
-stride:
-  %implied = icmp eq ptr %strides, null
-  br i1 %implied, label %compare, label %explicit
-
-explicit:
-  %stride.p = getelementptr i64, ptr %strides, i64 %d
-  %stride.given = load i64, ptr %stride.p
-  br label %compare
-
-compare:
-  %step = phi i64 [ %size, %stride ], [ %stride.given, %explicit ]
-  %stride.row = getelementptr i64, ptr %position.p, i32 3
-  %stride.wanted = load i64, ptr %stride.row
-  %is.compact = icmp eq i64 %stride.wanted, {compact}
-  %exact = select i1 %is.compact, i64 %size, i64 %stride.wanted
-  %step.fits = icmp eq i64 %step, %exact
-  %step.free = icmp eq i64 %stride.wanted, {any}
-  %alone = icmp eq i64 %given, 1
-  %free = or i1 %step.free, %alone
-  %this = or i1 %step.fits, %free
-  %along.next = and i1 %along, %this
-  %size.next = mul i64 %size, %given
-  br label %dimension
-
-whole:
-  %empty = icmp eq i64 %size, 0
-  %data.some = icmp ne ptr %data, null
-  %usable = and i1 %along, %data.some
-  %whole.fits = or i1 %empty, %usable
-  br i1 %whole.fits, label %fits, label %misshaped
-
-fits:
-  %row.next = phi ptr [ %after.int, %integer ], [ %after.tensor, %whole ]
-  %i.next = add i32 %i, 1
-  br label %next
+provided:
+  %code = call i32 %check(ptr %args, ptr @{name}_table, i32 {count})
+  ret i32 %code
 }}
 """

@@ -17,6 +17,7 @@ from dgl.function.reducer import SimpleReduceFunction
 from torch import Tensor
 
 from ...core.counters import ours
+from ...core.refusal import Refusal, attempt, left
 from .. import sddmm, spmm
 from ..host import HOST
 from .columns import put
@@ -34,7 +35,10 @@ def make_update(original: Callable) -> Callable:
     def update_all(self, message_func, reduce_func, apply_node_func=None, etype=None):
         if etype is None and apply_node_func is None and type(reduce_func) is SimpleReduceFunction:
             frames = _frames(self)
-            found = None if frames is None else _reduced(self, message_func, reduce_func, frames)
+            found = None if frames is None else _attempt_reduced(self, message_func, reduce_func, frames)
+            if type(found) is Refusal:
+                with left(HOST.name, "gspmm", found):
+                    return original(self, message_func, reduce_func, apply_node_func, etype)
             if found is not None:
                 put(frames[1], reduce_func.out_field, found)
                 return
@@ -50,7 +54,10 @@ def make_apply(original: Callable) -> Callable:
     def apply_edges(self, func, edges=ALL, etype=None):
         if etype is None and type(func) is BinaryMessageFunction and is_all(edges):
             frames = _frames(self)
-            found = None if frames is None else _mapped(self, func, frames)
+            found = None if frames is None else _attempt_mapped(self, func, frames)
+            if type(found) is Refusal:
+                with left(HOST.name, "gsddmm", found):
+                    return original(self, func, edges, etype)
             if found is not None:
                 put(frames[2], func.out_field, found)
                 return
@@ -93,6 +100,9 @@ def _mapped(g, func: BinaryMessageFunction, frames: tuple[Frame, ...]) -> Tensor
     if x is None or y is None:
         return None
     return _count(sddmm.of_few(g, func.binary_op, x, y, _TARGETS[func.lhs], _TARGETS[func.rhs]))
+
+
+_attempt_reduced, _attempt_mapped = attempt(_reduced), attempt(_mapped)
 
 
 def _count(found: tuple[Tensor, str] | None) -> Tensor | None:

@@ -24,13 +24,14 @@ from ....planner.cpu.listed import FEW
 from ....structures.csr import EdgeList
 from ...core.counters import ours, uncounted
 from ...core.patch import Patches
+from ...core.refusal import Refusal, attempt, left
 from ...few.listed import is_list
 from ...lazy import LazyTensor, watched
 from ...lazy.learnt import Learnt, learn_edges, learn_reduction, watching_reductions
 from ...scopes import current
 from ...scopes.given import lasting, passing
 from ...scopes.modes import transformed
-from ..host import HOST
+from ..host import HOST, PROPAGATE
 from ..scripting import scriptable_method
 from .kinds import STEPS, known_of, stored_by
 
@@ -66,7 +67,10 @@ def direct(original: Callable, step: str) -> Callable:
             return original(self, edge_index, *args, size=size, **given)
         if current() is not None or not is_list(edge_index, 2):  # in a scope steps are followed
             return original(self, edge_index, *args, size=size, **given)
-        found = _directly(original, step, self, edge_index, size, given)
+        found = _attempt(original, step, self, edge_index, size, given)
+        if type(found) is Refusal:
+            with left(HOST.name, PROPAGATE, found):
+                return original(self, edge_index, size=size, **given)
         return original(self, edge_index, size=size, **given) if found is None else found
 
     return propagate
@@ -144,6 +148,9 @@ def _directly(original: Callable, step: str, layer: MessagePassing, edge_index: 
     ours(HOST.name, learnt.counted)
     out = results[-1]
     return out if out.shape[1:] == way.features else out.view(out.shape[0], *way.features)
+
+
+_attempt = attempt(_directly)
 
 
 def _widest(given: dict) -> int:

@@ -46,4 +46,4 @@ def gcn_norm_of_few(
 @kept
 def _product(dtype: torch.dtype) -> FlatMap:
     one = torch.empty(1, dtype=dtype)
-    return FlatMap(message_op("mul(x0, x1)", ("row", "column")), (one, one))
+    return FlatMap.made(message_op("mul(x0, x1)", ("row", "column")), (one, one))

@@ -12,11 +12,12 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import prod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from ....compiler.cache.background import PendingKernel
 from ....compiler.language.reduction import REDUCTIONS
 from ....structures.csr import EdgeList
 from ....structures.graph import Graph
@@ -30,6 +31,9 @@ from ..message_op import MessageOp, ties_count
 from ..operators import AGGREGATE, EDGE_MAP, Memo
 from ..programs.aggregate import AggregateSpec
 from ..programs.edge_map import EdgeMapSpec
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _SOURCES = frozenset(("cotangent", "scale", "result"))
 FLOATS = (torch.float32, torch.float64)
@@ -46,6 +50,16 @@ class Flat(ABC):
     operator: ClassVar[Operator]
     operands: ClassVar[None] = None
     reads_result = False
+
+    @classmethod
+    def made(cls, *given: Any) -> Self:
+        """The operator of what its class takes. Where that is made in the background, its gradients are, too."""
+        try:
+            return cls(*given)
+        except PendingKernel as pending:
+            if pending.make is not None:
+                pending.make = lambda: cls(*given).prepare_gradients()
+            raise
 
     def __call__(self, edges: EdgeList, operands: Sequence[Tensor]) -> Tensor:
         """The result. Raises OutOfRange where an edge is."""
