@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ...structures.coordinates import kernel_map_between
 from ...structures.coordinates.written import Written, read_window, sites_at
+from ...structures.graph import Graph
 from ...structures.kernel_map import GraphOf, KernelMap
 from ..core.library import register_for
 from ..core.operands import is_plain
@@ -23,6 +24,7 @@ from ..message.operators import AGGREGATE
 from .operators import CONV, CONV_WEIGHT
 
 
+@torch.inference_mode(False)  # what is found now is kept for a backward pass later
 def _map(arguments: tuple, operands: Any = None) -> KernelMap:
     fine, coarse, batches, fine_how, coarse_how, window, _, _ = arguments
     of_fine, of_coarse = sites_at(fine, batches, fine_how), sites_at(coarse, batches, coarse_how)
@@ -73,10 +75,15 @@ def _degrees(arguments: tuple, dtype: torch.dtype) -> Tensor:
     return found
 
 
+@torch.inference_mode(False)
+def _graph(arguments: tuple, operands: Any) -> Graph:
+    return _map(arguments).derived(GraphOf())
+
+
 GRAPH_OF_SITES = StructureKind(
     MAP_OF_SITES.schema,
     _refuse,
-    lambda arguments, operands: _map(arguments).derived(GraphOf()),
+    _graph,
     hold=MAP_OF_SITES.hold,
     name="_of_sites",
     shapes=_graph_shapes,

@@ -39,6 +39,7 @@ def read_window(written: Sequence[int], dim: int) -> Window:
     return _window(iter(written), dim)
 
 
+@torch.inference_mode(False)  # what is found now is kept for a backward pass later
 def sites_at(rows: Tensor, batches: int, how: Sequence[int]) -> Coordinates:
     """The sites that follow from rows as it is written, with all that is kept on them. Rows that belong to no sites yet
     are checked as ``Coordinates.of`` does, and their sites live as long as the tensor, unless that is written to.
