@@ -111,7 +111,7 @@ class Coordinates(Movable):
 
     @property
     def on_host(self) -> Coordinates:
-        """The same sites in the host's memory, where all that follows from them is found."""
+        """These sites in the host's memory, where all that follows from them is found."""
         return self if self.rows.is_cpu else self.derived(OnHost())
 
     def beside(self, rows: Tensor) -> Coordinates:
@@ -168,7 +168,7 @@ class Coordinates(Movable):
 
 
 class OnHost(Derived[Coordinates]):
-    """The same sites in the host's memory."""
+    """These sites in the host's memory."""
 
     def compute(self, sites: Coordinates) -> Coordinates:
         return sites.to("cpu")
