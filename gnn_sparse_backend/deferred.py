@@ -178,7 +178,7 @@ def _keep_tvm_from_building() -> None:
     """Have TVM build no extension either, whose module for Relax asks for it whatever the variable says."""
     if os.environ.get(_NO_EXTENSION) == "1":
         try:
-            optional = importlib.import_module("tvm_ffi._optional_torch_c_dlpack")
+            optional: Any = importlib.import_module("tvm_ffi._optional_torch_c_dlpack")
         except ImportError:  # another version, which has none
             return
         optional.load_torch_c_dlpack_extension = lambda: None

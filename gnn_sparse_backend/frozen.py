@@ -65,9 +65,9 @@ def _with_methods(cls: C, eq: bool, repr: bool) -> C:
     return cls
 
 
-def _described(cls: Any, eq: bool, repr: bool) -> tuple[Field, ...]:
+def _described(cls: Any, eq: bool, repr: bool) -> tuple[Field[Any], ...]:
     """Have the class say of itself all that dataclasses say, but for their methods; return its fields."""
-    fields: dict[str, Field] = {}
+    fields: dict[str, Field[Any]] = {}
     for base in cls.__mro__[:0:-1]:
         if (inherited := getattr(base, "__dataclass_fields__", None)) is not None:
             if not base.__dataclass_params__.frozen:
@@ -95,7 +95,8 @@ def _described(cls: Any, eq: bool, repr: bool) -> tuple[Field, ...]:
     if any("InitVar" in str(each.type) for each in cls.__dataclass_fields__.values() if each not in found):
         raise TypeError(f"{cls.__name__} has an InitVar, which dataclasses.dataclass alone knows")
     if "__match_args__" not in vars(cls):
-        cls.__match_args__ = tuple(each.name for each in found if each.init and not each.kw_only)
+        args = tuple(each.name for each in found if each.init and not each.kw_only)
+        cls.__match_args__ = args  # type: ignore[misc]
     if "__replace__" in vars(own):  # Python 3.13
         cls.__replace__ = own.__replace__
     return found
@@ -119,8 +120,10 @@ def _function(cls: type, header: str, body: Iterable[str], names: Mapping[str, s
     return FunctionType(code, {} if module is None else vars(module), closure=closure)
 
 
-def _initialiser(cls: type, fields: Sequence[Field], names: Mapping[str, str]) -> FunctionType:
-    places, keywords, body = [], [], []
+def _initialiser(cls: type, fields: Sequence[Field[Any]], names: Mapping[str, str]) -> FunctionType:
+    places: list[int] = []
+    keywords: list[int] = []
+    body: list[str] = []
     for n, each in enumerate(fields):
         value = f"_{n}"
         if each.init:
@@ -163,7 +166,7 @@ def _representation(names: Sequence[str]) -> Callable[[Any], str]:
     return representation
 
 
-def _refusals(cls: type, names: Iterable[str]) -> dict[str, Callable[..., None]]:
+def _refusals(cls: Any, names: Iterable[str]) -> dict[str, Callable[..., None]]:
     """``__setattr__`` and ``__delattr__``, which set and delete what a subclass has beside the fields."""
 
     def refuse_to_set(self: Any, name: str, value: Any) -> None:

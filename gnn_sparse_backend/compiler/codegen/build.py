@@ -17,8 +17,8 @@ from .errors import BuildError
 from .ieee import keep_ieee
 from .linker import link, linker_for
 from .loaded import LoadedModule
-from .memory_file import object_of
 from .nodes import nodes
+from .opened import object_of
 from .target import Target
 
 

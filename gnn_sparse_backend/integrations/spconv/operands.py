@@ -11,7 +11,7 @@ from torch import Tensor
 from ...ops.core.operands import autocasts, is_plain
 from ...runtime import devices
 from ...structures.checks import FLOATING
-from ...structures.coordinates.sites import MOST_AXES
+from ...structures.coordinates.checked import MOST_AXES
 from ..core.refusal import Boundary, Refusal, refusal_of
 
 

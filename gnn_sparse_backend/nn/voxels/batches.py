@@ -11,7 +11,7 @@ from torch import Tensor
 from ...ops.core.operands import check_dense
 from ...runtime.memory import check_memory
 from ...structures.coordinates import Coordinates, per_axis
-from ...structures.coordinates.sites import MOST_AXES
+from ...structures.coordinates.checked import MOST_AXES
 from .tensor import Axes, SparseTensor, check_same_sites, check_sparse
 
 

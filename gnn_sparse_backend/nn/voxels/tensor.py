@@ -46,8 +46,8 @@ class SparseTensor:
             the sites within the output of a dense layer.
 
     Raises:
-        TypeError, ValueError: an argument is not as above, or coordinates are so far apart that 64-bit keys cannot
-            number the cells of the box around them (and the reach of a kernel). The first bad row is quoted.
+        TypeError, ValueError: an argument is not as above, or coordinates have so many values along their axes that
+            64-bit keys cannot number the cells between them. The first bad row is quoted.
     """
 
     __slots__ = ("__weakref__", "_path", "_sites", "features")

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from ...formats.counts import at_places, begins_of
 from ...structures.checks import as_index_vector
+from ...structures.coordinates.checked import MOST_AXES
 from ...structures.coordinates.packing import bounds_of, in_order, packing_of
-from ...structures.coordinates.sites import MOST_AXES
 from ...structures.segments import Segments
 from ..core.operands import check_dense
 from ..grouped.segment_reduce import segment_reduce
@@ -46,8 +46,8 @@ def voxelize(
     Positions are divided in float64.
 
     Raises:
-        TypeError, ValueError: an argument is not as above, a position is not finite, or voxels are so far apart that
-            64-bit keys cannot number the cells of the box around them. The first bad point is quoted.
+        TypeError, ValueError: an argument is not as above, a position is not finite, or voxels have so many values
+            along their axes that 64-bit keys cannot number the cells between them. The first bad point is quoted.
     """
     check_choice("voxelize", "reduce", reduce, REDUCTIONS)
     check_dense("voxelize", "points", points)

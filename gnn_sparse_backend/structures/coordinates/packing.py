@@ -116,7 +116,7 @@ class Packing:
 
     @property
     def bits(self) -> int:
-        """Of a number."""
+        """Bits of a number."""
         return sum(self.widths)
 
 
@@ -131,7 +131,7 @@ class Folded:
     box: Packing
 
     def pack(self, rows: Tensor, times=None, plus=None, by=None) -> tuple[Tensor, bool]:
-        """As that of a `Packing`; all values of a column are among its values."""
+        """Pack as a `Packing` does rows whose values are among these."""
         rows = rows.long()
         for each, change in ((times, torch.mul), (plus, torch.add), (by, _floor_div)):
             rows = rows if each is None else change(rows, torch.tensor(each))
@@ -139,7 +139,7 @@ class Folded:
         return self.box.pack(torch.stack([n[torch.searchsorted(v, c.contiguous())] for c, v, n in columns], 1))
 
     def unpack(self, keys: Tensor, dtype: torch.dtype = torch.int64) -> Tensor:
-        """As that of a `Packing`."""
+        """Unpack as a `Packing` does."""
         columns = zip(self.box.unpack(keys).unbind(1), self.values, self.numbers)
         return torch.stack([v[torch.searchsorted(n, c.contiguous())] for c, v, n in columns], 1).to(dtype)
 
@@ -183,7 +183,7 @@ def with_room(bounds: Bounds, beside: Bounds | None = None) -> Bounds:
 
 
 def bounds_of(rows: Tensor) -> Bounds:
-    """Of the columns of rows on the host."""
+    """Bounds of the columns of rows on the host."""
     count, columns = rows.shape
     if not count:
         return ((0, -1),) * columns

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from ...frozen import dataclass
-from ..checks import as_index_vector, check_count
+from ..checks import check_count
 from ..derived import Derived, Keeper, Keeps
 from ..immutable import Movable
 from ..segments import Segments
-from .errors import EqualSites, NoSuchBatch, OutsideGrid
+from .checked import check_inside, checked_rows
+from .errors import EqualSites
 from .packing import (
     Bound,
     Bounds,
@@ -29,8 +30,6 @@ from .packing import (
     with_room,
 )
 from .window import Window, per_axis
-
-MOST_AXES = 5
 
 
 class Packed(NamedTuple):
@@ -81,7 +80,7 @@ class Coordinates(Movable):
         (NoSuchBatch), a coordinate outside of ``sizes`` (OutsideGrid), two equal rows (EqualSites), or more cells than
         64-bit keys can number (TooManyCells).
         """
-        rows = _checked(rows)
+        rows = checked_rows(rows)
         dim = rows.shape[1] - 1
         stride = per_axis("stride", stride, dim)
         sizes = None if sizes is None else per_axis("spatial_shape", tuple(sizes), dim)
@@ -89,7 +88,7 @@ class Coordinates(Movable):
             batch_size = check_count("batch_size", batch_size)
         host = rows.cpu()
         bounds = bounds_of(host)
-        _check_inside(host, bounds, batch_size, sizes)
+        check_inside(host, bounds, batch_size, sizes)
         batch_size = bounds[0][1] + 1 if batch_size is None else batch_size
         made = cls._make(host, stride, batch_size, sizes, bounds)
         made.derived(Keys())  # which refuses equal rows
@@ -100,9 +99,9 @@ class Coordinates(Movable):
         """(the sites of rows that may be equal, in the order in which each is first there; the rows that are first;
         (N,) the site of each row). Raises as `of`, but for equal rows.
         """
-        rows = _checked(rows)
+        rows = checked_rows(rows)
         bounds = bounds_of(rows.cpu())
-        _check_inside(rows, bounds, None, None)
+        check_inside(rows, bounds, None, None)
         is_first, place = firsts(*numbered(rows))
         first = is_first.nonzero().squeeze(1)
         kept = rows if first.numel() == rows.shape[0] else rows[first]
@@ -142,7 +141,7 @@ class Coordinates(Movable):
 
     @property
     def on_host(self) -> Coordinates:
-        """The same sites in the host's memory, where all that follows from them is found."""
+        """These sites in the host's memory, where all that follows from them is found."""
         return self if self.rows.is_cpu else self.derived(OnHost())
 
     def beside(self, rows: Tensor) -> Coordinates:
@@ -223,7 +222,7 @@ class Coordinates(Movable):
 
 
 class OnHost(Derived[Coordinates]):
-    """The same sites in the host's memory."""
+    """These sites in the host's memory."""
 
     def compute(self, sites: Coordinates) -> Coordinates:
         return sites.to("cpu")
@@ -396,33 +395,3 @@ def _made(sites: Coordinates, packing, keys: Tensor, stride: tuple[int, ...], si
     made = Coordinates._make(rows, stride, sites.batch_size, sizes, bounds)
     made.facts[Keys()] = Packed(packing, keys, None)
     return made
-
-
-def _checked(rows: object) -> Tensor:
-    """(N, 1 + D) integers of a type that does not wrap."""
-    if isinstance(rows, Tensor) and rows.dtype.is_floating_point:
-        raise TypeError(
-            f"coordinates must hold integers, got {rows.dtype}; gsb.voxelize(points, voxel_size) makes them of points"
-        )
-    if not isinstance(rows, Tensor) or rows.dim() != 2 or not 2 <= rows.shape[1] <= MOST_AXES + 1:
-        found = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
-        raise TypeError(
-            f"coordinates must be a tensor of shape (N, 1 + D), the batch first, D from 1 to {MOST_AXES}, got {found}"
-        )
-    as_index_vector("coordinates", rows.reshape(-1))
-    with torch.inference_mode(False):  # made now, kept for a backward pass later
-        return rows.detach().to(rows.dtype if rows.dtype == torch.int32 else torch.int64, copy=True).contiguous()
-
-
-def _check_inside(rows: Tensor, bounds: Bounds, batch_size: int | None, sizes: Sequence[int] | None) -> None:
-    limits = [batch_size, *(sizes or (None,) * (len(bounds) - 1))]
-    for column, ((low, high), limit) in enumerate(zip(bounds, limits)):
-        if low > high or ((low >= 0 or (column and limit is None)) and (limit is None or high < limit)):
-            continue
-        bad = (rows[:, column] < 0) | (rows[:, column] >= (2**62 if limit is None else limit))
-        at = int(bad.nonzero()[0])
-        what = "batch" if column == 0 else f"coordinate along axis {column - 1}"
-        allowed = "not negative" if limit is None else f"in [0, {limit})"
-        raise (OutsideGrid if column else NoSuchBatch)(
-            f"coordinates[{at}] = {rows[at].tolist()}: the {what} must be {allowed}"
-        )

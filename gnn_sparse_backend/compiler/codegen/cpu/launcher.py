@@ -27,8 +27,7 @@ from ...packs.in_force import packs
 from ..errors import BuildError
 from ..kept import kept
 from ..linker import find_linker, link
-from ..memory_file import object_of, readable
-from ..opened import open_library, open_packed
+from ..opened import object_of, open_library, open_packed, readable
 from ..target import Target
 from .host import running_target
 
