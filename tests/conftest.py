@@ -36,7 +36,7 @@ def import_dgl_2():
     """Import a DGL 2 that cannot be imported here by itself, before a test or another conftest does."""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         if importlib.metadata.version("dgl").startswith("2."):
-            from gnn_sparse_backend.integrations.core.stand_ins import import_dgl
+            from gnn_sparse_backend.integrations.core.substitutes.stand_ins import import_dgl
 
             import_dgl()
 

@@ -73,7 +73,10 @@ gsb.spmm(graph, x).sum().backward()
     ("framework", "program"),
     [
         pytest.param("import torch_geometric.nn", _PYG, marks=pytest.mark.slow),
-        ("from gnn_sparse_backend.integrations.core.stand_ins import import_dgl; import_dgl(); import dgl", _DGL),
+        (
+            "from gnn_sparse_backend.integrations.core.substitutes.stand_ins import import_dgl; import_dgl(); import dgl",
+            _DGL,
+        ),
         pytest.param("", _PLAIN, marks=pytest.mark.slow),  # which DGL asks the most of what is here
     ],
     ids=["pyg", "dgl", "plain"],

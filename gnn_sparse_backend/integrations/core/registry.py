@@ -14,9 +14,9 @@ from ... import config
 from ...deferred import import_module, no_collection
 from ...runtime.allocator import reuse_while_enabled
 from ...spelling import meant
-from .faces import FACES, give, take_away
 from .processes import leave_behind, take_along
-from .stand_ins import import_dgl
+from .substitutes.faces import FACES, give, take_away
+from .substitutes.stand_ins import import_dgl
 
 
 class _Framework(NamedTuple):

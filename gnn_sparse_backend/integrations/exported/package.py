@@ -12,8 +12,8 @@ from torch.fx import GraphModule
 from torch.nn import Module
 
 from ...tuning.pack import pack
-from ..core.faces import FACES
 from ..core.registry import enabled_frameworks
+from ..core.substitutes.faces import FACES
 from ..traced.walk import put_operators
 from .aten import as_calls
 from .load import PACK, package_path

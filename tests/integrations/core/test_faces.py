@@ -12,7 +12,8 @@ import sys
 import pytest
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.integrations.core import faces, registry
+from gnn_sparse_backend.integrations.core import registry
+from gnn_sparse_backend.integrations.core.substitutes import faces
 
 FILES = {
     "__init__.py": """
@@ -137,7 +138,7 @@ def test_a_process_that_is_spawned_has_the_face(face):
 import sys; sys.path.insert(0, {str(face)!r})
 import multiprocessing
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.integrations.core import faces
+from gnn_sparse_backend.integrations.core.substitutes import faces
 faces.FACES["torchsparse"] = faces.Face("ours_of_shoe")
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def run(tmp_path):
 
     def run(program: str) -> str:
         before = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
-        before += "from gnn_sparse_backend.integrations.core.stand_ins import import_dgl\n"
+        before += "from gnn_sparse_backend.integrations.core.substitutes.stand_ins import import_dgl\n"
         found = subprocess.run([sys.executable, "-c", before + program], capture_output=True, text=True)
         assert found.returncode == 0, found.stderr
         return found.stdout

@@ -11,7 +11,7 @@ import pytest
 _HELP = """
 import sys
 import torch
-from gnn_sparse_backend.integrations.core.stand_ins import import_dgl
+from gnn_sparse_backend.integrations.core.substitutes.stand_ins import import_dgl
 import_dgl()
 import dgl
 import gnn_sparse_backend as gsb

@@ -20,8 +20,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from ...deferred import import_module
-from .patch import Patches
+from ....deferred import import_module
+from ..patch import Patches
 
 
 class Face(NamedTuple):
