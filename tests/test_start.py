@@ -63,6 +63,7 @@ graph = dgl.add_self_loop(dgl.graph((index[0], index[1]), num_nodes=nodes))
 for layer in (SAGEConv(8, 8, "mean"), GATConv(8, 8, 1)):
     layer(graph, x).sum().backward()
 """
+_STAND_INS = "gnn_sparse_backend.integrations.core.substitutes.stand_ins"
 _PLAIN = f"""{_OPERANDS}
 graph = gsb.Graph.from_coo(index[1], index[0], (nodes, nodes))
 gsb.spmm(graph, x).sum().backward()
@@ -73,10 +74,7 @@ gsb.spmm(graph, x).sum().backward()
     ("framework", "program"),
     [
         pytest.param("import torch_geometric.nn", _PYG, marks=pytest.mark.slow),
-        (
-            "from gnn_sparse_backend.integrations.core.substitutes.stand_ins import import_dgl; import_dgl(); import dgl",
-            _DGL,
-        ),
+        (f"from {_STAND_INS} import import_dgl; import_dgl(); import dgl", _DGL),
         pytest.param("", _PLAIN, marks=pytest.mark.slow),  # which DGL asks the most of what is here
     ],
     ids=["pyg", "dgl", "plain"],
