@@ -132,12 +132,16 @@ class KernelGenerator:
             self.region_type, self.kernel_size, region_offsets, axis_types, dimension
         )
         self.region_offsets = torch.empty(0, dtype=torch.int32) if region_offsets is None else region_offsets.int()
-        offsets = tuple(map(tuple, self.region_offsets.tolist())) if self.region_type == RegionType.CUSTOM else ()
-        self.region = Region(self.region_type, tuple(self.kernel_size), tuple(self.kernel_dilation), offsets)
         self.axis_types = axis_types
         self.dimension = dimension
         self.requires_strided_coordinates = set(self.kernel_stride) == {1}
         self.expand_coordinates = expand_coordinates
+
+    @property
+    def region(self) -> Region:
+        """The kernel's cells, without its stride."""
+        offsets = tuple(map(tuple, self.region_offsets.tolist())) if self.region_type == RegionType.CUSTOM else ()
+        return Region(self.region_type, tuple(self.kernel_size), tuple(self.kernel_dilation), offsets)
 
     def get_kernel(self, tensor_stride: Sizes, is_transpose: bool) -> tuple[RegionType, Tensor, int]:
         """(type, offsets of a custom one, number of cells)."""

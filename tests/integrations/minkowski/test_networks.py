@@ -20,6 +20,7 @@ CHECKOUTS = os.environ.get("GSB_CHECKOUTS")
 """A folder of checkouts of published networks: FCGF and Mask3D."""
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("name", ["FCGF", "Mask3D"])
 def test_published_networks_run_unchanged(name):
     folder = Path(CHECKOUTS or "", name)
