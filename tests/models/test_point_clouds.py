@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from models.dataset import DataError
-from models.point_clouds import data, kitti, scenes
+from models.point_clouds import data, kitti, rooms, scenes
 from models.point_clouds.classes import CLASS, COLOURS, IGNORED, LEARNING_MAP, NAMES
 from models.point_clouds.data import Cloud
 from models.point_clouds.metrics import Confusion
@@ -221,3 +221,10 @@ def test_intersection_over_union_by_hand():
     assert confusion.iou() == {"car": 2 / 4, "road": 1 / 2, "building": 0.0}
     assert confusion.mean_iou() == pytest.approx(1 / 3) and confusion.accuracy() == pytest.approx(3 / 5)
     assert np.isnan(Confusion().mean_iou())
+
+
+def test_rooms_are_drawn_from_their_seed():
+    room, again, other = (rooms.generate(seed, 100) for seed in (3, 3, 4))
+    assert np.array_equal(room.points, again.points) and len(room) != len(other)
+    height = np.ptp(room.points[:, 2])
+    assert 2.2 < height < 3.1 and len(room) > 100 * 4 * height and not room.labels.any()
