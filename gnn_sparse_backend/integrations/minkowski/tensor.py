@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -224,16 +223,16 @@ class Tensor:
         return self._with(other, operator.pow)
 
     def __radd__(self, other: object) -> Self:
-        return self._with(other, _swapped(operator.add))
+        return self._with(other, lambda x, y: y + x)
 
     def __rsub__(self, other: object) -> Self:
-        return self._with(other, _swapped(operator.sub))
+        return self._with(other, lambda x, y: y - x)
 
     def __rmul__(self, other: object) -> Self:
-        return self._with(other, _swapped(operator.mul))
+        return self._with(other, lambda x, y: y * x)
 
     def __rtruediv__(self, other: object) -> Self:
-        return self._with(other, _swapped(operator.truediv))
+        return self._with(other, lambda x, y: y / x)
 
     def __iadd__(self, other: object) -> Self:
         return self._set(other, operator.add)
@@ -249,11 +248,6 @@ class Tensor:
 
     def __neg__(self) -> Self:
         return self._like(-self._F)
-
-
-@functools.cache
-def _swapped(compute: Callable[[Any, Any], torch.Tensor]) -> Callable[[Any, Any], torch.Tensor]:
-    return lambda x, y: compute(y, x)
 
 
 def check_features(features: object, what: str) -> None:
