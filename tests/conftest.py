@@ -23,6 +23,10 @@ inspect.modulesbyfile |= {
 inspect.modulesbyfile["<string>"] = "__main__"
 
 
+# as where there is no terminal: pytest-xdist gives its workers one of 80 columns
+os.environ["COLUMNS"] = "200"
+
+
 def pytest_addoption(parser):
     parser.addoption(
         "--device",

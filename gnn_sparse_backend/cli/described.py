@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from ..frozen import dataclass
 
 _AXIS = re.compile(r"^(\w+) = p\.\w+\('\w+', (\d+)\)$", re.M)
 _BUFFER = re.compile(r"^(\w+) = p\.buffer\('\w+', \(([^)]*)\), '(\w+)'", re.M)

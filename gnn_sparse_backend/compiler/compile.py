@@ -11,10 +11,11 @@ A kernel that is in a cache is found by its texts alone: what lowers and builds 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..frozen import dataclass
 from .cache.default import default_store, get_kernel
 from .cache.kernel import Kernel
 from .cache.key import KernelKey

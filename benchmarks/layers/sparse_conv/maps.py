@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Callable, Sequence
 
 import torch
-from gnn_sparse_backend.nn.maps import convolved
 from torch import Tensor
 
 from benchmarks.layers.sparse_conv import contenders, spconv
 from benchmarks.support import summary
 from benchmarks.support.timing import Rules, interleaved
 from gnn_sparse_backend.nn import SparseTensor
+from gnn_sparse_backend.nn.voxels.maps import convolved
 from gnn_sparse_backend.structures.coordinates import Coordinates, Window
 from gnn_sparse_backend.structures.kernel_map import KernelMap
 from models.point_clouds.layers import Layer

@@ -16,11 +16,11 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from ...config import CACHE_BYTES
 from ...deferred import filelock
+from ...frozen import dataclass
 from . import folders
 from .key import DIGEST
 

@@ -7,12 +7,11 @@ all are even. Nothing in a program says which it means, so ``GSB_TORCHSPARSE`` d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from ... import config
+from ...frozen import dataclass
 
 AXES = 3
 

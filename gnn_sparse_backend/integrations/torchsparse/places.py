@@ -6,7 +6,6 @@ fastest where it is odd, so maps of odd kernels are numbered anew and weights st
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from ...compiler.cache import bounded
 from ...formats.counts import prefix_sums
+from ...frozen import dataclass
 from ...nn.voxels.maps import kept
 from ...structures.coordinates import Coordinates, Generated, Occupied, Window, kernel_map_between
 from ...structures.coordinates.sites import finer

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from ... import nn
+from ...frozen import dataclass
 from ...nn.voxels.maps import kept
 from ...structures.coordinates import Coordinates, Reached, Window
 from ...structures.derived import Derived

@@ -26,7 +26,7 @@ _UNION = "; nn.union puts tensors of one grid on the sites of all of them"
 
 
 class SparseTensor:
-    """Features at integer coordinates of a grid with D axes, 1 to 5, in the order in which they were given.
+    """Features at integer coordinates of a grid with D axes, 1 to 5, in the order in which rows were given.
 
         x = nn.SparseTensor(features, coordinates)
         y = nn.SubMConv(16, 32, kernel_size=3)(x)
@@ -46,8 +46,8 @@ class SparseTensor:
             the sites within the output of a dense layer.
 
     Raises:
-        TypeError, ValueError: an argument is not as above, or coordinates have so many values along their axes that
-            64-bit keys cannot number the cells between them. The first bad row is quoted.
+        TypeError, ValueError: an argument is not as above, or coordinates have too many values along their axes:
+            64-bit keys have to number the cells between them. The first bad row is quoted.
     """
 
     __slots__ = ("__weakref__", "_path", "_sites", "features")

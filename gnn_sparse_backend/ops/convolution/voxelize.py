@@ -46,8 +46,8 @@ def voxelize(
     Positions are divided in float64.
 
     Raises:
-        TypeError, ValueError: an argument is not as above, a position is not finite, or voxels have so many values
-            along their axes that 64-bit keys cannot number the cells between them. The first bad point is quoted.
+        TypeError, ValueError: an argument is not as above, a position is not finite, or voxels have too many values
+            along their axes: 64-bit keys have to number the cells between them. The first bad point is quoted.
     """
     check_choice("voxelize", "reduce", reduce, REDUCTIONS)
     check_dense("voxelize", "points", points)

@@ -28,6 +28,7 @@ from ...compiler.loops.packing import (
 )
 from ...frozen import dataclass
 from ...runtime.type_names import type_name
+from ..derived import untransformed
 from .errors import TooManyCells
 
 Bound: TypeAlias = tuple[int, int]
@@ -206,6 +207,10 @@ def joined(*bounds: Bounds) -> Bounds:
 
 def numbered(*tables: Tensor) -> list[Tensor]:
     """(N,) int64 of each table of (N, columns) integers: equal rows have equal numbers, which order them."""
+    return untransformed(_numbered, *tables)
+
+
+def _numbered(*tables: Tensor) -> list[Tensor]:
     every = [rows.cpu().contiguous() for rows in tables]
 
     def columns() -> list[Tensor]:

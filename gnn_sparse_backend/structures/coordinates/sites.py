@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...frozen import dataclass
 from ..checks import check_count
-from ..derived import Derived, Keeper, Keeps
+from ..derived import Derived, Keeper, Keeps, untransformed
 from ..immutable import Movable
 from ..segments import Segments
 from .checked import check_inside, checked_rows
@@ -80,6 +80,10 @@ class Coordinates(Movable):
         (NoSuchBatch), a coordinate outside of ``sizes`` (OutsideGrid), two equal rows (EqualSites), or more cells than
         64-bit keys can number (TooManyCells).
         """
+        return untransformed(cls._of, rows, stride, batch_size, sizes)
+
+    @classmethod
+    def _of(cls, rows: Tensor, stride: Any, batch_size: int | None, sizes: Sequence[int] | None) -> Coordinates:
         rows = checked_rows(rows)
         dim = rows.shape[1] - 1
         stride = per_axis("stride", stride, dim)
@@ -100,7 +104,7 @@ class Coordinates(Movable):
         (N,) the site of each row). Raises as `of`, but for equal rows.
         """
         rows = checked_rows(rows)
-        bounds = bounds_of(rows.cpu())
+        bounds = untransformed(bounds_of, rows.cpu())
         check_inside(rows, bounds, None, None)
         is_first, place = firsts(*numbered(rows))
         first = is_first.nonzero().squeeze(1)

@@ -63,6 +63,7 @@ def test_enabled_from_collection_to_the_end_and_not_after(pytester, made_up):
         "enabled": ["made_up"],
         "calls": {"made_up": {"spmm": {"ours": 1, "fallbacks": {"too odd": 1}}}},
         "packs": [],
+        "lost": 0,
     }
     assert gsb.status().enabled == ()
 
