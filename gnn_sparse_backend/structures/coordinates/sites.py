@@ -33,8 +33,7 @@ from .window import Window, per_axis
 
 
 class Packed(NamedTuple):
-    """Sites as numbers in ascending order, and a larger one behind them. order: (N,) their rows; None where these
-    ascend."""
+    """Sites as ascending numbers, and a larger one behind them. order: (N,) their rows; None where these ascend."""
 
     packing: Packing | Folded
     keys: Tensor
