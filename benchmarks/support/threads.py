@@ -39,19 +39,11 @@ def measure(arm: str, size: int) -> tuple[float, float, float]:
     """Microseconds of the PyTorch operator, of the kernel, and of one after the other, in this process."""
     import torch
     import tvm
-    from tvm.script.ir_builder import IRBuilder
-    from tvm.tirx.script import builder as T
 
+    from gnn_sparse_backend.cli.examine import doubling
     from gnn_sparse_backend.compiler.codegen import build_jit, host_target
 
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
-        T.func_name("double")
-        n = T.arg("n", T.int32())
-        a = T.arg("a", T.buffer((n,), "float32", layout=None, align=4))
-        b = T.arg("b", T.buffer((n,), "float32", layout=None, align=4))
-        with T.parallel(0, n) as i:
-            T.buffer_store(b, a[i] * T.float32(2), [i])
-    function = builder.get()
+    function = doubling("double")
     if arm == "shared":
         kernel = build_jit(function, host_target())["double"]
     else:

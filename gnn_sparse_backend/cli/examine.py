@@ -138,26 +138,26 @@ def _cpu() -> list[Finding]:
         return [*findings, finding("test kernel", ABSENT, _NO_COMPILER)]
     try:
         with folders.scratch() as scratch:
-            _check_kernel(load(build_shared(_test_function(), target, scratch))["test"])
+            _check_kernel(load(build_shared(doubling(), target, scratch))["test"])
         findings.append(finding("test kernel", OK, "compiled, loaded, and right"))
     except Exception as error:  # whatever stops a kernel is the finding
         findings.append(finding("test kernel", BROKEN, f"{type(error).__name__}: {error}"))
     return findings
 
 
-def _test_function():
-    """``b[i] = a[i] * 2`` in a parallel loop."""
+def doubling(name: str = "test"):
+    """``b[i] = a[i] * 2`` in a parallel loop, as a function of stage III: (n, a, b)."""
     from tvm.script.ir_builder import IRBuilder
     from tvm.tirx.script import builder as T
 
     with IRBuilder() as builder, T.prim_func(s_tir=True):
-        T.func_name("test")
+        T.func_name(name)
         n = T.arg("n", T.int32())
         a = T.arg("a", T.buffer((n,), "float32", layout=None, align=4))
         b = T.arg("b", T.buffer((n,), "float32", layout=None, align=4))
         with T.parallel(0, n) as i:
             T.buffer_store(b, a[i] * T.float32(2), [i])
-    return builder.get().with_attr("global_symbol", "test")
+    return builder.get().with_attr("global_symbol", name)
 
 
 def _check_kernel(function) -> None:
@@ -258,7 +258,7 @@ def _test_kernel(root: Path):
 
     target = host_target()
     store = KernelStore(DiskCache(root), load, leave_text=leave_text)
-    build = lambda folder: build_shared(_test_function(), target, folder)
+    build = lambda folder: build_shared(doubling(), target, folder)
     kernel = store.get("gsb doctor", "", target, build, symbol="test")
     _check_kernel(kernel)
     return kernel

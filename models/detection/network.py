@@ -20,7 +20,7 @@ STAGES = 6
 ABOVE = 3
 """Stages whose sites are seen from above: the fourth, and the two coarser ones behind it."""
 STRIDE = 2 ** (STAGES - ABOVE)
-"""Of the map, in voxels."""
+"""How many voxels a cell of the map is wide."""
 
 
 def _norm(channels: int) -> nn.BatchNorm1d:

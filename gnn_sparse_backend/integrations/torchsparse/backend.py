@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...structures.coordinates.packing import find, find_rows
 from .nn.utils.kernel import get_kernel_offsets
-from .search import find, find_rows
 from .utils.shapes import make_divisible
 
 DIVISOR = 128

@@ -220,6 +220,20 @@ def _numbered(*tables: Tensor) -> list[Tensor]:
     return [packing.pack(rows)[0][:-1].to(given.device) for rows, given in zip(every, tables)]
 
 
+def find(queries: Tensor, references: Tensor) -> Tensor:
+    """(queries,) int64 the first reference that each number equals, -1 where there is none."""
+    if not references.numel():
+        return torch.full_like(queries, -1, dtype=torch.int64)
+    ascending, order = references.sort(stable=True)
+    place = torch.searchsorted(ascending, queries).clamp_(max=references.numel() - 1)
+    return torch.where(ascending[place] == queries, order[place], -1)
+
+
+def find_rows(queries: Tensor, references: Tensor) -> Tensor:
+    """(M,) int64 the first of (N, columns) rows that each of (M, columns) equals, -1 where there is none."""
+    return find(*numbered(queries, references))
+
+
 def firsts(keys: Tensor) -> tuple[Tensor, Tensor]:
     """(where each number is for the first time, as booleans; which of these places each number is equal to)."""
     ascending, order = keys.sort(stable=True)

@@ -23,6 +23,7 @@ from .packing import (
     Packing,
     bounds_of,
     distinct,
+    find_rows,
     firsts,
     in_order,
     numbered,
@@ -189,10 +190,8 @@ class Coordinates(Movable):
             inside &= (column >= low) & (column <= high)
         if not self.rows.shape[0]:
             return inside.long() - 1
-        keys, wanted = numbered(self.rows, torch.where(inside[:, None], sites, self.rows[:1]))
-        keys, order = keys.sort()
-        place = torch.searchsorted(keys, wanted).clamp_(max=keys.numel() - 1)
-        return torch.where(inside & (keys[place] == wanted), order[place], -1)
+        # a far row would widen the box in which rows are numbered
+        return torch.where(inside, find_rows(torch.where(inside[:, None], sites, self.rows[:1]), self.rows), -1)
 
     def same_as(self, other: Coordinates) -> bool:
         """Whether the same sites are in the same order, on grids of one stride."""

@@ -12,7 +12,7 @@ from .oracle import WIDTH, counts, layer, random_tensor, same
 
 
 def network(x):
-    """Of every kind of layer, with their names."""
+    """A network with a layer of every kind, and the names that they are counted by."""
     down = layer("SparseConv", 2, WIDTH, WIDTH, 3, 2, 1, indice_key="down", dtype=torch.float64)
     stem = layer("SubMConv", 2, WIDTH, WIDTH, 3, indice_key="fine", dtype=torch.float64)
     up = layer("SparseInverseConv", 2, WIDTH, WIDTH, 3, "down", dtype=torch.float64)

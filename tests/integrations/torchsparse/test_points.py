@@ -124,7 +124,7 @@ def test_points_are_sums_of_voxels(index, seed):
 @settings(max_examples=30, deadline=None)
 @given(rows(*[st.floats(-4, 4, width=16)] * 3, most=5), st.sampled_from((1, 2)), st.integers(0, 255), versions)
 def test_trilinear_weights(points, scale, missing, version):
-    """Of each corner, the volume of the box across from it; those that are missing share theirs out."""
+    """A corner weighs the volume of the box across from it; missing corners share theirs out among the others."""
     conventions.follow(version)
     place = torch.tensor(points, dtype=torch.float64).view(-1, 3)
     there = [not missing >> corner & 1 for corner in range(8)]

@@ -6,12 +6,11 @@ library has a pointer to it (`SLOT`), which is set when the library is loaded.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 
 import tvm_ffi
 
-from .launcher import NativeText, load_text
+from .launcher import NativeText, exported_address, provide
 
 SLOT = "__GSBMisfit"
 COMPACT, ANY = -1, -2
@@ -158,22 +157,11 @@ fits:
   %i.next = add i32 %i, 1
   br label %next
 }
-
-define dllexport i32 @__tvm_ffi_gsb_misfit_address(ptr %self, ptr %arguments, i32 %count, ptr %result) {
-  %value = getelementptr { i32, i32, i64 }, ptr %result, i32 0, i32 2
-  store i32 1, ptr %result
-  store i64 ptrtoint (ptr @gsb_misfit to i64), ptr %value
-  ret i32 0
-}
 """
-CHECKS = NativeText("argument_checks", _TEXT)
+CHECKS = NativeText("argument_checks", _TEXT + exported_address("gsb_misfit"))
 
 
 @functools.cache
 def provide_checks() -> tvm_ffi.Module:
     """Have the libraries of kernels that are loaded from now on check their arguments."""
-    module = load_text(CHECKS)
-    address = module.get_function("gsb_misfit_address")()
-    if tvm_ffi.LIB.TVMFFIEnvModRegisterContextSymbol(SLOT.encode(), ctypes.c_void_p(address)):
-        raise RuntimeError(f"{SLOT} cannot be registered")
-    return module  # kept, and with it the function
+    return provide(CHECKS, {SLOT: "gsb_misfit"})  # kept, and with it the function

@@ -15,6 +15,7 @@ import ctypes
 import functools
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import tvm_ffi
@@ -317,6 +318,30 @@ def load_text(native: NativeText) -> tvm_ffi.Module:
             with contextlib.suppress(BuildError):  # where the system loads no library
                 return open_library(path)
     return _module_of(native, target)
+
+
+def exported_address(function: str) -> str:
+    """LLVM's text of ``{function}_address``, which gives Python the address of a function in the same text."""
+    return f"""
+define dllexport i32 @__tvm_ffi_{function}_address(ptr %self, ptr %arguments, i32 %count, ptr %result) {{
+  %value = getelementptr {{ i32, i32, i64 }}, ptr %result, i32 0, i32 2
+  store i32 1, ptr %result
+  store i64 ptrtoint (ptr @{function} to i64), ptr %value
+  ret i32 0
+}}
+"""
+
+
+def provide(native: NativeText, functions: Mapping[str, str]) -> tvm_ffi.Module:
+    """Have libraries that are loaded from now on find functions by their symbols. functions: of a text that exports
+    their addresses, by symbol. They are there while the module that is returned is kept.
+    """
+    module = load_text(native)
+    for symbol, function in functions.items():
+        address = ctypes.c_void_p(module.get_function(f"{function}_address")())
+        if tvm_ffi.LIB.TVMFFIEnvModRegisterContextSymbol(symbol.encode(), address):
+            raise RuntimeError(f"{symbol} cannot be registered")
+    return module
 
 
 def build_text(native: NativeText, target: Target, folder: str | os.PathLike[str]) -> Path:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 
 import tvm_ffi
 
 from ....deferred import can_compile, load_runtime
-from .launcher import NativeText, load_text
+from .launcher import NativeText, exported_address, provide
 
 # The functions have TVM's signatures: (device type, device, bytes, type code, bits) and (device type, device, memory).
 _TEXT = """
@@ -26,22 +25,8 @@ define internal i32 @gsb_free(i32 %kind, i32 %device, ptr %memory) {
   call void @free(ptr %memory)
   ret i32 0
 }
-
-define dllexport i32 @__tvm_ffi_gsb_allocate_address(ptr %self, ptr %arguments, i32 %count, ptr %result) {
-  %value = getelementptr { i32, i32, i64 }, ptr %result, i32 0, i32 2
-  store i32 1, ptr %result
-  store i64 ptrtoint (ptr @gsb_allocate to i64), ptr %value
-  ret i32 0
-}
-
-define dllexport i32 @__tvm_ffi_gsb_free_address(ptr %self, ptr %arguments, i32 %count, ptr %result) {
-  %value = getelementptr { i32, i32, i64 }, ptr %result, i32 0, i32 2
-  store i32 1, ptr %result
-  store i64 ptrtoint (ptr @gsb_free to i64), ptr %value
-  ret i32 0
-}
 """
-WORKSPACE = NativeText("workspace", _TEXT)
+WORKSPACE = NativeText("workspace", _TEXT + exported_address("gsb_allocate") + exported_address("gsb_free"))
 
 
 @functools.cache
@@ -50,12 +35,5 @@ def provide_runtime() -> tvm_ffi.Module | None:
     if can_compile():
         load_runtime()
         return None
-    module = load_text(WORKSPACE)
-    for symbol, name in (("Alloc", "gsb_allocate_address"), ("Free", "gsb_free_address")):
-        address = module.get_function(name)()
-        code = tvm_ffi.LIB.TVMFFIEnvModRegisterContextSymbol(
-            f"__TVMBackend{symbol}Workspace".encode(), ctypes.c_void_p(address)
-        )
-        if code:
-            raise RuntimeError(f"__TVMBackend{symbol}Workspace cannot be registered")
-    return module  # kept, and with it the functions
+    functions = {"__TVMBackendAllocWorkspace": "gsb_allocate", "__TVMBackendFreeWorkspace": "gsb_free"}
+    return provide(WORKSPACE, functions)  # kept, and with it the functions

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .....structures.coordinates.packing import find
 from ...conventions import AXES, convention
-from ...search import find
 
 __all__ = ["sphash", "sphashquery"]
 
