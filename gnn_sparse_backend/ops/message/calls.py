@@ -23,6 +23,7 @@ from ...planner.decisions import listeners
 from ...planner.plan import Plan
 from ...runtime.memory import check_memory, empty
 from ...runtime.type_names import type_name
+from ...structures.facts import edges_in_one_row
 from ..core.executable import Executable, build, executable_of, kept_by_plan, settle_list
 from ..core.plans import plan_of
 from .executables import final_plan
@@ -73,6 +74,7 @@ class Call:
         return self.executables.keep(None, MessagesOnList(self.spec)) if found is None else found
 
 
+_AT_EDGES = frozenset(("edge", "all"))
 _PLANNED = {torch.int64: torch.float64}
 """For integers the floating type of their size, which the planner knows."""
 _calls: KernelCache[tuple, Call] = shared("calls of messages", MOST_CALLS)
@@ -151,6 +153,8 @@ def run_edge_map(of: MessageOp, graph, operands: list[Tensor | None], reduced: t
         graph, operands = found
     if graph.listed is not None:
         settle_list(graph, operands)
+    elif graph.edge_ids is not None and _AT_EDGES.issuperset(of.places):
+        graph = edges_in_one_row(graph)  # as they come, not in the order of the non-zeros
     numbered = graph.listed is None and (graph.edge_ids is not None or "number" in of.places)
     key = call_key(of, operands, graph, numbered, reduced)
     call = _calls.get(key)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from ...compiler.cache.bounded import kept
 from ...compiler.language.reduction import REDUCTIONS
 from ...frozen import dataclass
+from .programs.inner import Shape, take_apart
 from .programs.message import (
     Message,
     alike,
@@ -227,3 +228,34 @@ def ties_count(of: MessageOp) -> tuple[MessageOp, tuple]:
     message = renumber(of.message, {old: new for new, old in enumerate(used)})
     counted = _attained(of, message if of.message == arg(0) else stored(message), arg(len(used)))
     return message_op(counted, (*(of.places[i] for i in used), "row"), "sum"), (*used, "result")
+
+
+class Stage(NamedTuple):
+    """One of the operators that a message is computed by.
+
+    form: of it. sources: numbers of what it reads, where operands come first and then the results of the stages before.
+    reduced: for each of its feature dimensions whether an edge map sums over it; () for none.
+    """
+
+    form: MessageOp
+    sources: tuple[int, ...]
+    reduced: tuple[bool, ...] = ()
+
+
+@kept
+def in_stages(of: MessageOp, shapes: tuple[Shape, ...]) -> tuple[Stage, ...]:
+    """``of``, whose operands have these feature shapes, as an edge map for each value that its message has once for an
+    edge, and last the form that reads these. None of them has a sum in its message.
+    """
+    message, _, values = take_apart(of.message, shapes)
+    places = (*of.places, *("edge",) * len(values))
+
+    def stage(message: Message, reduce: str | None, ties: str | None, *reduced: bool) -> Stage:
+        used = operands_of(message)
+        message = renumber(message, {old: new for new, old in enumerate(used)})
+        return Stage(message_op(message, tuple(places[i] for i in used), reduce, ties), tuple(used), reduced)
+
+    made = [
+        stage(v.message, None, None, *(False for _ in v.dims[:-1]), *(v.summed for _ in v.dims[-1:])) for v in values
+    ]
+    return *made, stage(message, of.reduce, of.ties)

@@ -15,14 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor
 
 from ...compiler.cache.bounded import kept
 from ...compiler.language.reduction import REDUCTIONS
-from ...structures.derived import fact
-from ...structures.graph import Graph
+from ...planner.cpu.spmm import keeps_sums
+from ...structures.facts import edges_in_one_row
 from ..core.operands import check_dense
 from ..core.operator import Operator
 from ..core.traced import GRAPH, Traced
@@ -30,7 +31,7 @@ from ..core.transforms import pulled_back
 from .calls import feature_shapes, result_features, run_aggregate, run_edge_map
 from .checks import check_choice, check_message_rows, checked_message
 from .gradients import NO_GRADIENT, GradientPlan, fit_gradient, gradient_plan
-from .message_op import SHARING, MessageOp, as_map, as_sum, message_op, ties_count
+from .message_op import SHARING, MessageOp, as_map, as_sum, in_stages, message_op, ties_count
 from .prepared_call import PreparedAggregate
 from .reductions.argmax_scatter import copied_gradient, even_gradient, kept_choice
 from .reductions.means import divided_first, inverse_degrees
@@ -39,6 +40,7 @@ from .reductions.recurrence import products_of_others
 _CHOOSING = ("last", "first")
 _AT_EDGES = frozenset(("edge", "all"))
 _SWAPPED = {"row": "column", "column": "row"}
+_KEPT = torch.float32, torch.float64
 
 
 @dataclass(slots=True)
@@ -164,12 +166,6 @@ def _gradients(structure, of: MessageOp, operands, memo: Memo, extra: dict, need
             out = AGGREGATE(structure.transpose() if plan.transposed else structure, parts, (plan.form,))
         found.append(fit_gradient(plan, out, of.places[number], shape))
     return found
-
-
-@fact
-def edges_in_one_row(graph) -> Graph:
-    """All edges of a graph, in the user's order, as those into one node: for sums that no row takes part in."""
-    return Graph._of_one_row(graph.num_edges, graph.some_index)
 
 
 def _messages(structure, of: MessageOp, operands) -> Tensor:
@@ -317,15 +313,40 @@ EDGE_MAP = Operator(
 
 def aggregate(of: MessageOp, graph, *operands: Tensor | None) -> Tensor:
     """The aggregation of operands that passed the checks."""
-    return AGGREGATE(graph, operands, (of,))
+    return (
+        _aggregate_in_stages(of, graph, operands) if keeps(of, graph, operands) else AGGREGATE(graph, operands, (of,))
+    )
 
 
 def aggregate_like(of: MessageOp, graph, operands: Sequence[Tensor], signature: tuple | None) -> Tensor:
     """The aggregation, remembered for the next call of this signature (`known_aggregate`)."""
+    if keeps(of, graph, operands):
+        return _aggregate_in_stages(of, graph, operands)
     prepared = PreparedAggregate(of)
     if signature is not None:
         graph.calls.keep(signature, prepared)
     return AGGREGATE(graph, operands, (of, prepared))
+
+
+def keeps(of: MessageOp, graph, operands: Sequence[Tensor | None]) -> bool:
+    """Whether gradients are wanted, and the planner has the sums of messages kept for them. Half types are not kept,
+    which would round them.
+    """
+    if not of.sums or not torch.is_grad_enabled() or operands[0].dtype not in _KEPT or not operands[0].is_cpu:
+        return False
+    if not any(x is not None and x.requires_grad for x in operands):
+        return False
+    heads = max(prod(shape[:-1]) for shape in feature_shapes(of, operands))
+    in_order = graph.listed is None and graph.edge_ids is None
+    return keeps_sums(graph.num_edges * heads * operands[0].itemsize, in_order)
+
+
+def _aggregate_in_stages(of: MessageOp, graph, operands: Sequence[Tensor | None]) -> Tensor:
+    given = list(operands)
+    *values, last = in_stages(of, tuple(feature_shapes(of, operands)))
+    for form, sources, reduced in values:
+        given.append(EDGE_MAP(graph, [given[i] for i in sources], (form, reduced)))
+    return AGGREGATE(graph, [given[i] for i in last.sources], (last.form,))
 
 
 def edge_map(of: MessageOp, graph, reduced: tuple[bool, ...], *operands: Tensor | None) -> Tensor:

@@ -14,6 +14,7 @@ A zero times an infinity is NaN in a dense product: where the matrix, or what fl
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import field
 
@@ -24,6 +25,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from ...frozen import dataclass
 from ...runtime.devices import on_cpu
+from ...runtime.type_names import accumulator_of
 from ...structures.checks import FLOATING
 from ...structures.graph import Graph
 from ..core.transforms import transformed
@@ -193,7 +195,7 @@ def rows_of_sparse(x: Tensor) -> SparseRows:
 
 def is_finite(x: Tensor) -> bool:
     """Whether all numbers of a tensor are finite; False of some whose sum is not, too."""
-    return bool(x.detach().sum(dtype=torch.float64).isfinite())
+    return math.isfinite(x.detach().sum(dtype=accumulator_of(x.dtype)).item())
 
 
 class _Map(Function):
@@ -232,12 +234,19 @@ def mapped_by_nonzeros(x: Tensor, weight: Tensor, bias: Tensor | None = None) ->
     rows = sparse_rows(x, weight.shape[0])
     if rows is None or not is_finite(weight):
         return None
-    return biased(_Map.apply(x, weight, rows), bias)
+    return biased(_mapped(x, weight, rows), bias)
 
 
 def mapped_sparse(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``linear`` of a sparse CSR or COO tensor, whose elements that are not there meet no infinity."""
-    return biased(_Map.apply(None, weight, rows_of_sparse(x)), bias)
+    return biased(_mapped(None, weight, rows_of_sparse(x)), bias)
+
+
+def _mapped(x: Tensor | None, weight: Tensor, rows: SparseRows) -> Tensor:
+    if weight.requires_grad and torch.is_grad_enabled():
+        mapped: Tensor = _Map.apply(x, weight, rows)
+        return mapped
+    return aggregate(WEIGHTED_SUM_OF_COLUMNS, rows.graph, weight.t(), rows.values)
 
 
 def biased(out: Tensor, bias: Tensor | None) -> Tensor:

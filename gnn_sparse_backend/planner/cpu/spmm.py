@@ -14,6 +14,8 @@ each beside this one:
   ahead but the narrowest.
 - A message with sums over features waits for each gather, so that the processor looks fewer edges ahead: gathers run
   ahead as soon as the operand exceeds a quarter of a core's own caches.
+- Where gradients are wanted, sums over features are kept for each edge, which gradients would gather rows for again:
+  where edges come in the order of rows, or their numbers take a small part of the last-level cache.
 - Edge maps reduce over no edges. Their gathers run ahead wherever the operand exceeds a core's own cache, but for rows
   so long that the processor fetches them ahead by itself, several side by side.
 """
@@ -45,6 +47,9 @@ HELD_PARTS = 5
 # Bytes to fetch ahead in an edge map: beside them the row operand has to stay in the first-level cache. Bytes of the
 # longest row that is.
 MAP_BYTES_AHEAD, LONGEST_AHEAD = 8 << 10, 1 << 10
+# Sums of all edges that are kept for gradients take at most one of these parts of the last-level cache, where edges are
+# in an order of their own: there are some four such arrays in a step, which are read and written at random.
+KEPT_PARTS = 16
 
 
 def groups_of(problem: Problem) -> int:
@@ -75,6 +80,13 @@ def waiting_bytes(problem: Problem) -> int:
     """Bytes of rows that no call has fetched ahead where messages wait for sums over features."""
     cache = machine.private_cache_bytes()
     return cache if problem.reduce == "map" else cache // 4
+
+
+def keeps_sums(edge_bytes: int, in_order: bool) -> bool:
+    """Whether a step keeps the sums over features that its messages read. edge_bytes: of such a sum, for all edges.
+    in_order: whether edges come in the order of rows.
+    """
+    return in_order or edge_bytes <= machine.last_level_cache_bytes() // KEPT_PARTS
 
 
 def shortest_ahead(summed: bool, itemsize: int) -> int:

@@ -12,8 +12,10 @@ from torch.autograd import gradgradcheck
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.core.plans import planned
+from gnn_sparse_backend.ops.message import operators
 from gnn_sparse_backend.ops.message.message_op import message_op
 from gnn_sparse_backend.ops.message.operators import aggregate
+from gnn_sparse_backend.planner import machine
 from gnn_sparse_backend.planner.cpu.passes import PartitionPlan, PartPlan
 from gnn_sparse_backend.planner.cpu.rows import RowPlan
 from gnn_sparse_backend.structures.csr import EdgeList
@@ -90,6 +92,13 @@ def assert_like_torch(edges: Edges, text: str, reduce: str, dtype=torch.float64)
         torch.testing.assert_close(actual.double(), gradient, **scale)
 
 
+@pytest.fixture(params=["kept", "gathered again"])
+def sums(request, monkeypatch):
+    """What gradients do about sums, whatever the graph."""
+    monkeypatch.setattr(operators, "keeps_sums", lambda *_: request.param == "kept")
+
+
+@pytest.mark.usefixtures("sums")
 @pytest.mark.parametrize("text", CASES)
 def test_messages(text):
     assert_like_torch(STRUCTURES["messy"](), text, "sum")
@@ -111,6 +120,7 @@ def test_reductions_types_and_structures(structure, reduce, dtype, bits, set_ind
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("sums")
 @pytest.mark.parametrize("text", CASES)
 @pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min"])
@@ -121,6 +131,7 @@ def test_grid(structure, reduce, text, set_index_bits):
             assert_like_torch(STRUCTURES[structure](), text, reduce, dtype)
 
 
+@pytest.mark.usefixtures("sums")
 @pytest.mark.parametrize("text", [FUSED, "add(sum(mul(x0, x1)), add(x0, x2))"])
 def test_second_gradients(text):
     edges = from_coo([1, 0, 3, 1], [0, 2, 1, 2], (4, 3))
@@ -162,6 +173,28 @@ def test_one_kernel_forward():
     operators = [event.key for event in profile.key_averages() if "mul" in event.key or "sum" in event.key]
     assert len(kernels_of_last_run()) == 1
     assert operators == []
+
+
+@pytest.mark.parametrize(
+    ("structure", "dtype", "cache", "kept"),
+    [
+        ("sorted_csr", torch.float32, 1 << 10, True),
+        ("sorted_csr", torch.float64, 1 << 10, True),
+        ("sorted_csr", torch.bfloat16, 1 << 10, False),
+        ("own_order", torch.float32, 1 << 10, False),
+        ("own_order", torch.float32, 1 << 24, True),
+    ],
+)
+def test_steps_keep_sums(structure, dtype, cache, kept, monkeypatch):
+    """They are values between two operators, whether such a call was made before or not, where there is a gradient."""
+    monkeypatch.setattr(machine, "last_level_cache_bytes", lambda: cache)
+    edges = STRUCTURES[structure]()
+    x, y = tensors(edges, "uv", ((16,), (16,)), dtype)
+    assert gsb.aggregate(edges.graph, FUSED, [("u", x), ("v", y)]).grad_fn is None
+    for _ in range(2):
+        out = gsb.aggregate(edges.graph, FUSED, [("u", x), ("v", y.requires_grad_())])
+        before = [type(function).__name__ for function, _ in out.grad_fn.next_functions if function is not None]
+        assert any(name != "AccumulateGrad" for name in before) is kept
 
 
 PLANS = [RowPlan(2, 8), RowPlan(1, in_lanes=True), PartitionPlan(2, partitions=3), PartPlan(2, part=8)]

@@ -17,7 +17,7 @@ from ...core.signatures import prepared_call
 from ...core.traced import traced_graph
 from ..checks import check_choice, check_message_operands, check_message_rows, checked_message, says_sums
 from ..message_op import MessageText
-from ..operators import AGGREGATE, EDGE_MAP, aggregate_like
+from ..operators import AGGREGATE, EDGE_MAP, aggregate_like, keeps
 from ..programs.message import Message
 
 PLACES = {"u": "column", "e": "edge", "v": "row", "all": "all"}
@@ -99,7 +99,7 @@ def reduce_messages(operator: str, graph, message: str, places, names, tensors, 
     """``aggregate`` for the public operator of this name; ``names`` are what its user calls the operands."""
     check_graph(operator, graph)
     signature, prepared = prepared_call(graph, (operator, message, places, reduce, ties), tensors)
-    if prepared is not None:
+    if prepared is not None and not keeps(prepared.of, graph, tensors):
         return AGGREGATE(graph, tensors, (prepared.of, prepared))
     check_choice(operator, "reduce", reduce, tuple(REDUCTIONS))
     check_choice(operator, "ties", ties, _TIES)
