@@ -12,6 +12,7 @@ from ...structures.graph import Graph
 from ...structures.segment_rows import rows_graph
 from .maps import kept
 from .tensor import SparseTensor, check_sparse
+from .traced import rows_of_batches
 
 HOW = ("add", "mul", "cat")
 
@@ -36,9 +37,15 @@ def broadcast(x: SparseTensor, pooled: Tensor | SparseTensor, how: str = "add") 
     check_sparse("broadcast", x)
     check_choice("broadcast", "how", how, HOW)
     rows = pooled.features if isinstance(pooled, SparseTensor) else pooled
-    if not isinstance(rows, Tensor) or rows.dim() != 2 or rows.shape[0] != x.batch_size:
+    compiling = torch.compiler.is_compiling()
+    if not isinstance(rows, Tensor) or rows.dim() != 2 or not (compiling or rows.shape[0] == x.batch_size):
         found = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
         raise ValueError(f"broadcast: pooled must have a row for each of {x.batch_size} batches, got {found}")
+    if compiling:  # the row of a batch that has none is refused when the program runs
+        at_sites = rows_of_batches(rows, x.sites)
+        if how == "cat":
+            return x.with_features(torch.cat([x.features, at_sites], 1))
+        return x.with_features(x.features + at_sites if how == "add" else x.features * at_sites)
     graph = of_batches(x.sites)
     if how == "cat":
         return x.with_features(torch.cat([x.features, edge_map(graph, "x0", [("v", rows)])], 1))

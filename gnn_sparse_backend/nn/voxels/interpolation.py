@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
-
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from ...ops.convolution.traced_places import traced_around
 from ...ops.core.operands import check_dense
+from ...ops.core.traced import Traced
 from ...ops.message.api.spmm import spmm
 from ...ops.message.checks import check_choice
+from ...ops.message.message_op import MessageText
+from ...ops.message.operators import AGGREGATE
 from ...structures.checks import check_integers, check_range
-from ...structures.coordinates import Coordinates
+from ...structures.coordinates import Coordinates, around
+from ...structures.coordinates.around import MODES
 from ...structures.graph import Graph
 from .maps import kept
 from .tensor import SparseTensor, check_sparse
-
-MODES = ("linear", "nearest")
+from .traced import traced
 
 
 def interpolate(x: SparseTensor, points: Tensor, mode: str = "linear") -> Tensor:
@@ -44,8 +47,12 @@ def interpolate(x: SparseTensor, points: Tensor, mode: str = "linear") -> Tensor
             f"interpolate: points must have shape (P, {1 + x.dim}), the batch first, on {x.device}, got "
             f"{tuple(points.shape)} on {points.device}"
         )
-    rows, weights = _around(x.sites, points, mode)
-    return blend(x.features, rows, weights)
+    if torch.compiler.is_compiling():
+        sites = traced(x.sites)
+        rows, weights = traced_around(sites.begin, sites.batch_size, sites.how, points, mode)
+    else:
+        rows, weights = _around(x.sites, points, mode)
+    return blend(x.features, rows, None if mode == "nearest" else weights)
 
 
 def blend(features: Tensor, rows: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -71,7 +78,18 @@ def blend(features: Tensor, rows: Tensor, weights: Tensor | None = None) -> Tens
     there = rows >= 0
     if weights is not None:
         weights = weights[there].to(features.dtype)
+    if torch.compiler.is_compiling():
+        return _in_program(features, rows, there, weights)
     return spmm(_graph(rows, there, features.shape[0]), features, weights)
+
+
+def _in_program(features: Tensor, rows: Tensor, there: Tensor, weights: Tensor | None) -> Tensor:
+    """Rows that are no row of the features are refused when the program runs."""
+    indptr = F.pad(there.sum(1).cumsum(0), (1, 0))
+    graph = Traced((indptr, rows[there], None, features.shape[0]))
+    if weights is None:
+        return AGGREGATE(graph, (features,), (MessageText("x0", ("column",), "sum"),))
+    return AGGREGATE(graph, (features, weights), (MessageText("mul(x1, x0)", ("column", "edge"), "sum"),))
 
 
 @kept
@@ -84,22 +102,5 @@ def _graph(rows: Tensor, there: Tensor, count: int) -> Graph:
 
 
 @kept
-def _around(sites: Coordinates, points: Tensor, mode: str) -> tuple[Tensor, Tensor | None]:
-    """(rows of the sites around each point, their weights)."""
-    points = points.detach().double()
-    bad = ~(points.abs() < 2**52).all(1) | (points[:, 0] != points[:, 0].floor())
-    if bool(bad.any()):
-        at = int(bad.nonzero()[0])
-        raise ValueError(
-            f"interpolate: points[{at}] = {points[at].tolist()} is no whole batch and finite position within 2**52"
-        )
-    at = points / torch.tensor((1, *sites.stride), device=points.device)
-    base = at.floor()
-    if mode == "nearest":
-        return sites.rows_of(base.long())[:, None], None
-    part = (at - base)[:, 1:]
-    corners = torch.tensor(list(itertools.product((0, 1), repeat=sites.dim)), device=points.device)
-    around = base.long()[:, None].repeat(1, len(corners), 1)
-    around[:, :, 1:] += corners
-    weights = torch.where(corners.bool(), part[:, None], 1 - part[:, None]).prod(-1)
-    return sites.rows_of(around.flatten(0, 1)).view(weights.shape), weights
+def _around(sites: Coordinates, points: Tensor, mode: str) -> tuple[Tensor, Tensor]:
+    return around(sites, points, mode)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,6 +16,7 @@ from ...ops.message.api.aggregate import edge_map
 from .broadcast import of_batches
 from .maps import kept
 from .tensor import SparseTensor, check_sparse
+from .traced import reduced_by_batch, rows_of_batches
 
 OVER = ("site", "batch")
 
@@ -55,6 +57,8 @@ class GroupNorm(torch.nn.GroupNorm):
     def _of_batches(self, x: SparseTensor) -> Tensor:
         """Sums are in at least float32, and variances those of what is left without the mean."""
         features = x.features.float() if x.dtype.itemsize < 4 else x.features
+        if torch.compiler.is_compiling():
+            return self._traced(features, x.sites).to(x.dtype)
         graph, segments = of_batches(x.sites), _segments(x.sites)
 
         def mean(values: Tensor) -> Tensor:
@@ -67,6 +71,17 @@ class GroupNorm(torch.nn.GroupNorm):
             return edge_map(graph, "mul(x0, x1)", [("e", rest), ("v", scale)]).to(x.dtype)
         scale, bias = scale * self.weight, self.bias.to(rest.dtype)
         return edge_map(graph, "add(mul(x0, x1), x2)", [("e", rest), ("v", scale), ("all", bias)]).to(x.dtype)
+
+    def _traced(self, features: Tensor, sites: Any) -> Tensor:
+        """`_of_batches` in a program."""
+
+        def mean(values: Tensor) -> Tensor:
+            each = reduced_by_batch(values, sites, "mean").unflatten(1, (self.num_groups, -1))
+            return each.mean(2, keepdim=True).expand_as(each).flatten(1)
+
+        rest = features - rows_of_batches(mean(features), sites)
+        found = rest * rows_of_batches((mean(rest * rest) + self.eps).rsqrt(), sites)
+        return found * self.weight + self.bias if self.affine else found
 
 
 class InstanceNorm(GroupNorm):

@@ -27,10 +27,19 @@ class BatchNorm(OverFeatures, torch.nn.BatchNorm1d):
     """``torch.nn.BatchNorm1d`` over all sites of all batches."""
 
     def forward(self, x: SparseTensor) -> SparseTensor:
-        if self.training and torch.compiler.is_compiling():
-            # PyTorch's layer refuses one site, and asks how many there are where nobody knows
-            torch._check(x.features.shape[0] != 1, lambda: "BatchNorm: expected more than one site when training")
-        return super().forward(x)
+        if not torch.compiler.is_compiling():
+            return super().forward(x)
+        check_sparse(type(self).__name__, x)
+        # PyTorch's layer asks how many sites there are, where nobody knows
+        if self.training or self.running_mean is None:
+            torch._check(x.features.shape[0] > 1, lambda: "BatchNorm: expected more than one site when training")
+            return super().forward(x)
+        assert self.running_var is not None
+        rest = x.features - self.running_mean
+        found = rest * (self.running_var + self.eps).rsqrt()
+        if self.affine:
+            found = found * self.weight + self.bias
+        return x.with_features(found.to(x.dtype))
 
 
 class LayerNorm(OverFeatures, torch.nn.LayerNorm):

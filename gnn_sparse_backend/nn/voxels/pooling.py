@@ -18,6 +18,7 @@ from ...structures.kernel_map import GraphOf, KernelMap
 from ...structures.segments import Segments
 from .maps import OUTPUTS, convolved, kept, to_finer
 from .tensor import Axes, KernelSize, SparseTensor, check_sparse
+from .traced import origins, reduced_by_batch
 
 
 class Pooling(Module):
@@ -137,8 +138,9 @@ class GlobalPooling(Module):
 
     def forward(self, x: SparseTensor) -> Any:
         check_sparse(type(self).__name__, x)
-        if torch.compiler.is_compiling() and not self.sparse:
-            return _traced_reduction(x.features, x.sites, self.reduce)
+        if torch.compiler.is_compiling():
+            features = reduced_by_batch(x.features, x.sites, self.reduce)
+            return SparseTensor._of(features, origins(x.sites)) if self.sparse else features
         features = segment_reduce(x.features, _batches(x.sites), self.reduce)
         return SparseTensor._of(features, _origins(x.sites)) if self.sparse else features
 
@@ -175,14 +177,6 @@ def _pooled(kernel_map: KernelMap | Traced, features: Tensor, reduce: str) -> Te
 @kept
 def _graph(kernel_map: KernelMap) -> Graph:
     return kernel_map.derived(GraphOf())
-
-
-def _traced_reduction(features: Tensor, sites: Coordinates, reduce: str) -> Tensor:
-    """The rows of each batch reduced, where nobody knows in which order they are."""
-    batch = sites.rows[:, 0].long()[:, None].expand_as(features)
-    zeros = features.new_zeros(sites.batch_size, features.shape[1])
-    how = {"sum": "sum", "mean": "mean", "max": "amax"}[reduce]
-    return zeros.scatter_reduce(0, batch, features, how, include_self=False)
 
 
 @kept

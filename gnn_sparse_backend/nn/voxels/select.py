@@ -9,6 +9,7 @@ from ...structures.checks import as_index_vector, check_range
 from ...structures.coordinates import Coordinates
 from .maps import kept
 from .tensor import SparseTensor, check_sparse
+from .traced import traced, traced_rows
 
 
 def select(x: SparseTensor, rows: Tensor) -> SparseTensor:
@@ -27,6 +28,8 @@ def select(x: SparseTensor, rows: Tensor) -> SparseTensor:
     """
     check_sparse("select", x)
     masked = isinstance(rows, Tensor) and rows.dtype == torch.bool
+    if torch.compiler.is_compiling():
+        return _in_program(x, rows.nonzero().squeeze(1) if masked else rows.long())
     if masked:
         if rows.shape != (len(x),):
             raise ValueError(
@@ -42,6 +45,13 @@ def select(x: SparseTensor, rows: Tensor) -> SparseTensor:
         raise ValueError(f"select: rows are on {chosen.device} but the tensor on {x.device}; move one of them")
     # a gradient of what was indexed is written at once, and that of index_select added row by row
     return SparseTensor._of(x.features[chosen], _chosen(x.sites, chosen, masked), x.path)
+
+
+def _in_program(x: SparseTensor, chosen: Tensor) -> SparseTensor:
+    """Rows that are there twice, or not at all, are refused when the program runs."""
+    sites = traced(x.sites)
+    rows = traced_rows(sites.rows.index_select(0, chosen), sites.stride, sites.batch_size, sites.sizes)
+    return SparseTensor._of(x.features[chosen], rows, x.path)
 
 
 @kept

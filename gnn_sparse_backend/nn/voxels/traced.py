@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from typing import Any
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from ...ops.convolution.traced_places import traced_union
 from ...ops.convolution.traced_sites import MAP_OF_SITES, traced_batches, traced_sites
 from ...ops.core.traced import Traced
 from ...structures.coordinates import Coordinates, Window
@@ -97,6 +102,33 @@ def check_traced_sites(what: str, sites: list[TracedSites]) -> None:
                 f"{what} wants tensors on the same sites, which a compiled program knows of those that came from one "
                 "tensor by the same layers; call it on others outside of the program"
             )
+
+
+def rows_of_batches(pooled: Tensor, sites: Any) -> Tensor:
+    """A row for each batch, at all sites of it."""
+    return pooled.index_select(0, sites.rows[:, 0].long())
+
+
+def reduced_by_batch(features: Tensor, sites: Any, reduce: str) -> Tensor:
+    """The rows of each batch reduced, where nobody knows in which order they are."""
+    batch = sites.rows[:, 0].long()[:, None].expand_as(features)
+    zeros = features.new_zeros(sites.batch_size, features.shape[1])
+    how = {"sum": "sum", "mean": "mean", "max": "amax"}[reduce]
+    return zeros.scatter_reduce(0, batch, features, how, include_self=False)
+
+
+def origins(sites: Any) -> TracedSites:
+    """A site for each batch, at the origin."""
+    batch = torch.arange(sites.batch_size, dtype=sites.rows.dtype, device=sites.rows.device)
+    rows = F.pad(batch[:, None], (0, len(sites.stride)))
+    return traced_rows(rows, sites.stride, sites.batch_size, None)
+
+
+def united(sites: list[TracedSites]) -> tuple[TracedSites, Sequence[Tensor]]:
+    """The sites of all, and for each which of them its own are."""
+    first, batches = sites[0], functools.reduce(torch.sym_max, (each.batch_size for each in sites))
+    rows, places = traced_union([each.rows for each in sites], batches, write_grid(first.stride, first.sizes))
+    return traced_rows(rows, first.stride, batches, first.sizes), places
 
 
 def traced_rows(rows: Tensor, stride: tuple[int, ...], batch_size: Any, sizes: Any) -> TracedSites:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import torch.nn.functional as F
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
 
 from ...structures.coordinates import Coordinates, united
 from .maps import kept
 from .tensor import SparseTensor, check_sparse
+from .traced import traced
+from .traced import united as united_in_program
 
 
 def union(*tensors: SparseTensor) -> tuple[SparseTensor, ...]:
@@ -37,16 +42,21 @@ def union(*tensors: SparseTensor) -> tuple[SparseTensor, ...]:
         kinds = [(y.dim, y.stride, y.spatial_shape, y.device) for y in (first, x)]
         if kinds[0] != kinds[1]:
             raise ValueError(f"union wants tensors on one grid, got {first!r} and {x!r}")
-    if all(x.sites is first.sites for x in others):
+    if torch.compiler.is_compiling():
+        every = [traced(x.sites) for x in tensors]
+        if all(each.same_as(every[0]) for each in every):
+            return tensors
+        sites, places = united_in_program(every)
+    elif all(x.sites is first.sites for x in others):
         return tensors
-    sites, places = _united(first.sites, *(x.sites for x in others))
+    else:
+        sites, places = _united(first.sites, *(x.sites for x in others))
     count = sites.rows.shape[0]
-    features = [F.pad(first.features, (0, 0, 0, count - len(first)))]
-    for x, rows in zip(others, places):
-        features.append(x.features.new_zeros((count, x.shape[1])).index_copy(0, rows, x.features))
-    return tuple(SparseTensor._of(f, sites, first.path) for f in features)
+    features = [x.features.new_zeros(count, x.shape[1]).index_copy(0, at, x.features) for x, at in zip(tensors, places)]
+    return tuple(SparseTensor._of(each, sites, first.path) for each in features)
 
 
 @kept
-def _united(first: Coordinates, *others: Coordinates):
-    return united(first, others)
+def _united(first: Coordinates, *others: Coordinates) -> tuple[Coordinates, Sequence[Tensor]]:
+    sites, places = united(first, others)
+    return sites, (torch.arange(first.rows.shape[0], device=first.device), *places)

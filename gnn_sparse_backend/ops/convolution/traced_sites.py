@@ -112,7 +112,7 @@ def pooled(kernel_map: Traced, x: Tensor, reduce: str) -> Tensor:
     return found
 
 
-def _unknown(rows: Tensor) -> Any:
+def unknown_size(rows: Tensor) -> Any:
     """A number of rows that nobody knows before the program runs."""
     from torch.fx.experimental.symbolic_shapes import _constrain_range_for_size  # which takes long, and who traces has
 
@@ -124,12 +124,12 @@ def _unknown(rows: Tensor) -> Any:
 
 def _like_sites(arguments: tuple, operands: Any, attributes: Any, transposed: bool) -> Tensor:
     (rows,) = operands
-    return rows.new_empty((_unknown(rows), rows.shape[1]))
+    return rows.new_empty((unknown_size(rows), rows.shape[1]))
 
 
 def _like_batches(arguments: tuple, operands: Any, attributes: Any, transposed: bool) -> Tensor:
     (rows,) = operands
-    return rows.new_empty((_unknown(rows), 0))
+    return rows.new_empty((unknown_size(rows), 0))
 
 
 SITES = Operator(

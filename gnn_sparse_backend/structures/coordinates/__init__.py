@@ -1,5 +1,6 @@
 """Sites of a sparse tensor: integer coordinates, the sites that a convolution reaches, and the pairs of its kernel."""
 
+from .around import around, corners_of
 from .errors import EqualSites, NoSuchBatch, OutsideGrid, TooManyCells
 from .pairs import PairsFrom, kernel_map_between
 from .sites import Coordinates, Generated, Occupied, Reached
@@ -19,6 +20,8 @@ __all__ = [
     "Reached",
     "TooManyCells",
     "Window",
+    "around",
+    "corners_of",
     "kernel_map_between",
     "per_axis",
     "united",
