@@ -65,14 +65,6 @@ def edge_numbers(structure) -> Tensor:
 
 
 @fact
-def edges_in_one_row(graph):
-    """The graph of all edges, in the user's order, as those into one node: for what reads neither end of them."""
-    from .graph import Graph
-
-    return Graph._of_one_row(graph.num_edges, graph.some_index)
-
-
-@fact
 def columns_ascend(structure) -> bool:
     """Whether the columns of each row are in order, so that passes over ranges of columns keep that of the
     non-zeros.

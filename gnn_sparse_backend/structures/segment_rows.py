@@ -1,4 +1,4 @@
-"""Segments as the rows of a graph, whose edges are what the segments consist of."""
+"""Segments, or all edges of a graph, as the rows of a graph, whose edges are what these consist of."""
 
 from __future__ import annotations
 
@@ -28,3 +28,9 @@ def rows_graph(segments: Segments) -> Graph:
     if segments.unsynchronised:
         return Graph._unsynchronised(offsets, indices, segments.order, shape, count)
     return Graph.from_csr(offsets, indices, shape, segments.order, trusted=True)
+
+
+@fact
+def edges_in_one_row(graph) -> Graph:
+    """The graph of all edges, in the user's order, as those into one node: for what reads neither end of them."""
+    return Graph._of_one_row(graph.num_edges, graph.some_index)

@@ -23,7 +23,7 @@ from ...planner.decisions import listeners
 from ...planner.plan import Plan
 from ...runtime.memory import check_memory, empty
 from ...runtime.type_names import type_name
-from ...structures.facts import edges_in_one_row
+from ...structures.segment_rows import edges_in_one_row
 from ..core.executable import Executable, build, executable_of, kept_by_plan, settle_list
 from ..core.plans import plan_of
 from .executables import final_plan

@@ -23,7 +23,7 @@ from torch import Tensor
 from ...compiler.cache.bounded import kept
 from ...compiler.language.reduction import REDUCTIONS
 from ...planner.cpu.spmm import keeps_sums
-from ...structures.facts import edges_in_one_row
+from ...structures.segment_rows import edges_in_one_row
 from ..core.operands import check_dense
 from ..core.operator import Operator
 from ..core.traced import GRAPH, Traced
