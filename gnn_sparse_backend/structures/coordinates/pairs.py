@@ -7,7 +7,6 @@ those that there are; half of the offsets of a symmetric map are (Spira, arXiv 2
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -65,8 +64,8 @@ def _kernel_map(fine: Coordinates, coarse: Coordinates, window: Window) -> Kerne
         nothing = torch.empty(0, dtype=torch.int32)
         return KernelMap._make(nothing, nothing.clone(), nothing.new_zeros(offsets + 1), shape, symmetric, True)
     known = offsets // 2 if symmetric else offsets
-    keys, first, wanted = _keys(fine, coarse, window, same)
-    lines, places = _lines(wanted[:known])
+    keys, first, begin, steps = _keys(fine, coarse, window, same)
+    lines, places = _lines(window, known, begin, steps)
     parallel = torch.get_num_threads() > 1 and lines * sum(shape) >= SHARED
     chunks = min(SHARES * torch.get_num_threads(), shape[0]) if parallel else 1
     counts, indptr = torch.empty(chunks * known, dtype=torch.int64), torch.empty(offsets + 1, dtype=torch.int64)
@@ -87,8 +86,10 @@ def _kernel_map(fine: Coordinates, coarse: Coordinates, window: Window) -> Kerne
     return KernelMap._make(inputs, outputs, indptr.to(dtype), shape, symmetric, numbers is order is None)
 
 
-def _keys(fine: Coordinates, coarse: Coordinates, window: Window, same: bool) -> tuple[Tensor, Tensor, list[int]]:
-    """(keys of the fine sites, those at which a coarse site's kernel begins, and where its offsets are from there)."""
+def _keys(
+    fine: Coordinates, coarse: Coordinates, window: Window, same: bool
+) -> tuple[Tensor, Tensor, int, tuple[int, ...]]:
+    """(keys of the fine sites, those of coarse sites, where a kernel begins from there, and a step along each axis)."""
     times, before = (1, *window.stride), (0, *(-b for b in window.before))
     packing, keys, _ = fine.packed
     queries = (window.fine_range(axis, *bound) for axis, bound in enumerate(coarse.bounds[1:]))
@@ -101,16 +102,18 @@ def _keys(fine: Coordinates, coarse: Coordinates, window: Window, same: bool) ->
 
         packing = packing_of(box, columns, (0, *map(max, window.reach, window.before)))
         keys = packing.pack(fine.ascending())[0]
-    steps = [1 << shift for shift in packing.shifts[1:]]
+    steps = tuple(1 << shift for shift in packing.shifts[1:])
     begin = sum(b * step for b, step in zip(before[1:], steps)) if same else 0
     first = keys if same else packing.pack(coarse.ascending(), times, before)[0]
-    return keys, first, [begin + sum(s * step for s, step in zip(each, steps)) for each in window.steps]
+    return keys, first, begin, steps
 
 
-def _lines(wanted: Sequence[int]) -> tuple[int, Tensor]:
-    """(how many lines the offsets are in, whose keys follow one another; the first key of each, then its first
-    offset).
+@kept
+def _lines(window: Window, known: int, begin: int, steps: tuple[int, ...]) -> tuple[int, Tensor]:
+    """(how many lines the first ``known`` offsets are in, whose keys follow one another; the first key of each, then
+    its first offset), where the kernel begins, and a step along each axis is, in keys.
     """
+    wanted = [begin + sum(s * step for s, step in zip(each, steps)) for each in window.steps[:known]]
     begins = [k for k, key in enumerate(wanted) if not k or key != wanted[k - 1] + 1]
     return len(begins), torch.tensor([*(wanted[k] for k in begins), *begins, len(wanted)])
 
