@@ -61,8 +61,19 @@ FAILED = Refusal("its kernel cannot be compiled")
 
 
 def attempt(run: Callable) -> Callable:
-    """``run``, which refuses where a kernel that it wants has yet to be compiled in the background."""
-    return attempted(run, PENDING, FAILED)
+    """``run``, which refuses where a kernel that it wants has yet to be compiled in the background, or cannot be made
+    here.
+    """
+    waiting = attempted(run, PENDING, FAILED)
+
+    @functools.wraps(run)
+    def attempting(*args, **kwargs):
+        try:
+            return waiting(*args, **kwargs)
+        except NoKernelError as error:
+            return _without_kernels(error)
+
+    return attempting
 
 
 @contextlib.contextmanager
@@ -175,7 +186,16 @@ class Boundary:
         exec(_code(source), names)
         # a tuple, since PyTorch 2.8 cannot trace what asks a frozenset; they are few
         deferred = tuple(self.deferred)
-        bound = attempt(run), original, ours, fallback, deferred, self.computed, self.entering, passes
+        bound = (
+            attempted(run, PENDING, FAILED),
+            original,
+            ours,
+            fallback,
+            deferred,
+            self.computed,
+            self.entering,
+            passes,
+        )
         asking = names["bind"](*bound, NoKernelError, _without_kernels)
         asking.__defaults__, asking.__kwdefaults__ = run.__defaults__, run.__kwdefaults__
         return functools.wraps(original)(asking)

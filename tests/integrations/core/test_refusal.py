@@ -10,7 +10,7 @@ import pytest
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.codegen.errors import NoKernelError
 from gnn_sparse_backend.integrations.core import counters
-from gnn_sparse_backend.integrations.core.refusal import PASS, Boundary, NoKernelWarning, Refusal
+from gnn_sparse_backend.integrations.core.refusal import PASS, Boundary, NoKernelWarning, Refusal, attempt
 from gnn_sparse_backend.integrations.core.remedies import REMEDIES, remedy_of
 from gnn_sparse_backend.runtime import devices
 
@@ -91,6 +91,9 @@ def test_a_call_whose_kernel_cannot_be_made_here_is_the_frameworks_and_a_warning
     with pytest.warns(NoKernelWarning, match="there is no room: set TMPDIR. Until then frameworks run by themselves"):
         assert function(1) == "theirs"
     assert calls() == {"sum": {"ours": 0, "fallbacks": {"no kernel can be made or loaded here, see gsb doctor": 1}}}
+    with pytest.warns(NoKernelWarning, match="there is no room"):
+        assert isinstance(attempt(run)(1), Refusal)
+    assert attempt(lambda x: x + 1)(1) == 2
 
 
 def test_an_operator_may_be_named_after_an_argument():
