@@ -120,13 +120,19 @@ def renamed(code: CodeType, names: Mapping[str, str]) -> CodeType:
     """A function's code with other names for its variables and attributes, and for constants that are such a name."""
 
     def of(each: Any) -> Any:
-        if isinstance(each, CodeType):
-            return renamed(each, names)
-        if isinstance(each, tuple):  # of names of arguments, say
-            return tuple(map(of, each))
-        return names.get(each, each) if isinstance(each, str) else each
+        kind = type(each)
+        if kind is str:
+            return names.get(each, each)
+        if kind is tuple:  # of names of arguments, say
+            return tuple([of(one) for one in each])
+        return renamed(each, names) if kind is CodeType else each
 
-    return code.replace(co_varnames=of(code.co_varnames), co_names=of(code.co_names), co_consts=of(code.co_consts))
+    def all_of(texts: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple([names.get(text, text) for text in texts])
+
+    return code.replace(
+        co_varnames=all_of(code.co_varnames), co_names=all_of(code.co_names), co_consts=of(code.co_consts)
+    )
 
 
 def _initialiser(cls: type, fields: Sequence[Field[Any]], names: Mapping[str, str]) -> FunctionType:
