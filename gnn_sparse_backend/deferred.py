@@ -83,9 +83,10 @@ no_collection = _NoCollection()
 
 def import_module(name: str, package: str | None = None) -> ModuleType:
     """``importlib.import_module`` with `no_collection`: for what is imported late, much of this package at once."""
-    if name.partition(".")[0] == "tvm":
-        _keep_tvm_from_building()
     with no_collection:
+        if name.partition(".")[0] == "tvm":
+            _keep_tvm_from_building()
+            _import_tvm()
         return importlib.import_module(name, package)
 
 
@@ -184,6 +185,66 @@ def _keep_tvm_from_building() -> None:
         optional.load_torch_c_dlpack_extension = lambda: None
 
 
+_NO_KERNELS = ("tvm.relax", "tvm.runtime.disco", "tvm.s_tir.dlight", "tvm.s_tir.meta_schedule")
+"""What TVM imports of itself and compiles no kernel: its language for whole models, processes on several devices, ready
+schedules, and its search for schedules. The import of that for devices fails, and TVM goes on without it: what the
+error says of C++ takes a second.
+"""
+_NO_DEVICES = "TVM_DEVICE_BACKEND_AUTOLOAD"
+
+
+@functools.cache
+def _import_tvm() -> None:
+    """Import TVM, where nobody has, without what it knows of GPUs (`load_devices`), three quarters of the time, and
+    with `_NO_KERNELS` for later: they are imported when something of them is asked for.
+    """
+    package = None if "tvm" in sys.modules else importlib.util.find_spec("tvm")
+    if package is None or package.origin is None:
+        return
+    for name in _NO_KERNELS:
+        _, *within, _ = name.split(".")
+        spec = PathFinder.find_spec(name, [str(Path(package.origin).parent.joinpath(*within))])
+        if spec is not None:
+            sys.modules.setdefault(name, _later_part(spec))
+    given = os.environ.get(_NO_DEVICES)
+    os.environ[_NO_DEVICES] = given or "0"
+    try:
+        importlib.import_module("tvm")
+    finally:
+        if given is None:
+            del os.environ[_NO_DEVICES]
+    script: Any = importlib.import_module("tvm.script")
+    script.register_dialect("relax", "tvm.relax.script")  # which that module does
+
+
+class _Part(ModuleType):
+    """A module of a package, known to Python, whose code is run when a name of it is first asked for. The path to what
+    is below it is such a name: whoever imports that has the module first.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        spec = self.__spec__
+        assert spec is not None and spec.loader is not None
+        self.__class__ = ModuleType  # type: ignore[assignment]  # a name that is still missing meanwhile is an error
+        self.__path__ = spec.submodule_search_locations or []
+        try:
+            with no_collection:
+                spec.loader.exec_module(self)
+        except BaseException:
+            del self.__path__
+            self.__class__ = _Part  # type: ignore[assignment]
+            raise
+        return getattr(self, name)
+
+
+def _later_part(spec: ModuleSpec) -> ModuleType:
+    """The module of a package's spec, its code not run yet."""
+    module = importlib.util.module_from_spec(spec)
+    del module.__path__
+    module.__class__ = _Part
+    return module
+
+
 @functools.cache
 def sparse_tools() -> Any:
     """SciPy's compiled functions on sparse matrices, without ``scipy.sparse``, which imports all of NumPy for a tenth
@@ -253,5 +314,6 @@ def global_function(name: str) -> tvm_ffi.Function:
 
 
 def load_devices() -> None:
-    """Load the runtimes of TVM's devices, which it does when it is imported."""
-    import_module("tvm")
+    """Have TVM build for GPUs of NVIDIA, and run code there: what it loads by itself where others import it."""
+    backend: Any = import_module("tvm.backend")
+    backend.load("cuda")

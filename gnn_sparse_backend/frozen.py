@@ -18,7 +18,7 @@ from reprlib import recursive_repr
 from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-__all__ = ["dataclass"]
+__all__ = ["dataclass", "renamed"]
 
 C = TypeVar("C", bound=type)
 
@@ -110,14 +110,29 @@ def _function(cls: type, header: str, body: Iterable[str], names: Mapping[str, s
         made: dict[str, Any] = {}
         exec(text, made)
         code = _codes[text] = next(each for each in made["make"].__code__.co_consts if isinstance(each, CodeType))
-    code = code.replace(
-        co_varnames=tuple(names.get(each, each) for each in code.co_varnames),
-        co_names=tuple(names.get(each, each) for each in code.co_names),
-        co_consts=tuple(names.get(each, each) if isinstance(each, str) else each for each in code.co_consts),
-    )
+    code = renamed(code, names)
     module = sys.modules.get(cls.__module__)
     closure = tuple(CellType(variables[name]) for name in code.co_freevars)
     return FunctionType(code, {} if module is None else vars(module), closure=closure)
+
+
+def renamed(code: CodeType, names: Mapping[str, str]) -> CodeType:
+    """A function's code with other names for its variables and attributes, and for constants that are such a name."""
+
+    def of(each: Any) -> Any:
+        kind = type(each)
+        if kind is str:
+            return names.get(each, each)
+        if kind is tuple:  # of names of arguments, say
+            return tuple([of(one) for one in each])
+        return renamed(each, names) if kind is CodeType else each
+
+    def all_of(texts: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple([names.get(text, text) for text in texts])
+
+    return code.replace(
+        co_varnames=all_of(code.co_varnames), co_names=all_of(code.co_names), co_consts=of(code.co_consts)
+    )
 
 
 def _initialiser(cls: type, fields: Sequence[Field[Any]], names: Mapping[str, str]) -> FunctionType:

@@ -85,6 +85,29 @@ def test_a_process_with_a_full_cache_imports_nothing_that_compiles(framework, pr
     assert (again, imported_again) == (0, "[]")
 
 
+def test_what_compiles_imports_no_part_of_tvm_that_compiles_nothing(tmp_path):
+    program = """
+import os
+import gnn_sparse_backend as gsb
+from gnn_sparse_backend.compiler.codegen.build import generate_cuda
+from gnn_sparse_backend.compiler.compile import stage3
+from gnn_sparse_backend.compiler.library.products import csr_spmm
+from gnn_sparse_backend.compiler.schedules.teams import team_schedule
+gsb.compiler.compile_program(csr_spmm(4), gsb.compiler.cpu_schedule())
+PARTS = {"tvm.relax.expr", "tvm.runtime.disco.session", "tvm.s_tir.dlight.base", "tvm.s_tir.meta_schedule.database"}
+import tvm
+devices = lambda: list(filter(tvm.backend.is_loaded, ("cuda", "rocm", "trn")))
+assert devices() == [] and not PARTS & set(sys.modules) and "TVM_DEVICE_BACKEND_AUTOLOAD" not in os.environ
+assert "__global__" in generate_cuda(stage3(csr_spmm(4), team_schedule(1)), "sm_90")
+assert devices() == ["cuda"] and not PARTS & set(sys.modules)
+from tvm.s_tir.dlight.gpu import Matmul  # a module below one of the parts
+from tvm.script import relax as R
+assert tvm.relax.Function and R.function and tvm.s_tir.meta_schedule.Database
+assert set(sys.modules) >= PARTS - {"tvm.runtime.disco.session"} and not hasattr(tvm.relax, "no such name")
+"""
+    _run("", program, tmp_path)
+
+
 def test_the_package_imports_nothing_by_itself(tmp_path):
     assert _run("", "import gnn_sparse_backend", tmp_path)[1] == "[]"
     program = "import gnn_sparse_backend; assert not {'numpy', 'torch', 'tvm_ffi'} & (set(sys.modules) - before)"

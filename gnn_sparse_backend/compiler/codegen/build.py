@@ -135,9 +135,8 @@ def compiled(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
         )
     try:
         with own_compile_callback(target.arch) if target.is_cuda else _without_slow_passes(module):
-            return tvm.compile(
-                complete, target=target.to_tvm(), tir_pipeline="default" if target.is_cuda else cpu_pipeline()
-            ).mod
+            # not tvm.compile, which asks its language for whole models whether there is anything of that
+            return tirx.build(complete, target.to_tvm(), "default" if target.is_cuda else cpu_pipeline())
     except BuildError:
         raise
     except Exception as error:  # TVM's passes raise every kind of exception; none of them names the kernel

@@ -36,7 +36,14 @@ class Worker:
     """A process that builds."""
 
     def __init__(self) -> None:
-        program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve()"
+        # PyTorch, which builds need nothing of, would be imported by tvm_ffi
+        program = f"""
+import sys
+sys.path[:] = {sys.path!r}
+sys.modules["torch"] = None
+from {__name__} import serve
+serve()
+"""
         # a session of its own: Ctrl-C in a terminal is for the program
         self.process = subprocess.Popen(
             [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True

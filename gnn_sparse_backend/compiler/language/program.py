@@ -144,6 +144,8 @@ class Iteration:
     @property
     def statements(self) -> tuple[Store | Iteration, ...]:
         """Statements of the body, or of all the cases that a lowering made of it."""
+        if not self.points:
+            return self.body
         return (*self.body, *(s for point in self.points for case in point.cases for s in case.body))
 
     @property
@@ -264,10 +266,12 @@ class Program:
 
 def walk_iterations(statements: Iterable[Store | Iteration]) -> Iterator[Iteration]:
     """Every iteration in `statements`, outer ones before the ones they hold."""
-    for statement in statements:
+    left = [*statements][::-1]
+    while left:
+        statement = left.pop()
         if isinstance(statement, Iteration):
             yield statement
-            yield from walk_iterations(statement.statements)
+            left += reversed(statement.statements)
 
 
 def stores_in(statements: Iterable[Store | Iteration]) -> Iterator[Store]:

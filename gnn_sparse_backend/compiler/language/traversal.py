@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from .expr import Binary, Call, Cast, Expr, Load, Offset, Owner, Present, Select, Stored, present
+
+_CHILDREN: dict[type[Expr], Callable[[Any], tuple[Expr, ...]]] = {
+    **dict.fromkeys((Load, Stored, Offset), lambda expr: expr.indices),
+    Owner: lambda expr: (expr.at,),
+    Binary: lambda expr: (expr.a, expr.b),
+    Call: lambda expr: (expr.argument,),
+    Select: lambda expr: (expr.condition, expr.then, expr.otherwise),
+    Cast: lambda expr: (expr.value,),
+    Present: lambda expr: (expr.load,),
+}
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
     """The direct sub-expressions."""
-    match expr:
-        case Load() | Stored() | Offset():
-            return expr.indices
-        case Owner():
-            return (expr.at,)
-        case Binary():
-            return (expr.a, expr.b)
-        case Call():
-            return (expr.argument,)
-        case Select():
-            return (expr.condition, expr.then, expr.otherwise)
-        case Cast():
-            return (expr.value,)
-        case Present():
-            return (expr.load,)
-    return ()
+    parts = _CHILDREN.get(type(expr))
+    return () if parts is None else parts(expr)
 
 
 def map_children(expr: Expr, f: Callable[[Expr], Expr]) -> Expr:
@@ -59,9 +56,12 @@ def rebuild(expr: Expr, kids: tuple[Expr, ...]) -> Expr:
 
 def walk(expr: Expr) -> Iterator[Expr]:
     """Every sub-expression, the expression itself last."""
-    for kid in children(expr):
-        yield from walk(kid)
-    yield expr
+    found, left = [], [expr]
+    while left:
+        expr = left.pop()
+        found.append(expr)
+        left += children(expr)
+    return reversed(found)
 
 
 def rewrite(expr: Expr, f: Callable[[Expr], Expr | None]) -> Expr:

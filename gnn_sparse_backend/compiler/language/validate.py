@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import keyword
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -18,14 +19,14 @@ from .traversal import walk
 
 def validate(program: Program) -> None:
     """Raise StageIError unless `program` is well formed."""
-    _names(program)
+    declared = _names(program)
     for axis in program.axes:
         _axis(program, axis)
     local = [b for it in walk_iterations(program.iterations) for b in it.locals]
     for buffer in (*program.buffers, *local):
         _buffer(program, buffer)
     for iteration in program.iterations:
-        _iteration(program, iteration, {}, set(program.buffers))
+        _iteration(program, iteration, {}, set(program.buffers), declared)
 
 
 def changed(program: Program, step: str, **parts: Any) -> Program:
@@ -35,8 +36,9 @@ def changed(program: Program, step: str, **parts: Any) -> Program:
     return done
 
 
-def _names(program: Program) -> None:
-    names = program.names
+def _names(program: Program) -> Collection[str]:
+    """Check the names that the program declares, and return them."""
+    names = Counter(program.names)
     variables = [v.name for it in walk_iterations(program.iterations) for v in it.variables]
     for name in (program.name, *names, *variables):
         if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
@@ -45,8 +47,9 @@ def _names(program: Program) -> None:
             raise StageIError(
                 f"program {program.name!r}: the name {name!r} has a meaning in the text of programs; choose another"
             )
-        if names.count(name) > 1:
-            raise StageIError(f"program {program.name!r}: the name {name!r} is used {names.count(name)} times")
+        if names[name] > 1:
+            raise StageIError(f"program {program.name!r}: the name {name!r} is used {names[name]} times")
+    return names
 
 
 def _axis(program: Program, axis: Axis) -> None:
@@ -83,7 +86,9 @@ def _buffer(program: Program, buffer: Buffer) -> None:
         raise StageIError(f"buffer {buffer.name!r}: only a parameter on at least two axis trees can be strided")
 
 
-def _iteration(program: Program, it: Iteration, outer: dict[Axis, Var], buffers: set[Buffer]) -> None:
+def _iteration(
+    program: Program, it: Iteration, outer: dict[Axis, Var], buffers: set[Buffer], declared: Collection[str]
+) -> None:
     where = f"iteration {it.name!r}"
     if len(it.kinds) != len(it.axes) or set(it.kinds) - set("SR"):
         raise StageIError(f"{where}: kinds {it.kinds!r} must be one letter S or R for each of {len(it.axes)} axes")
@@ -91,7 +96,6 @@ def _iteration(program: Program, it: Iteration, outer: dict[Axis, Var], buffers:
         raise StageIError(f"{where} visits no axis; a dense axis of length 1 is visited once")
     if len(it.variables) != len(it.axes):
         raise StageIError(f"{where}: {len(it.axes)} axes and {len(it.variables)} variables; give each axis one")
-    declared = set(program.names)
     bound = dict(outer)
     kind_of: dict[Axis, str] = {}
     for axis, kind, var in zip(it.axes, it.kinds, it.variables):
@@ -141,7 +145,7 @@ def _iteration(program: Program, it: Iteration, outer: dict[Axis, Var], buffers:
         check_merged(it, where)
     for statement in it.body:
         if isinstance(statement, Iteration):
-            _iteration(program, statement, bound, inner)
+            _iteration(program, statement, bound, inner, declared)
         else:
             _store(statement, where, inner, variables, program)
 
@@ -195,16 +199,18 @@ def _expressions(
 ) -> None:
     for root in roots:
         for expr in walk(root):
-            if isinstance(expr, Var) and expr not in variables:
-                raise StageIError(f"{where}: the variable {expr.name!r} is not bound here")
-            if isinstance(expr, Load) and expr.buffer not in buffers:
-                raise StageIError(f"{where}: buffer {expr.buffer.name!r} is not visible here")
-            if isinstance(expr, (Stored, Offset, Owner)) and expr.axis not in program.axes:
-                raise StageIError(f"{where}: {expr.axis.name!r} is not an axis of the program")
-            if isinstance(expr, SizeOf) and expr.size not in program.sizes:
-                raise StageIError(f"{where}: {expr.size.name!r} is not a size of the program")
-            if isinstance(expr, Load):
+            if isinstance(expr, Var):
+                if expr not in variables:
+                    raise StageIError(f"{where}: the variable {expr.name!r} is not bound here")
+            elif isinstance(expr, Load):
+                if expr.buffer not in buffers:
+                    raise StageIError(f"{where}: buffer {expr.buffer.name!r} is not visible here")
                 _integer_indices(expr.indices, expr.buffer, where)
+            elif isinstance(expr, (Stored, Offset, Owner)):
+                if expr.axis not in program.axes:
+                    raise StageIError(f"{where}: {expr.axis.name!r} is not an axis of the program")
+            elif isinstance(expr, SizeOf) and expr.size not in program.sizes:
+                raise StageIError(f"{where}: {expr.size.name!r} is not a size of the program")
 
 
 def _integer_indices(indices: Iterable[Expr], buffer: Buffer, where: str) -> None:

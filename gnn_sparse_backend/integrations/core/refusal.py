@@ -13,14 +13,15 @@ What ``run`` asks for on its way answers in the same words: a ``Refusal``, or wh
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import functools
 import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from inspect import Parameter, Signature
-from types import CodeType
-from typing import Any, final
+from types import CodeType, FunctionType
+from typing import final
 
 from torch.compiler import is_dynamo_compiling
 
@@ -28,6 +29,7 @@ from ...compiler.cache.background import in_background
 from ...compiler.cache.bounded import kept
 from ...compiler.codegen.errors import NoKernelError
 from ...dynamo import not_traced
+from ...frozen import renamed
 from .counters import fallback, ours
 from .registry import IMMEDIATE
 from .remedies import remedy_of
@@ -145,71 +147,65 @@ class Boundary:
         arguments as ``self.entering`` has them. passes: of the arguments, whether a call is none of ours for certain:
         asked first, where most calls are of the kind.
         """
-        parameters = inspect.signature(run).parameters.values()
-        bare = [each.replace(default=Parameter.empty, annotation=Parameter.empty) for each in parameters]
-        given = ", ".join(_GIVEN.get(each.kind, "{0}").format(each.name) for each in parameters)
-        compute = "; ".join(_COMPUTED_OF.get(each.kind, _COMPUTED).format(each.name) for each in parameters)
+        parameters = list(inspect.signature(run).parameters.values())
+        names = {f"_{n}": each.name for n, each in enumerate(parameters)}
+        numbered = [Parameter(number, each.kind) for number, each in zip(names, parameters)]
+        given = ", ".join(_GIVEN.get(each.kind, "{0}").format(each.name) for each in numbered)
+        compute = "; ".join(_COMPUTED_OF.get(each.kind, _COMPUTED).format(each.name) for each in numbered)
+        counted = "_operator"
+        if operator is not None and "{" in operator:
+            counted = f"f{operator.format(**{name: f'{{{number}}}' for number, name in names.items()})!r}"
         source = _SOURCE.format(
-            parameters=Signature(bare),
+            parameters=Signature(numbered),
             given=given,
-            framework=self.name,
             part="" if self.traced else _PART.format(given),
             eager="" if self.traced else _EAGER_REGION,
             passes="" if passes is None else _PASSES.format(given),
-            pending=""
-            if not in_background()
-            else _PENDING.format(
-                framework=self.name,
-                operator=operator if operator is None else f"f{operator!r}",
-                compute=compute,
-                given=given,
-            ),
-            count="pass"
-            if operator is None
-            else f"_fallback({self.name!r}, f{operator!r}, _found.reason, _found.found)",
-            enter="; ".join(_ENTERING.format(each.name) for each in parameters if each.kind in _ALONE)
+            pending=_PENDING.format(operator=counted, compute=compute, given=given) if in_background() else "",
+            count="pass" if operator is None else f"_fallback(_framework, {counted}, _found.reason, _found.found)",
+            enter="; ".join(_ENTERING.format(each.name) for each in numbered if each.kind in _ALONE)
             if entering and self.deferred
             else "pass",
             compute=compute,
         )
-        # names of this module, where those who trace programs look for them
-        known = {
-            "FAILED": FAILED,
-            "PASS": PASS,
-            "PENDING": PENDING,
-            "Refusal": Refusal,
-            "is_dynamo_compiling": is_dynamo_compiling,
-            "left": left,
-            "not_traced": not_traced,
-        }
-        names: dict[str, Any] = known | {"__name__": __name__}
-        exec(_code(source), names)
+        bind = FunctionType(renamed(_code(source), names), dict(_KNOWN))
         # a tuple, since PyTorch 2.8 cannot trace what asks a frozenset; they are few
         deferred = tuple(self.deferred)
-        bound = (
-            attempted(run, PENDING, FAILED),
-            original,
-            ours,
-            fallback,
-            deferred,
-            self.computed,
-            self.entering,
-            passes,
-        )
-        asking = names["bind"](*bound, NoKernelError, _without_kernels)
+        waiting = attempted(run, PENDING, FAILED)
+        bound = waiting, original, ours, fallback, deferred, self.computed, self.entering, passes
+        asking = bind(*bound, NoKernelError, _without_kernels, self.name, operator)
         asking.__defaults__, asking.__kwdefaults__ = run.__defaults__, run.__kwdefaults__
         return functools.wraps(original)(asking)
 
 
 @kept
 def _code(source: str) -> CodeType:
-    return compile(source, "<string>", "exec")
+    """The code of ``bind`` in `_SOURCE`, for parameters ``_0``, ``_1`` and so on: the same for most functions."""
+    made = compile(source, "<string>", "exec").co_consts
+    return next(each for each in made if isinstance(each, CodeType))
+
+
+_KNOWN = {
+    "FAILED": FAILED,
+    "PASS": PASS,
+    "PENDING": PENDING,
+    "Refusal": Refusal,
+    "is_dynamo_compiling": is_dynamo_compiling,
+    "left": left,
+    "not_traced": not_traced,
+    "__name__": __name__,
+    "__builtins__": vars(builtins),
+}
+"""What the functions know: names of this module, where those who trace programs look for them."""
 
 
 # Written out for the parameters of each function, as the methods of a data class are: to pass on ``*args`` and
 # ``**kwargs`` costs more than all else that is done here.
 _SOURCE = """
-def bind(_run, _original, _ours, _fallback, _deferred, _computed, _entering, _passes, _NoKernel, _without_kernels):
+def bind(
+    _run, _original, _ours, _fallback, _deferred, _computed, _entering, _passes, _NoKernel, _without_kernels,
+    _framework, _operator
+):
     def asking{parameters}:{passes}{part}
         {enter}
         try:
@@ -219,7 +215,7 @@ def bind(_run, _original, _ours, _fallback, _deferred, _computed, _entering, _pa
         if type(_found) is not Refusal:
             _result, _name = _found
             if _name is not None:
-                _ours({framework!r}, _name)
+                _ours(_framework, _name)
             return _result
         if _found is not PASS:
             {count}
@@ -233,7 +229,7 @@ _PASSES = """
             return _original({0})"""
 _PENDING = """
         if _found is PENDING or _found is FAILED:
-            with left({framework!r}, {operator}, _found):
+            with left(_framework, {operator}, _found):
                 {compute}
                 return _original({given})"""
 _PART = """

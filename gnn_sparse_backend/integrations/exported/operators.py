@@ -8,8 +8,14 @@ from ...deferred import import_module
 
 _PACKAGE = __name__.rsplit(".", 3)[0]
 _MODULES = (
-    *("ops.attention.operators", "ops.composed.operators", "ops.convolution.operators", "ops.grouped.half_products"),
-    *("ops.grouped.operators", "ops.masked.operators", "ops.message.operators", "ops.message.products"),
+    *("ops.attention.operators", "ops.composed.operators", "ops.convolution.traced_sites"),
+    *(
+        "ops.grouped.half_products",
+        "ops.grouped.operators",
+        "ops.masked.operators",
+        "ops.message.operators",
+        "ops.message.products",
+    ),
     *("ops.message.reductions.argmax_scatter", "ops.message.reductions.recurrence", "ops.message.shared_maps"),
     *("ops.random.dropout", "ops.random.masked", "ops.relational.operators"),
     *("integrations.exported.relations", "integrations.traced.dropouts", "integrations.traced.edges"),

@@ -31,6 +31,7 @@ FINITE = {
     ("compiler.codegen.cuda.nvidia", "find_library"): "the libraries of NVIDIA that this package names",
     ("compiler.codegen.cuda.nvrtc", "_library"): "no arguments",
     ("compiler.codegen.target", "_tvm_target"): "processors and GPUs that code is made for",
+    ("deferred", "_import_tvm"): "no arguments",
     ("deferred", "_keep_tvm_from_building"): "no arguments",
     ("deferred", "_library"): "names of two libraries",
     ("deferred", "can_compile"): "no arguments",

@@ -80,6 +80,27 @@ class Calls(nn.Module):
         return gsb.spmm(self.graph, x, weight)
 
 
+class Voxels(nn.Module):
+    """Sparse convolutions down and up again, of features at coordinates in the plane."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(gsb.nn.SubMConv(WIDTH, HIDDEN, 3, dim=2), gsb.nn.BatchNorm(HIDDEN), gsb.nn.ReLU())
+        self.down = gsb.nn.SparseConv(HIDDEN, HIDDEN, 2, 2, groups=2, dim=2)
+        self.up = gsb.nn.SparseConvTranspose(HIDDEN, CLASSES, 2, 2, dim=2)
+        self.pool = gsb.nn.SparseMaxPool(3, 2, dim=2)
+
+    def forward(self, features: Tensor, coordinates: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.stem(gsb.nn.SparseTensor(features, coordinates))
+        return self.up(self.down(x)).features, self.pool(x).features
+
+
+def voxels(count: int) -> tuple[Tensor, Tensor]:
+    """Features and coordinates of different sites, in two batches."""
+    cells = torch.randperm(2 * 12 * 12)[:count]
+    return torch.randn(count, WIDTH), torch.stack((cells // 144, cells // 12 % 12, cells % 12), 1)
+
+
 def networks() -> dict[str, nn.Module]:
     """Networks by name, the same at each call."""
     torch.manual_seed(7)

@@ -11,7 +11,7 @@ from torch.export import Dim
 
 import gnn_sparse_backend as gsb
 
-from .networks import CLASSES, WIDTH, Calls, Maps, arguments, networks
+from .networks import CLASSES, WIDTH, Calls, Maps, Voxels, arguments, networks, voxels
 
 SHORT = ("GCN", "RGCN", "by hand")
 LONG = tuple(name for name in networks() if name not in SHORT)
@@ -105,6 +105,19 @@ def test_a_graph_or_matrix_that_the_model_holds_is_in_the_package(tmp_path):
     assert weights.operators == {"composed_spmm": 2}
     keep(weights.path, sparse, [(torch.randn(9, 16),)])
     load_elsewhere([package.path, weights.path])
+
+
+def test_sparse_convolutions_run_on_other_sites(tmp_path):
+    model, sites = Voxels().eval(), Dim("sites", min=2)
+    package = gsb.export(model, voxels(60), tmp_path / "voxels.pt2", dynamic_shapes=({0: sites}, {0: sites}))
+    assert package.operators["sparse_conv_of_sites"] == 3 and package.operators["aggregate_of_sites"] == 1, package
+    assert {layer.name for layer in package.layers} > {"stem.0", "down", "up", "pool"}, package
+    keep(package.path, model, [voxels(count) for count in (60, 71)])
+    load_elsewhere([package.path])
+    features, coordinates = voxels(50)
+    coordinates[7] = coordinates[3]
+    with pytest.raises(ValueError, match="are equal"):
+        gsb.load_export(package.path)(features, coordinates)
 
 
 def test_the_report_names_layers_and_reasons(tmp_path):
