@@ -27,12 +27,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 CONSTRAINTS := -c requirements/constraints.txt
-# DGL has wheels for these alone: Linux on x86-64, Python 3.10 and 3.11 of DGL 1, and up to 3.12 of DGL 2
-DGL := $(shell $(PYTHON) -c 'import sys, platform as p; print("dgl," if (sys.platform, p.machine()) == ("linux", "x86_64") and sys.version_info[:2] in ((3, 10), (3, 11), (3, 12)) else "")')
+# frameworks that have no wheels for every machine, as the package says itself
+LIMITED := $(shell $(PYTHON) gnn_sparse_backend/extras.py)
 DGL2 := $(VENV)/dgl2
-
-# spconv for CPUs: Linux on x86-64, Python 3.10 to 3.13
-SPCONV := $(shell $(PYTHON) -c 'import sys, platform as p; print("spconv," if (sys.platform, p.machine()) == ("linux", "x86_64") and sys.version_info[:2] <= (3, 13) else "")')
 
 # NVRTC and its headers, 96 MB: CUDA kernels are compiled by the tests as on a user's machine, which takes no GPU. Linux alone has wheels
 # of all. Where PyTorch is built for CUDA it says which versions; elsewhere these are pinned.
@@ -91,10 +88,10 @@ clean:
 # torch goes first and alone: what is installed after it finds its requirement met and does not choose another build
 $(VENV)/.ready: pyproject.toml requirements/constraints.txt requirements/cuda.txt
 	@$(PYTHON) -c pass 2>/dev/null || { echo "no Python found (PYTHON=$(PYTHON)): install Python 3.10 or 3.11"; exit 1; }
-	@test -n "$(DGL)" || echo "DGL has no wheel for this Python: going on with PyG alone. For both: make clean, then PYTHON=python3.11"
+	@test -n "$(findstring dgl,$(LIMITED))" || echo "DGL has no wheel for this Python: going on with PyG alone. For both: make clean, then PYTHON=python3.11"
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install $(CONSTRAINTS) torch
-	$(PIP) install $(CONSTRAINTS) -e ".[$(DGL)$(SPCONV)pyg,demo,docs,lint,test]"
+	$(PIP) install $(CONSTRAINTS) -e ".[$(LIMITED)pyg,demo,docs,lint,test]"
 	@test -z "$(CUDA)" || $(PIP) install $(CONSTRAINTS) $(PINNED_CUDA) -e ".[$(CUDA)]" \
 	  || echo "NVRTC cannot be installed here: the tests that compile CUDA source with it are skipped"
 	touch $@

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from gnn_sparse_backend.extras import how_to_install
 from models import cli
 
 QUICK = {"nodes": 10_000, "edges": 100_000, "epochs": 12}
@@ -30,8 +31,8 @@ def main(argv: list[str] | None = None) -> int:
     for framework in cli.MODULES:
         if framework not in frameworks:
             print(
-                f"{cli.MODULES[framework]} is not installed here: the demo runs without it."
-                + (" DGL has wheels for Python 3.10 and 3.11 on Linux." if framework == "dgl" else "")
+                f"{cli.MODULES[framework]} is not installed here, and the demo runs without it: "
+                + how_to_install(framework)
             )
     if not frameworks:
         print("error: neither DGL nor PyG is installed; `make demo` installs both", file=sys.stderr)

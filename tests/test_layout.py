@@ -17,6 +17,7 @@ _SETTINGS = {"config", "log"}
 _BELOW_STRUCTURES = {"compiler", "config", "deferred", "formats", "frozen", "planner", "runtime"}
 ROOMS = {
     # room: what it may import
+    "extras": set(),
     "spelling": set(),
     "config": {"frozen", "spelling"},
     "log": {"config"},
@@ -37,8 +38,8 @@ ROOMS = {
     "nn": {"compiler", "dynamo", "formats", "frozen", "ops", "planner", "runtime", "structures"},
     "integrations": _BELOW_STRUCTURES
     | _SETTINGS
-    | {"dynamo", "nn", "ops", "sampling", "spelling", "structures", "tuning"},
-    "cli": _BELOW_STRUCTURES | _SETTINGS | {"", "ops", "spelling", "structures", "tuning"},
+    | {"dynamo", "extras", "nn", "ops", "sampling", "spelling", "structures", "tuning"},
+    "cli": _BELOW_STRUCTURES | _SETTINGS | {"", "extras", "integrations", "ops", "spelling", "structures", "tuning"},
     "__main__": {"cli"},
 }
 FAMILIES = {

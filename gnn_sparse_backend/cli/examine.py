@@ -13,6 +13,7 @@ from pathlib import Path
 
 from .. import config
 from ..deferred import can_compile, import_module
+from ..extras import how_to_install
 from .examine_cuda import examine_cuda
 from .findings import ABSENT, BROKEN, OK, Finding
 
@@ -59,7 +60,7 @@ def _versions() -> list[Finding]:
             continue
         findings.append(_import(group, distribution, module, "pip install gnn-sparse-backend"))
     for distribution, module, extra in _OPTIONAL:
-        distribution, advice = _variant(distribution, module), f"pip install 'gnn-sparse-backend[{extra}]'"
+        distribution, advice = _variant(distribution, module), how_to_install(extra)
         if _version(distribution) is None:
             findings.append(Finding(group, distribution, ABSENT, f"not installed: {advice}"))
         else:
@@ -81,12 +82,17 @@ def _import(group: str, distribution: str, module: str, advice: str) -> Finding:
     version = _version(distribution)
     if version is None:
         return Finding(group, distribution, BROKEN, f"not installed: {advice}")
+    lacks = ""
     try:
+        if module == "dgl":  # as `enable` imports it
+            from ..integrations.core.substitutes.stand_ins import import_dgl
+
+            lacks = import_dgl()
         import_module(module)
     except Exception as error:  # a package that fails to import may raise anything, and that is what is reported
         text = f"{version}, but import {module} fails: {type(error).__name__}: {error}"
         return Finding(group, distribution, BROKEN, text)
-    return Finding(group, distribution, OK, version)
+    return Finding(group, distribution, OK, f"{version}; {lacks}" if lacks else version)
 
 
 def _variant(distribution: str, module: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -121,6 +122,14 @@ def test_an_older_torch_built_for_cuda_stays(tmp_path, wheel):
     brought = environment.would_install(f"{wheel}[dgl,pyg]")
     assert "torch-geometric" in {name.replace("_", "-") for name in brought}
     assert "torch" not in brought
+
+
+def test_the_index_shows_links_that_lead_somewhere(wheel):
+    archive = zipfile.ZipFile(wheel)
+    (metadata,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+    text = archive.read(metadata).decode()
+    assert "Description-Content-Type: text/markdown" in text and "Project-URL: Source, https:" in text
+    assert "## What it gains" in text and not re.search(r"\]\((?!https?:|#)", text)
 
 
 def test_the_fresh_environment_runs_the_wheel(installed):

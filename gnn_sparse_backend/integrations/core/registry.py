@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ... import config
 from ...deferred import import_module, no_collection
+from ...extras import how_to_install
 from ...runtime.allocator import reuse_while_enabled
 from ...spelling import meant
 from .processes import leave_behind, take_along
@@ -27,7 +28,7 @@ class _Framework(NamedTuple):
 class _Builtin(NamedTuple):
     module: str  # of ours; offers activate() and deactivate()
     requirement: str  # the module that must be installed
-    load: Callable[[], None] | None = None  # imports it, where that takes more than ``import``
+    load: Callable[[], object] | None = None  # imports it, where that takes more than ``import``
 
 
 _BUILTIN = {
@@ -202,10 +203,7 @@ def _find(name: str) -> _Framework:
         return _Framework(functools.partial(give, name), functools.partial(take_away, name))
     builtin = _BUILTIN[name]
     if importlib.util.find_spec(builtin.requirement) is None:
-        raise ImportError(
-            f"cannot enable {name!r}: {builtin.requirement} is not installed; "
-            f"try: pip install gnn-sparse-backend[{name}]"
-        )
+        raise ImportError(f"cannot enable {name!r}: {builtin.requirement} is not installed; {how_to_install(name)}")
     if builtin.load is not None:
         builtin.load()
     module = import_module(builtin.module)

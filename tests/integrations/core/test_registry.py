@@ -77,7 +77,7 @@ def test_a_framework_that_is_not_installed_is_named_with_the_remedy(framework, m
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *rest: None if name == "dgl" else find_spec(name, *rest)
     )
-    with pytest.raises(ImportError, match=r"pip install gnn-sparse-backend\[dgl\]"):
+    with pytest.raises(ImportError, match=r"pip install .gnn-sparse-backend\[dgl\]"):
         gsb.enable("dgl")
     assert gsb.status().enabled == ()
 

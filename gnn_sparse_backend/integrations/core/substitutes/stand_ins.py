@@ -15,6 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+from ....extras import how_to_install
+
 _log = logging.getLogger(__name__)
 GRAPHBOLT = "dgl.graphbolt"
 TO_C = ("dgl._ffi", "dgl._api_internal")
@@ -50,12 +52,17 @@ class _Missing(type):
         raise ImportError(f"{cls.__module__}.{cls.__name__}.{name} cannot be used here: {cls._why}")
 
 
-def import_dgl() -> None:
-    """Import DGL, with a stand-in for ``dgl.graphbolt`` where that does not load. Raises ImportError that says what DGL
-    lacks.
+def import_dgl() -> str:
+    """Import DGL, with a stand-in for ``dgl.graphbolt`` where that does not load. Returns why it does not, or nothing.
+    Raises ImportError that says what DGL lacks.
     """
-    if "dgl" in sys.modules:
-        return
+    if "dgl" not in sys.modules:
+        _import()
+    graphbolt = sys.modules.get(GRAPHBOLT)
+    return graphbolt.__dict__["_why"] if isinstance(graphbolt, StandIn) else ""
+
+
+def _import() -> None:
     _forget_halves()
     try:
         importlib.import_module("dgl")
@@ -95,9 +102,9 @@ def _has_graphbolt() -> bool:
 
 def _refused(error: Exception) -> ImportError:
     missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
-    remedy = f"; try: pip install {missing.partition('.')[0]}" if missing else ""
+    remedy = f"pip install {missing.partition('.')[0]}" if missing else how_to_install("dgl")
     version = importlib.metadata.version("dgl")
-    return ImportError(f"cannot enable 'dgl': DGL {version} cannot be imported: {_line_of(error)}{remedy}")
+    return ImportError(f"cannot enable 'dgl': DGL {version} cannot be imported: {_line_of(error)}; {remedy}")
 
 
 def _line_of(error: Exception) -> str:
