@@ -1,6 +1,6 @@
-"""Rows of bfloat16 numbers put in pairs: how operands of `llvm_amx` come to lie as tiles do.
+"""Rows of bfloat16 numbers put in pairs: how operands of `instructions.amx` come to lie as tiles do.
 
-A pair is two numbers side by side, taken as one word of 32 bits, which `llvm_transpose` transposes.
+A pair is two numbers side by side, taken as one word of 32 bits, which `instructions.transpose` transposes.
 """
 
 from __future__ import annotations
@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 LANES = 16
-FEATURES = ("avx512bf16",)
-"""What the processor must have, in LLVM's spelling."""
+_X86, _ARM = ("avx512bf16",), ("bf16", "neon")
+FEATURES = _X86, _ARM
+"""What the processor must have, in LLVM's spelling, one or the other."""
 PREFIX = "gsb_pairs_"
+_ROUND = "@llvm.x86.avx512bf16.cvtneps2bf16.512"
 _WORDS, _HALVES, _FLOATS = "<16 x i32>", "<16 x i16>", "<16 x float>"
 
 
@@ -19,22 +21,22 @@ def interleave_name(dtype: str) -> str:
     return f"{PREFIX}of_{dtype}"
 
 
-def llvm_text(names: Collection[str]) -> str:
+def llvm_text(names: Collection[str], features: Collection[str]) -> str:
     """The functions of these names, for LLVM to put for their calls."""
-    texts = {
-        interleave_name("float32"): _interleave("float32"),
-        interleave_name("bfloat16"): _interleave("bfloat16"),
-    }
+    own = set(_X86) <= set(features)
+    texts = {interleave_name(dtype): _interleave(dtype, own) for dtype in ("float32", "bfloat16")}
     return "".join(texts[name] for name in sorted(names))
 
 
-def _interleave(dtype: str) -> str:
+def _interleave(dtype: str, own: bool) -> str:
+    """own: whether numbers are rounded by the intrinsic of x86; on Arm LLVM has an instruction for its rounding."""
     lines = []
     for row in ("first", "second"):
+        x = f"{_FLOATS} %{row}.x"
         if dtype == "float32":
             lines += [
                 f"%{row}.x = load {_FLOATS}, ptr %{row}, align 4",
-                f"%{row}.b = call <16 x bfloat> @llvm.x86.avx512bf16.cvtneps2bf16.512({_FLOATS} %{row}.x)",
+                f"%{row}.b = call <16 x bfloat> {_ROUND}({x})" if own else f"%{row}.b = fptrunc {x} to <16 x bfloat>",
                 f"%{row}.h = bitcast <16 x bfloat> %{row}.b to {_HALVES}",
             ]
         else:
@@ -47,8 +49,8 @@ def _interleave(dtype: str) -> str:
         "ret void",
     ]
     head = ""
-    if dtype == "float32":
-        head = f"declare <16 x bfloat> @llvm.x86.avx512bf16.cvtneps2bf16.512({_FLOATS})\n"
+    if dtype == "float32" and own:
+        head = f"declare <16 x bfloat> {_ROUND}({_FLOATS})\n"
     return head + _function(interleave_name(dtype), "ptr %to, ptr %first, ptr %second", lines)
 
 
