@@ -33,7 +33,7 @@ ROOMS = {
     "structures": _BELOW_STRUCTURES | {"dynamo"},
     "sampling": {"compiler", "frozen", "runtime", "structures"},
     "ops": _BELOW_STRUCTURES | {"log", "spelling", "structures"},
-    "tuning": _BELOW_STRUCTURES | {"ops", "spelling", "structures"},
+    "tuning": _BELOW_STRUCTURES | {"ops", "spelling", "structures", "system"},
     "distributed": {"frozen", "ops", "runtime", "structures", "system"},
     "nn": {"compiler", "dynamo", "formats", "frozen", "ops", "planner", "runtime", "structures"},
     "integrations": _BELOW_STRUCTURES

@@ -1,4 +1,5 @@
-"""Products of tiles of bfloat16 numbers with float32 sums, by Arm's instruction for matrices (``bfmmla``).
+"""Products of tiles of bfloat16 numbers with float32 sums, by Arm's instruction for matrices (``bfmmla``), or what it
+computes where a processor has none: so a program that is scheduled for Arm runs anywhere.
 
 The instruction adds to 2 x 2 sums, in one register, the product of two rows of four terms with two columns of four (Arm
 ARM, BFMMLA): products in pairs, rounded to odd where they are added to each other, numbers below the smallest normal
@@ -15,11 +16,12 @@ from collections.abc import Collection
 
 SIDE, TERMS = 8, 4
 """Rows and columns of the sums of a call, and terms that an instruction takes."""
-FEATURES = (("bf16", "neon"),)
-"""What the processor must have, in LLVM's spelling."""
+FEATURES = ((),)
+"""The processor needs none in particular."""
+_WITH_INSTRUCTION = {"bf16", "neon"}
 PREFIX = "gsb_mmla_"
 _FLOATS, _WORDS, _BF16, _ROWS = "<4 x float>", "<4 x i32>", "<8 x bfloat>", "<2 x i64>"
-_MMLA = "@llvm.aarch64.neon.bfmmla"
+_INSTRUCTION, _ORDINARY = "@llvm.aarch64.neon.bfmmla", "@gsb_mmla_ordinary"
 
 
 def product_name(terms: int) -> str:
@@ -31,15 +33,41 @@ def product_name(terms: int) -> str:
 
 def llvm_text(names: Collection[str], features: Collection[str] = ()) -> str:
     """The functions of these names, for LLVM to put for their calls."""
-    declared = f"declare {_FLOATS} {_MMLA}({_FLOATS}, {_BF16}, {_BF16})\n"
-    products = [_product(name, int(name.removeprefix(PREFIX)), at) for at, name in enumerate(sorted(names), 1)]
+    has = set(features) >= _WITH_INSTRUCTION
+    mmla = _INSTRUCTION if has else _ORDINARY
+    declared = f"declare {_FLOATS} {mmla}({_FLOATS}, {_BF16}, {_BF16})\n" if has else _ordinary()
+    products = [_product(name, int(name.removeprefix(PREFIX)), at, mmla) for at, name in enumerate(sorted(names), 1)]
     # a loop that is written out in each of many calls is more code than a cache holds
     loops = [f"!{at} = distinct !{{!{at}, !0}}\n" for at in range(1, len(names) + 1)]
     return "".join([declared, *products, '!0 = !{!"llvm.loop.unroll.disable"}\n', *loops])
 
 
-def _product(name: str, terms: int, loop: int) -> str:
-    """loop: number of the loop over terms, for what LLVM is told of it."""
+def _ordinary() -> str:
+    """What the instruction computes, but for roundings: the upper half of a float32 is a bfloat16."""
+    lines = [f"%{x}.h = bitcast {_BF16} %{x} to <8 x i16>" for x in "ab"]
+    total = "%s"
+    for k in range(TERMS):
+        # of sums (0, 0), (0, 1), (1, 0) and (1, 1)
+        for x, rows in (("a", (0, 0, 1, 1)), ("b", (0, 1, 0, 1))):
+            mask = ", ".join(f"i32 {TERMS * row + k}" for row in rows)
+            lines += [
+                f"%{x}.n{k} = shufflevector <8 x i16> %{x}.h, <8 x i16> %{x}.h, <4 x i32> <{mask}>",
+                f"%{x}.z{k} = zext <4 x i16> %{x}.n{k} to {_WORDS}",
+                f"%{x}.w{k} = shl {_WORDS} %{x}.z{k}, <i32 16, i32 16, i32 16, i32 16>",
+                f"%{x}.f{k} = bitcast {_WORDS} %{x}.w{k} to {_FLOATS}",
+            ]
+        lines += [
+            f"%p{k} = fmul contract {_FLOATS} %a.f{k}, %b.f{k}",
+            f"%s{k} = fadd contract {_FLOATS} {total}, %p{k}",
+        ]
+        total = f"%s{k}"
+    body = "".join(f"  {line}\n" for line in [*lines, f"ret {_FLOATS} {total}"])
+    parameters = f"{_FLOATS} %s, {_BF16} %a, {_BF16} %b"
+    return f"define linkonce_odr hidden {_FLOATS} {_ORDINARY}({parameters}) alwaysinline nounwind {{\n{body}}}\n"
+
+
+def _product(name: str, terms: int, loop: int, mmla: str) -> str:
+    """loop: number of the loop over terms, for what LLVM is told of it. mmla: what is called for four of them."""
     lines = ["entry:", *(line for which in "cab" for line in _step(which))]
     for at in range(SIDE):
         lines += [*_row("c", at), *(_load(f"c.{at}.{half}", f"c.p{at}", 16 * half, _FLOATS) for half in (0, 1))]
@@ -71,7 +99,7 @@ def _product(name: str, terms: int, loop: int) -> str:
         lines.append(f"%rows.{i} = bitcast {_ROWS} %rows.two{i} to {_BF16}")
     for i, j in tiles:
         operands = f"{_FLOATS} %t.{i}.{j}, {_BF16} %rows.{i}, {_BF16} %columns.{j}"
-        lines.append(f"%r.{i}.{j} = call {_FLOATS} {_MMLA}({operands})")
+        lines.append(f"%r.{i}.{j} = call {_FLOATS} {mmla}({operands})")
     lines += [f"%k.next = add i64 %k, {TERMS}", f"%more = icmp ult i64 %k.next, {terms}"]
     lines += [f"br i1 %more, label %next, label %done, !llvm.loop !{loop}", "done:"]
     for i in range(SIDE // 2):

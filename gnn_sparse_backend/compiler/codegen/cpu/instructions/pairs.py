@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Collection
 
 LANES = 16
-_X86, _ARM = ("avx512bf16",), ("bf16", "neon")
-FEATURES = _X86, _ARM
-"""What the processor must have, in LLVM's spelling, one or the other."""
+_X86, _ARM = {"avx512bf16"}, {"bf16", "neon"}
+FEATURES = ((),)
+"""The processor needs none in particular: what rounds numbers is an instruction of x86 or of Arm, or ordinary ones."""
 PREFIX = "gsb_pairs_"
 _ROUND = "@llvm.x86.avx512bf16.cvtneps2bf16.512"
-_WORDS, _HALVES, _FLOATS = "<16 x i32>", "<16 x i16>", "<16 x float>"
+_WORDS, _HALVES, _FLOATS, _BF16 = "<16 x i32>", "<16 x i16>", "<16 x float>", "<16 x bfloat>"
 
 
 def interleave_name(dtype: str) -> str:
@@ -23,35 +23,49 @@ def interleave_name(dtype: str) -> str:
 
 def llvm_text(names: Collection[str], features: Collection[str]) -> str:
     """The functions of these names, for LLVM to put for their calls."""
-    own = set(_X86) <= set(features)
-    texts = {interleave_name(dtype): _interleave(dtype, own) for dtype in ("float32", "bfloat16")}
+    texts = {interleave_name(dtype): _interleave(dtype, set(features)) for dtype in ("float32", "bfloat16")}
     return "".join(texts[name] for name in sorted(names))
 
 
-def _interleave(dtype: str, own: bool) -> str:
-    """own: whether numbers are rounded by the intrinsic of x86; on Arm LLVM has an instruction for its rounding."""
+def _interleave(dtype: str, features: set[str]) -> str:
     lines = []
     for row in ("first", "second"):
-        x = f"{_FLOATS} %{row}.x"
         if dtype == "float32":
-            lines += [
-                f"%{row}.x = load {_FLOATS}, ptr %{row}, align 4",
-                f"%{row}.b = call <16 x bfloat> {_ROUND}({x})" if own else f"%{row}.b = fptrunc {x} to <16 x bfloat>",
-                f"%{row}.h = bitcast <16 x bfloat> %{row}.b to {_HALVES}",
-            ]
+            lines += [f"%{row}.x = load {_FLOATS}, ptr %{row}, align 4", *_rounded(row, features)]
         else:
             lines.append(f"%{row}.h = load {_HALVES}, ptr %{row}, align 2")
         lines.append(f"%{row}.w = zext {_HALVES} %{row}.h to {_WORDS}")
     lines += [
-        f"%high = shl {_WORDS} %second.w, <{', '.join(['i32 16'] * LANES)}>",
+        f"%high = shl {_WORDS} %second.w, {_all(16)}",
         f"%pairs = or {_WORDS} %first.w, %high",
         f"store {_WORDS} %pairs, ptr %to, align 2",
         "ret void",
     ]
-    head = ""
-    if dtype == "float32" and own:
-        head = f"declare <16 x bfloat> {_ROUND}({_FLOATS})\n"
+    head = f"declare {_BF16} {_ROUND}({_FLOATS})\n" if dtype == "float32" and features >= _X86 else ""
     return head + _function(interleave_name(dtype), "ptr %to, ptr %first, ptr %second", lines)
+
+
+def _rounded(row: str, features: set[str]) -> list[str]:
+    """The numbers of a row to the nearest bfloat16, those in the middle to the even one, as words of 16 bits."""
+    x = f"{_FLOATS} %{row}.x"
+    if features >= _X86 or features >= _ARM:
+        rounding = f"call {_BF16} {_ROUND}({x})" if features >= _X86 else f"fptrunc {x} to {_BF16}"
+        return [f"%{row}.b = {rounding}", f"%{row}.h = bitcast {_BF16} %{row}.b to {_HALVES}"]
+    return [
+        f"%{row}.i = bitcast {x} to {_WORDS}",
+        f"%{row}.last = lshr {_WORDS} %{row}.i, {_all(16)}",
+        f"%{row}.odd = and {_WORDS} %{row}.last, {_all(1)}",
+        f"%{row}.half = add {_WORDS} %{row}.i, {_all(0x7FFF)}",
+        f"%{row}.up = add {_WORDS} %{row}.half, %{row}.odd",
+        f"%{row}.nan = fcmp uno {x}, %{row}.x",
+        f"%{row}.s = select <16 x i1> %{row}.nan, {_WORDS} {_all(0x7FC00000)}, {_WORDS} %{row}.up",
+        f"%{row}.t = lshr {_WORDS} %{row}.s, {_all(16)}",
+        f"%{row}.h = trunc {_WORDS} %{row}.t to {_HALVES}",
+    ]
+
+
+def _all(value: int) -> str:
+    return f"<{', '.join([f'i32 {value}'] * LANES)}>"
 
 
 def _function(name: str, parameters: str, lines: list[str]) -> str:
