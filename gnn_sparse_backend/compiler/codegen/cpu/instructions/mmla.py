@@ -19,6 +19,8 @@ SIDE, TERMS = 8, 4
 FEATURES = ((),)
 """The processor needs none in particular."""
 _WITH_INSTRUCTION = {"bf16", "neon"}
+_FIRST = 100
+"""What is said of loops has numbers from here on: those below are TVM's own."""
 PREFIX = "gsb_mmla_"
 _FLOATS, _WORDS, _BF16, _ROWS = "<4 x float>", "<4 x i32>", "<8 x bfloat>", "<2 x i64>"
 _INSTRUCTION, _ORDINARY = "@llvm.aarch64.neon.bfmmla", "@gsb_mmla_ordinary"
@@ -36,10 +38,12 @@ def llvm_text(names: Collection[str], features: Collection[str] = ()) -> str:
     has = set(features) >= _WITH_INSTRUCTION
     mmla = _INSTRUCTION if has else _ORDINARY
     declared = f"declare {_FLOATS} {mmla}({_FLOATS}, {_BF16}, {_BF16})\n" if has else _ordinary()
-    products = [_product(name, int(name.removeprefix(PREFIX)), at, mmla) for at, name in enumerate(sorted(names), 1)]
+    products = [
+        _product(name, int(name.removeprefix(PREFIX)), at, mmla) for at, name in enumerate(sorted(names), _FIRST + 1)
+    ]
     # a loop that is written out in each of many calls is more code than a cache holds
-    loops = [f"!{at} = distinct !{{!{at}, !0}}\n" for at in range(1, len(names) + 1)]
-    return "".join([declared, *products, '!0 = !{!"llvm.loop.unroll.disable"}\n', *loops])
+    loops = [f"!{_FIRST + n} = distinct !{{!{_FIRST + n}, !{_FIRST}}}\n" for n in range(1, len(names) + 1)]
+    return "".join([declared, *products, f'!{_FIRST} = !{{!"llvm.loop.unroll.disable"}}\n', *loops])
 
 
 def _ordinary() -> str:
