@@ -38,11 +38,10 @@ def llvm_text(names: Collection[str], features: Collection[str] = ()) -> str:
     has = set(features) >= _WITH_INSTRUCTION
     mmla = _INSTRUCTION if has else _ORDINARY
     declared = f"declare {_FLOATS} {mmla}({_FLOATS}, {_BF16}, {_BF16})\n" if has else _ordinary()
-    products = [
-        _product(name, int(name.removeprefix(PREFIX)), at, mmla) for at, name in enumerate(sorted(names), _FIRST + 1)
-    ]
+    numbered = dict(enumerate(sorted(names), _FIRST + 1))
+    products = [_product(name, int(name.removeprefix(PREFIX)), loop, mmla) for loop, name in numbered.items()]
     # a loop that is written out in each of many calls is more code than a cache holds
-    loops = [f"!{_FIRST + n} = distinct !{{!{_FIRST + n}, !{_FIRST}}}\n" for n in range(1, len(names) + 1)]
+    loops = [f"!{loop} = distinct !{{!{loop}, !{_FIRST}}}\n" for loop in numbered]
     return "".join([declared, *products, f'!{_FIRST} = !{{!"llvm.loop.unroll.disable"}}\n', *loops])
 
 
