@@ -1,6 +1,7 @@
 # make demo    set up, train GraphSAGE under DGL and PyG with and without the backend, print the table
 # make test    set up, run the tests that a contributor runs, some minutes
 # make test-dgl2 set up, run the tests of DGL beside DGL 2, where setting up has installed DGL 1
+# make test-aarch64 set up a Debian for Arm below out/, run tests in it under qemu-user; AARCH64_TESTS names others
 # make test-all  set up, run everything: whole grids, every layer of DGL and PyG, whole programs, the wheel
 # make lint    set up, ruff and mypy: what .pre-commit-config.yaml runs before a commit
 # make docs    set up, build the documentation into out/site; any warning is an error
@@ -37,7 +38,7 @@ CUDA := $(shell $(PYTHON) -c 'import sys, platform as p; print("cuda" if (sys.pl
 PINNED_CUDA = $$($(BIN)/python -c 'import torch; print("" if torch.version.cuda else "-c requirements/cuda.txt")')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint test test-dgl2 test-all docs bench fuzz wheel clean
+.PHONY: help setup demo lint test test-dgl2 test-aarch64 test-all docs bench fuzz wheel clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -64,6 +65,15 @@ test-all: setup
 
 test-dgl2: setup $(DGL2)/.ready
 	PYTHONPATH=$(DGL2) $(BIN)/python -m pytest $(PYTEST_FLAGS) $(TEST_FLAGS) tests/integrations/dgl
+
+# Importing PyTorch takes a minute there: all files are run by one process.
+AARCH64 := out/aarch64
+AARCH64_TESTS ?= tests/platforms/test_arm_code.py tests/compiler/schedules/test_bf16_pair_dot.py tests/compiler/codegen/test_math.py \
+  tests/ops/grouped/test_api.py tests/ops/message/test_sums.py tests/formats tests/integrations/pyg/test_sums.py
+test-aarch64: setup
+	$(BIN)/python -m tests.platforms.arm_root $(AARCH64)
+	$(AARCH64)/python tests/packaging/pyg_layer.py
+	$(AARCH64)/python -m pytest -p no:cacheprovider $(AARCH64_TESTS) $(TEST_FLAGS)
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -110,7 +110,11 @@ COMPILE_WHEN = ("now", "background")
 CUDA_COMPILERS = ("nvcc", "nvrtc")
 LOG_LEVELS = ("info", "debug")
 BYTES = "a number of bytes, with or without a unit"
-TARGETS = ("native", "x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64")
+TARGETS = (
+    "native",
+    *("x86-64-v2", "x86-64-v3", "x86-64-v4"),
+    *("aarch64", "neoverse-n1", "neoverse-v1", "neoverse-v2"),
+)
 
 CACHE_BYTES = Variable(
     "GSB_CACHE_BYTES",

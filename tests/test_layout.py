@@ -23,23 +23,26 @@ ROOMS = {
     "log": {"config"},
     "deferred": set(),
     "frozen": set(),
+    "system": set(),
     "dynamo": set(),
     "": _SETTINGS | {"deferred"},  # public names are imported when they are first used
-    "compiler": {"config", "deferred", "frozen"},
+    "compiler": {"config", "deferred", "frozen", "system"},
     "tensor": {"compiler", "frozen", "planner", "runtime"},
-    "runtime": {"compiler", "config", "deferred"},
+    "runtime": {"compiler", "config", "deferred", "system"},
     "formats": {"compiler", "deferred", "frozen"},
-    "planner": {"compiler", "deferred", "frozen"},
+    "planner": {"compiler", "deferred", "frozen", "system"},
     "structures": _BELOW_STRUCTURES | {"dynamo"},
     "sampling": {"compiler", "frozen", "runtime", "structures"},
     "ops": _BELOW_STRUCTURES | {"log", "spelling", "structures"},
-    "tuning": _BELOW_STRUCTURES | {"ops", "spelling", "structures"},
-    "distributed": {"frozen", "ops", "runtime", "structures"},
+    "tuning": _BELOW_STRUCTURES | {"ops", "spelling", "structures", "system"},
+    "distributed": {"frozen", "ops", "runtime", "structures", "system"},
     "nn": {"compiler", "dynamo", "formats", "frozen", "ops", "planner", "runtime", "structures"},
     "integrations": _BELOW_STRUCTURES
     | _SETTINGS
     | {"dynamo", "extras", "nn", "ops", "sampling", "spelling", "structures", "tuning"},
-    "cli": _BELOW_STRUCTURES | _SETTINGS | {"", "extras", "integrations", "ops", "spelling", "structures", "tuning"},
+    "cli": _BELOW_STRUCTURES
+    | _SETTINGS
+    | {"", "extras", "integrations", "ops", "spelling", "structures", "system", "tuning"},
     "__main__": {"cli"},
 }
 FAMILIES = {
@@ -86,7 +89,8 @@ LIBRARIES = {
     "planner": {"matplotlib", "numpy", "scipy"},
     "tensor": {"numpy", "scipy", "torch", "typing_extensions"},
     "formats": {"numpy", "torch"},  # indices are inferred on the tensors' own device
-    "runtime": {"psutil", "torch"},
+    "system": {"psutil"},
+    "runtime": {"torch"},
     "structures": {"numpy", "scipy", "torch"},
     "sampling": {"torch"},
     "ops": {"numpy", "rich", "torch"},

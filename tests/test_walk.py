@@ -54,7 +54,7 @@ def tables(title: str) -> list[list[list[str]]]:
     return [[[cell.strip() for cell in row.strip("|").split("|")] for row in text.splitlines()[2:]] for text in found]
 
 
-GROUND = ["config.py", "log.py", "deferred.py", "dynamo.py", "extras.py", "frozen.py", "spelling.py"]
+GROUND = ["config.py", "log.py", "deferred.py", "dynamo.py", "extras.py", "frozen.py", "spelling.py", "system.py"]
 """Files below all rooms."""
 
 

@@ -58,7 +58,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _list(kernels, plans, options) -> int:
     from ..compiler.cache.bound import Usage, bound
+    from ..planner.cost import provenance
     from ..planner.words import size
+    from ..system import architecture
 
     used = Usage.of(kernels.root)
     folders = [use.folder for use in reversed(used.entries)]
@@ -94,7 +96,8 @@ def _list(kernels, plans, options) -> int:
         )
     if rows:
         show(rows, ("on", "size", "operator", "µs", "fastest plan"), right=("µs",))
-    print(f"constants of the cost model: {'measured on this machine' if plans.calibrated else 'defaults'}")
+    known = "measured on this machine" if plans.calibrated else f"defaults, {provenance(architecture())}"
+    print(f"constants of the cost model: {known}")
     return 0
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from .. import config
 from ..deferred import can_compile, import_module
 from ..extras import how_to_install
+from ..system import runs_code_from
 from .examine_cuda import examine_cuda
 from .findings import ABSENT, BROKEN, OK, Finding
 
@@ -251,7 +252,7 @@ def _loads(group: str, root: Path) -> Finding:
     if origins != ["compiled", "disk"]:
         text = f"a kernel that was written to {root} comes from {origins[1]}: each process compiles again"
         return Finding(group, name, BROKEN, f"{text}; set GSB_CACHE_DIR")
-    runs = not hasattr(os, "ST_NOEXEC") or not os.statvfs(root if existed else root.parent).f_flag & os.ST_NOEXEC
+    runs = runs_code_from(root if existed else root.parent)
     how = "" if runs else ", through memory, since the system runs no code from this folder"
     return Finding(group, name, OK, f"a kernel was written, read again and run{how}")
 

@@ -1,7 +1,7 @@
 """Rows that go to processes of the same machine: written once into memory that both map, and read where they lie.
 
 torch.distributed has no such way on CPUs: gloo, and the TensorPipe of its RPC, send through the loopback. Memory is
-anonymous (``memfd_create``) and found through ``/proc``, so that nothing has to be removed when a process ends.
+anonymous and found through the process that has it, so that nothing has to be removed when a process ends.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import ClassVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from ..system import file_in_memory, path_of
 
 _LINE = 64
 _TOKEN = 16
@@ -107,7 +109,7 @@ class SharedMemory:
         if large:
             return min(large, key=lambda each: len(each.block))
         if not free:
-            self._own.append(free_one := Buffer(os.memfd_create("rows", os.MFD_CLOEXEC), None))
+            self._own.append(free_one := Buffer(file_in_memory("rows"), None))
         else:
             free_one = max(free, key=lambda each: len(each.block))
         os.ftruncate(free_one.file, nbytes)
@@ -131,10 +133,9 @@ class SharedMemory:
 
 def _new_file(name: str, content: bytes) -> int | None:
     """An anonymous file; None where the system has none."""
-    if not hasattr(os, "memfd_create"):
-        return None
-    file = os.memfd_create(name, os.MFD_CLOEXEC)
-    os.write(file, content)
+    file = file_in_memory(name)
+    if file is not None:
+        os.write(file, content)
     return file
 
 
@@ -155,4 +156,4 @@ def _map(pid: int, file: int) -> mmap.mmap:
 
 
 def _path(pid: int, file: int) -> str:
-    return f"/proc/{pid}/fd/{file}"
+    return path_of(file, pid)

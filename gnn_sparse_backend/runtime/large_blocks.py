@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import platform
 import re
-import sys
 from pathlib import Path
 
 import torch
 
 from ..compiler.codegen.cpu.launcher import NativeText, load_text
+from ..system import has_known_allocator, this_process
 from .large_blocks_code import CODE
 
 LEAST = 4 << 20
@@ -72,7 +71,7 @@ class Blocks:
     """
 
     def __init__(self, libc10: ctypes.CDLL, default: int):
-        libc = ctypes.CDLL(None)
+        libc = this_process()
         table = _table_of(default)
         module = load_text(LARGE_BLOCKS)
         self._state = state = _State.from_address(module.get_function("gsb_blocks_state")())
@@ -141,7 +140,7 @@ _REPORT_DELETE = "_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv"
 @functools.cache
 def blocks() -> Blocks | None:
     """The allocator of this process; None where PyTorch, or the machine, is not as it is known here."""
-    if not sys.platform.startswith("linux") or platform.machine() not in ("x86_64", "aarch64"):
+    if not has_known_allocator():
         return None
     if _virtual_functions() != _VIRTUAL:
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from math import prod
 
@@ -47,7 +46,7 @@ def empty(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor
         return like.new_empty(*shape) if dtype is None and shape else like.new_empty(shape, dtype=wanted)
     if nbytes > MEMORY:
         check_memory(f"a result in {wanted}", shape, wanted.itemsize)
-    if not POOL.limit or os.name != "posix" or (nbytes >= large_blocks.LEAST and large_blocks.in_use()):
+    if not POOL.limit or (nbytes >= large_blocks.LEAST and large_blocks.in_use()):
         return like.new_empty(shape, dtype=wanted)
     flat = torch.frombuffer(POOL.lease(nbytes), dtype=wanted, count=nbytes // wanted.itemsize)
     return torch.ops.aten._unsafe_view.default(flat, shape)

@@ -8,6 +8,7 @@ import weakref
 
 from ..compiler.cache.fork import own_locks
 from ..config import POOL_BYTES
+from ..system import map_memory, maps_memory
 from .machine import MACHINE
 
 WORTHWHILE = 4 << 20
@@ -66,15 +67,9 @@ class Pool:
     @staticmethod
     def _make(size: int):
         try:
-            block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            return size, map_memory(size)
         except OSError as error:
             raise MemoryError(f"there are no {size:,} bytes of memory: {error.strerror}") from None
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            try:
-                block.madvise(mmap.MADV_HUGEPAGE)
-            except OSError:  # a kernel without huge pages: a hint the less
-                pass
-        return size, block
 
     def _give_back(self, size: int, block: mmap.mmap) -> None:
         with self._lock:
@@ -85,7 +80,11 @@ class Pool:
 
 
 def _limit() -> int:
-    """Bytes to keep: ``GSB_POOL_BYTES``, by default a sixteenth of the machine's memory; 0 keeps nothing."""
+    """Bytes to keep: ``GSB_POOL_BYTES``, by default a sixteenth of the machine's memory; 0 keeps nothing, as on a
+    system that gives no private memory.
+    """
+    if not maps_memory():
+        return 0
     chosen = POOL_BYTES.get()
     return MACHINE // 16 if chosen is None else chosen
 

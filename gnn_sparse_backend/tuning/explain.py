@@ -20,7 +20,7 @@ from ..ops.core.plans_cuda import gpu_of
 from ..ops.core.prepared import KINDS, PREPARED, Prepared, Width
 from ..planner import cost
 from ..planner.choose import Choice, choose
-from ..planner.cost import compulsory_bytes
+from ..planner.cost import compulsory_bytes, provenance
 from ..planner.cpu.listed import told
 from ..planner.cuda import cost as cuda_cost
 from ..planner.database import database
@@ -33,6 +33,7 @@ from ..runtime.text import render
 from ..runtime.type_names import check_dtype, type_name
 from ..structures.graph import Graph
 from ..structures.statistics import GraphStatistics
+from ..system import architecture
 from .precompile_operators import operators_named
 from .tune import problem_of_task
 from .tuning_tasks import check_features, tasks_of
@@ -259,6 +260,8 @@ def explain_graph(
     choice = choose(problem, lambda: structure_fingerprint(task.graph), known)
     bound = compulsory_bytes(problem) * known.units["stream"] / problem.threads
     machine = known.machine
+    if gpu is None and not known.calibrated:
+        machine += f"; its constants are {provenance(architecture())}"
     if gpu is not None:
         source = "measured" if known.calibrated else gpu.source
         machine += f"; memory moves {1e-9 / known.units['stream']:,.0f} GB a second ({source})"

@@ -20,6 +20,7 @@ from ..compiler.codegen.cpu.checks import CHECKS
 from ..compiler.codegen.cpu.launcher import LAUNCHER, build_text
 from ..compiler.codegen.cpu.workspace import WORKSPACE
 from ..compiler.codegen.linker import needed_linker
+from ..compiler.codegen.object_files import is_library
 from ..compiler.own_schedules import in_force
 from ..compiler.packs import Pack, PackedKernel, PackedTarget, PackError
 from ..compiler.packs.file import write_pack
@@ -57,7 +58,8 @@ def pack(
         work: a function without arguments.
         path: the file to write, ``kernels.gsb`` say; one that is there is replaced at the end.
         targets: names of processors: "native", this one, as without any; levels "x86-64-v2", "x86-64-v3", "x86-64-v4";
-            "aarch64", for which a linker has to be installed.
+            "aarch64", any of 64 bits, "neoverse-n1", "neoverse-v1", "neoverse-v2", for which a linker has to be
+            installed, as PyPI's package ziglang has one.
         threads: for how many threads of PyTorch the work is run: (1, those that it has now, at least 2) by default,
             since kernels for one thread are others. Those for further numbers may be, too: name the numbers that the
             other process will have.
@@ -152,7 +154,7 @@ def _threads_restored() -> Iterator[None]:
 
 
 def _packed(identity: str, name: str, symbol: str, key: str, target: str, library: bytes) -> PackedKernel:
-    if not library.startswith(b"\x7fELF"):
+    if not is_library(library):
         raise PackError(
             f"pack: kernel {name!r} was kept as text, without a linker: install ld, gcc or cc, and clear the cache"
         )
@@ -161,6 +163,5 @@ def _packed(identity: str, name: str, symbol: str, key: str, target: str, librar
 
 
 def _described(name: str, target: Target) -> PackedTarget:
-    architecture = target.triple.partition("-")[0]
-    needs = needs_of(target.cpu, target.triple, target.features)
-    return PackedTarget(name, target.key, architecture, needs, asdict(target))
+    needs = needs_of(target.machine, target.features, target.sve)
+    return PackedTarget(name, target.key, target.machine, needs, asdict(target))

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 
+from ... import system
 from ...config import COMPILE
 from ..codegen.elsewhere import WORKERS, Build, Stopped
 from .bounded import shared
@@ -150,8 +151,7 @@ class Background:
 
 def _at_once() -> int:
     """Half of the cores: the other half is the program's."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(4, cores // 2))
+    return max(1, min(4, system.cores() // 2))
 
 
 BACKGROUND = Background()
@@ -161,8 +161,7 @@ def _after_fork_in_child() -> None:
     BACKGROUND.forked = True
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+system.after_fork(_after_fork_in_child)
 
 
 def wait_for_kernels(timeout: float | None = None) -> None:

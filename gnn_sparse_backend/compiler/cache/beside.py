@@ -5,11 +5,10 @@ They are entries of a cache of their own in the folder ``beside``, verified as k
 
 from __future__ import annotations
 
-import platform
-import sys
 import time
 from pathlib import Path
 
+from ...system import identity
 from ..codegen.kept import Make
 from . import folders
 from .built import Built
@@ -26,7 +25,7 @@ def keep(disk: DiskCache, name: str, decided_by: str, make: Make) -> Path | None
         own = DiskCache(disk.root / BESIDE, disk.lock_timeout)
     except UnsafeCacheError:
         return None
-    key = KernelKey(decided_by, "", f"{sys.platform}-{platform.machine()}", name)
+    key = KernelKey(decided_by, "", identity(), name)
     entry = own.load(key)
     if entry is None:
         with own.lock(key):

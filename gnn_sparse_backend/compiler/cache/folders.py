@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from ... import system
 from ..codegen.errors import NoKernelError
 from .errors import BadEntry, UnsafeCacheError
 
@@ -140,10 +141,11 @@ def _age(path: Path) -> float:
 
 
 def _ownership_fault(status: os.stat_result) -> str | None:
-    if not hasattr(os, "geteuid"):  # no POSIX ownership: the user's profile folder is private by default
+    user = system.user()
+    if user is None:
         return None
-    if status.st_uid != os.geteuid():
-        return f"belongs to user {status.st_uid}, and this process runs as user {os.geteuid()}"
+    if status.st_uid != user:
+        return f"belongs to user {status.st_uid}, and this process runs as user {user}"
     if status.st_mode & _OTHERS_WRITE:
         return f"can be written by others (mode {stat.S_IMODE(status.st_mode):04o})"
     return None
@@ -151,7 +153,7 @@ def _ownership_fault(status: os.stat_result) -> str | None:
 
 def _parent_fault(root: Path) -> str | None:
     """A parent that anybody can write lets anybody exchange the root, unless it is sticky, as /tmp is."""
-    for parent in root.parents:
+    for parent in root.parents if system.user() is not None else ():
         mode = os.stat(parent).st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             return f"lies in {parent}, which everybody can write (mode {stat.S_IMODE(mode):04o})"
@@ -160,8 +162,7 @@ def _parent_fault(root: Path) -> str | None:
 
 ROOM = 16 << 20
 """Bytes that a build may need."""
-IN_MEMORY = "/dev/shm"
-"""Where Linux has a folder in memory."""
+IN_MEMORY = system.MEMORY_FOLDER
 
 
 @contextlib.contextmanager

@@ -6,9 +6,10 @@ would release it does not exist there. Objects that own locks make new ones in t
 
 from __future__ import annotations
 
-import os
 import weakref
 from typing import Protocol
+
+from ...system import after_fork
 
 
 class _LockOwner(Protocol):
@@ -29,5 +30,4 @@ def _after_fork_in_child() -> None:
         owner.make_locks()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+after_fork(_after_fork_in_child)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ... import system
 from ...deferred import s_tir, tirx, tvm
-from ..packs.processor import machine
 from .cpu import threads
 from .cpu.checks import provide_checks
 from .cpu.launcher import slot_function
@@ -48,7 +48,7 @@ def build_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, out_dir
     names = function_names(module)
     made = compiled(module, target)
     out_dir = Path(out_dir)
-    if linker_for(target) is None and target.triple.startswith(machine()):
+    if linker_for(target) is None and target.machine == system.machine():
         path = out_dir / f"{names[0]}.ll"
         path.write_text(made.inspect_source("ll"))
         return path

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import select
+import queue
 import signal
 import subprocess
 import sys
@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
+from ...system import after_fork
 from .errors import BuildError
 
 Build: TypeAlias = Callable[[Path], "str | os.PathLike[str]"]
@@ -144,8 +145,7 @@ class Workers:
 
 
 WORKERS = Workers()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=WORKERS.make_lock)
+after_fork(WORKERS.make_lock)
 
 
 def serve() -> None:
@@ -153,12 +153,19 @@ def serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints is no answer
-    requests: Any = os.fdopen(os.dup(0), "rb", buffering=0)
-    while select.select([requests], [], [], IDLE)[0]:
-        request = _read(requests)
-        if request is None:
-            return
-        _write(answers, _done(request))
+    came: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(os.fdopen(os.dup(0), "rb", buffering=0), came), daemon=True).start()
+    with contextlib.suppress(queue.Empty):
+        while (request := came.get(timeout=IDLE)) is not None:
+            _write(answers, _done(request))
+
+
+def _listen(pipe: IO[bytes], came: queue.SimpleQueue[bytes | None]) -> None:
+    """Hand on what comes through a pipe: not every system lets a program wait for one with a limit."""
+    request: bytes | None = b""
+    while request is not None:
+        request = _read(pipe)
+        came.put(request)
 
 
 def _done(request: bytes) -> bytes:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 
-from ..packs.processor import machine
+from ... import system
 from .errors import BuildError
 from .target import Target
 
@@ -21,6 +23,9 @@ LINKERS = (
     ("gcc", *_LINK_FLAGS, "-Wl,-Bsymbolic"),
     ("cc", *_LINK_FLAGS, "-Wl,-Bsymbolic"),
 )
+# Apple's ld wants to be told its own system's version and where its libraries are, which its compiler knows. What a
+# kernel does not define is looked up when it is loaded.
+MACOS_LINKERS = tuple((name, "-dynamiclib", "-Wl,-undefined,dynamic_lookup") for name in ("cc", "clang"))
 _EMULATIONS = {"x86_64": "elf_x86_64", "aarch64": "aarch64linux"}
 
 
@@ -37,42 +42,69 @@ def leave_text() -> bool:
 
 
 def find_linker() -> tuple[str, ...] | None:
-    """The command of the first linker that is on PATH; None without one, and where libraries are of no use."""
+    """The command of the first linker that is on PATH; None without one, and where libraries are of no use.
+
+    On Windows there is none: what a linker there needs of the C library comes with compilers alone, and a program of
+    the name, as MinGW has, takes other options.
+    """
     if not _Libraries.left:
         return None
-    return next((command for command in LINKERS if shutil.which(command[0])), None)
+    own = {system.MACOS: MACOS_LINKERS, system.WINDOWS: ()}.get(system.name(), LINKERS)
+    return next((command for command in own if (path := shutil.which(command[0])) and _works(path)), None)
 
 
-def find_cross_linker(architecture: str) -> tuple[str, ...] | None:
-    """The command of the first linker on PATH for an architecture that is not this machine's; None without one."""
-    own = f"{architecture}-linux-gnu"
-    commands = (
+def _works(path: str) -> bool:
+    return system.has_developer_tools(path)
+
+
+def find_cross_linker(target: Target) -> tuple[str, ...] | None:
+    """The command of the first linker for Linux on another processor: on PATH, or in the package ``ziglang`` of PyPI;
+    None without one, and for other systems.
+    """
+    if target.system != system.LINUX or target.architecture not in _EMULATIONS:
+        return None
+    return next(_cross_linkers(target.architecture), None)
+
+
+def _cross_linkers(architecture: str) -> Iterator[tuple[str, ...]]:
+    own, lld = f"{architecture}-linux-gnu", ("-m", _EMULATIONS[architecture], *_LD_FLAGS)
+    for command in (
         (f"{own}-ld", *_LD_FLAGS),
-        ("ld.lld", "-m", _EMULATIONS[architecture], *_LD_FLAGS),
+        ("ld.lld", *lld),
         (f"{own}-gcc", "-nostdlib", *_LINK_FLAGS, "-Wl,-Bsymbolic"),
-    )
-    return next((command for command in commands if shutil.which(command[0])), None)
+    ):
+        if shutil.which(command[0]):
+            yield command
+    if importlib.util.find_spec("ziglang") is not None:
+        yield sys.executable, "-m", "ziglang", "ld.lld", *lld
 
 
 def linker_for(target: Target) -> tuple[str, ...] | None:
-    """The command of the first linker on PATH for code of a target; None without one."""
-    architecture = target.triple.partition("-")[0]
-    return find_linker() if architecture == machine() else find_cross_linker(architecture)
+    """The command of the first linker for code of a target; None without one."""
+    return find_linker() if target.machine == system.machine() else find_cross_linker(target)
 
 
 def needed_linker(name: str, target: Target) -> tuple[str, ...]:
     """`linker_for` a target. Raises BuildError of this name, which says what to install, where there is none."""
     linker = linker_for(target)
     if linker is None:
-        arch = target.triple.partition("-")[0]
-        raise BuildError(
-            name,
-            "there is no linker on PATH: install ld (binutils), gcc or cc"
-            if arch == machine()
-            else f"there is no linker for {arch} on PATH: install {arch}-linux-gnu-ld "
-            f"(the package binutils-{arch}-linux-gnu) or ld.lld (the package lld)",
-        )
+        raise BuildError(name, _what_to_install(target))
     return linker
+
+
+def _what_to_install(target: Target) -> str:
+    arch = target.architecture
+    if target.machine == system.machine():
+        return {
+            system.MACOS: "there is no linker: install Apple's command line tools (xcode-select --install)",
+            system.WINDOWS: "kernels are not linked on Windows, where they are kept as LLVM text",
+        }.get(target.system, "there is no linker on PATH: install ld (binutils), gcc or cc")
+    if target.system != system.LINUX:
+        return f"code for {target.machine} is linked on such a machine alone"
+    return (
+        f"there is no linker for {arch} on PATH: install {arch}-linux-gnu-ld (the package binutils-{arch}-linux-gnu), "
+        "ld.lld (the package lld), or PyPI's package ziglang"
+    )
 
 
 def link(

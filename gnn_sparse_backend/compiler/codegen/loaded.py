@@ -5,8 +5,6 @@ what builds.
 from __future__ import annotations
 
 import os
-import struct
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from .cpu import threads
 from .cpu.checks import provide_checks
 from .cpu.workspace import provide_runtime
 from .errors import BuildError
+from .object_files import is_cut_short
 from .opened import open_library, open_packed
 
 
@@ -49,8 +48,8 @@ def load(path: str | os.PathLike[str]) -> LoadedModule:
     path = Path(path).absolute()
     if not path.is_file():
         raise BuildError(str(path), "no such file")
-    if path.suffix == ".so" and _is_cut_short(path):
-        raise BuildError(str(path), "cannot be loaded: it is no complete ELF file")
+    if path.suffix == ".so" and is_cut_short(path):
+        raise BuildError(str(path), "cannot be loaded: it is no complete library")
     try:
         provide_checks()
         if path.suffix == ".ll":
@@ -84,15 +83,3 @@ def load_packed(name: str, library: bytes) -> LoadedModule:
 
 
 _of_gpus: list[tvm.runtime.Module] = []
-
-
-def _is_cut_short(path: Path) -> bool:
-    """Whether an ELF file ends before its section headers, which linkers put last: loading it would be a bus error."""
-    if sys.platform == "darwin":
-        return False
-    header = path.read_bytes()[:64]
-    if len(header) < 64 or header[:4] != b"\x7fELF":
-        return True
-    (offset,) = struct.unpack_from("=Q", header, 40)
-    entry_size, entries = struct.unpack_from("=HH", header, 58)
-    return int(offset + entry_size * entries) > path.stat().st_size

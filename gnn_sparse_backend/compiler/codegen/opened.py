@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import tvm_ffi
 
+from ... import system
 from .errors import BuildError
 
 _ERRORS = (RuntimeError, OSError, ValueError, AttributeError)
@@ -57,7 +58,8 @@ def readable(data: bytes, name: str) -> Iterator[str]:
                 file.write(data)
             yield _path(descriptor)
             return
-    with tempfile.TemporaryDirectory(prefix="gsb-") as folder:
+    # Windows lets nobody delete a library in use
+    with tempfile.TemporaryDirectory(prefix="gsb-", ignore_cleanup_errors=True) as folder:
         path = os.path.join(folder, name)
         with open(path, "wb") as file:
             file.write(data)
@@ -84,13 +86,12 @@ def object_of(module: tvm_ffi.Module) -> Iterator[tuple[str, tuple[int, ...]]]:
 @contextlib.contextmanager
 def _in_memory() -> Iterator[int | None]:
     """The descriptor of an empty file in memory; None where the system has none, or none with a path."""
-    try:
-        descriptor = os.memfd_create("gsb-kernel", os.MFD_CLOEXEC)
-    except (AttributeError, OSError):  # not Linux, or not allowed
+    descriptor = system.file_in_memory("gsb-kernel")
+    if descriptor is None:
         yield None
         return
     try:
-        yield descriptor if os.path.exists(f"/proc/self/fd/{descriptor}") else None
+        yield descriptor if os.path.exists(system.path_of(descriptor)) else None
     finally:
         os.close(descriptor)
 
@@ -98,4 +99,5 @@ def _in_memory() -> Iterator[int | None]:
 def _path(descriptor: int) -> str:
     # The loader takes a path that it has seen for the library that it found there, and descriptors are used again: the
     # bits of a number, as "/" and "/.", make each path another.
-    return f"/proc/self/fd{f'{next(_numbers):b}'.replace('0', '/').replace('1', '/.')}/{descriptor}"
+    folder, number = os.path.split(system.path_of(descriptor))
+    return f"{folder}{f'{next(_numbers):b}'.replace('0', '/').replace('1', '/.')}/{number}"

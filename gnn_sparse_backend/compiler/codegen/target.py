@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 import hashlib
 
+from ... import system
 from ...deferred import tvm
 from ...frozen import dataclass
 from ..language.types import ACCUMULATOR, BYTES
 
 KINDS = ("llvm", "cuda")
+_SYSTEMS = {"darwin": system.MACOS, "macos": system.MACOS, "windows": system.WINDOWS, "linux": system.LINUX}
+NEON_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,8 @@ class Target:
     enabled : features that LLVM does not expect of such a processor and that this machine has (a hypervisor may give a
         new processor the model number of an old one).
     arch : compute architecture of the GPU, for example "sm_90"; empty when the kind is "llvm".
+    sve : bytes of Arm's scalable vectors that code counts on, and is wrong on a machine of another length; 0 where they
+        are no longer than NEON's, which code uses then.
     """
 
     kind: str
@@ -36,6 +41,7 @@ class Target:
     disabled: tuple[str, ...] = ()
     enabled: tuple[str, ...] = ()
     arch: str = ""
+    sve: int = 0
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -44,23 +50,57 @@ class Target:
             raise ValueError(
                 f"a {self.kind!r} target with arch={self.arch!r}: an arch belongs to cuda targets, and to them only"
             )
+        if self.sve and (self.sve <= NEON_BYTES or self.sve % NEON_BYTES):
+            raise ValueError(f"a target with sve={self.sve}: it is a multiple of {NEON_BYTES} bytes above that, or 0")
 
     @property
     def key(self) -> str:
         """A short text that differs wherever the generated code may differ; fit for a file name."""
         content = "\n".join(
-            [self.cpu, self.triple, *(",".join(names) for names in (self.features, self.disabled, self.enabled))]
+            [
+                self.cpu,
+                self.triple,
+                *(",".join(names) for names in (self.features, self.disabled, self.enabled)),
+                *[f"sve {self.sve}"] * bool(self.sve),
+            ]
         )
         host = f"{self.cpu}-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
         return f"{self.kind}-{self.arch}-{host}" if self.arch else f"{self.kind}-{host}"
 
     @property
+    def architecture(self) -> str:
+        """The processor's architecture, "x86_64" or "aarch64", whichever of its names the triple uses."""
+        return system.architecture_of(self.triple.partition("-")[0])
+
+    @property
+    def system(self) -> str:
+        """The operating system of the triple, as `system.name` has it; Linux where it names none that is known."""
+        words = self.triple.split("-")[1:]
+        return next((found for word in words for begin, found in _SYSTEMS.items() if word.startswith(begin)), "linux")
+
+    @property
+    def machine(self) -> str:
+        """What the code runs on, as `system.machine` has it."""
+        return system.machine(self.system, self.architecture)
+
+    @property
+    def is_arm(self) -> bool:
+        return self.architecture == "aarch64"
+
+    @property
     def vector_bytes(self) -> int:
-        """Width of the widest vector register of the CPU in bytes: 64 with AVX-512, 32 with AVX, otherwise 16."""
+        """Width of the widest vector register of the CPU in bytes: 64 with AVX-512, 32 with AVX, on Arm that of its
+        scalable vectors where code counts on it, otherwise 16.
+        """
         # TVM's target.llvm_get_vector_width answers 512 bits for every x86 processor, Haswell included.
         if "avx512f" in self.features:
             return 64
-        return 32 if "avx" in self.features else 16
+        return 32 if "avx" in self.features else self.sve or NEON_BYTES
+
+    @property
+    def registers(self) -> int:
+        """Vector registers: 32 with AVX-512 and on Arm, otherwise 16."""
+        return 32 if self.is_arm or "avx512f" in self.features else 16
 
     def lanes(self, dtype: str) -> int:
         """How many sums of values of a type a vector register of the CPU holds."""
@@ -72,9 +112,19 @@ class Target:
         return "avx512bf16" in self.features
 
     @property
+    def has_arm_bf16(self) -> bool:
+        """Whether the CPU multiplies pairs of bfloat16 into float32 (``bfdot``), and 2 x 4 by 4 x 2 (``bfmmla``)."""
+        return self.is_arm and "bf16" in self.features
+
+    @property
     def has_amx_bf16(self) -> bool:
         """Whether this process may multiply tiles of bfloat16 (``tdpbf16ps``), and the CPU rounds vectors to it."""
         return {"amx-bf16", "amx-tile", "avx512bf16"}.issubset(self.features)
+
+    @property
+    def has_bf16_tiles(self) -> bool:
+        """Whether the CPU multiplies tiles of bfloat16, by AMX or by ``bfmmla``."""
+        return self.has_amx_bf16 or self.has_arm_bf16
 
     @property
     def is_cuda(self) -> bool:
@@ -86,6 +136,10 @@ class Target:
         told: dict[str, object] = {"kind": "llvm", "mcpu": self.cpu, "mtriple": self.triple}
         if self.disabled or self.enabled:
             told["mattr"] = [*(f"-{name}" for name in self.disabled), *(f"+{name}" for name in self.enabled)]
+        if self.sve:
+            # makes vectors of this length of those whose length is in the program; TVM says nothing of it by itself
+            told["cl-opt"] = [f"-aarch64-sve-vector-bits-{end}:uint={8 * self.sve}" for end in ("min", "max")]
+            told["vector-width"] = 8 * self.sve
         return told
 
     def to_tvm(self) -> tvm.target.Target:

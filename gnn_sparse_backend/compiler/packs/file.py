@@ -43,7 +43,7 @@ class PackedTarget:
     """A processor that kernels of a pack are for.
 
     name: as `gsb pack --target` has it. key: of the target, as kernels are known by it. machine: the architecture.
-    needs: flags of ``/proc/cpuinfo`` without which its code does not run. fields: those of a `codegen.Target`.
+    needs: features, in Linux's spelling, without which its code does not run. fields: those of a `codegen.Target`.
     """
 
     name: str

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...config import PACK
 from ...frozen import dataclass
+from ...system import after_fork
 from .errors import PackError
 from .file import Pack, PackedKernel, PackedTarget, read_pack
 from .processor import lacking
@@ -118,8 +119,7 @@ class Packs:
 
 
 packs = Packs()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=packs.make_lock)
+after_fork(packs.make_lock)
 
 
 def load_pack(path: str | os.PathLike[str], sha256: str | None = None) -> Pack:

@@ -1,23 +1,21 @@
-"""What the operating system says of the processor: whether code that uses certain instructions runs here."""
+"""What a processor must have to run code for a target: between Linux's names of its features and LLVM's."""
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import platform
 import re
-import sys
 from collections.abc import Iterable
-from pathlib import Path
 
-# The kernel's names, in /proc/cpuinfo, of the features that LLVM spells on the right: those that it uses by itself. A
-# hypervisor may hide any of them from a processor that is otherwise recognised by its family and model, or give a
-# processor that has them an older model's number.
+from ... import system
+
+# The kernel's names of the features that LLVM spells on the right: those that it uses by itself. A hypervisor may hide
+# any of them from a processor that is otherwise recognised by its family and model, or give a processor that has them
+# an older model's number.
 _SPELLED_ALIKE = (
     "ssse3 sse4a popcnt movbe avx avx2 fma fma4 xop tbm f16c bmi2 avx512f avx512cd avx512bw avx512dq avx512vl "
     "avx512ifma avx512vbmi gfni vaes vpclmulqdq"
 ).split()
-CPUINFO_TO_LLVM = {
+_X86 = {
     **{name: name for name in _SPELLED_ALIKE},
     "sse4_1": "sse4.1",
     "sse4_2": "sse4.2",
@@ -34,73 +32,67 @@ CPUINFO_TO_LLVM = {
     "amx_int8": "amx-int8",
     "amx_bf16": "amx-bf16",
 }
+_ARM = {
+    "fp": "fp-armv8",
+    "asimd": "neon",
+    "crc32": "crc",
+    "atomics": "lse",
+    "asimdhp": "fullfp16",
+    "asimdrdm": "rdm",
+    "jscvt": "jsconv",
+    "fcma": "complxnum",
+    "lrcpc": "rcpc",
+    "asimddp": "dotprod",
+    "asimdfhm": "fp16fml",
+    "sve": "sve",
+    "sve2": "sve2",
+    "i8mm": "i8mm",
+    "bf16": "bf16",
+}
+KERNEL_TO_LLVM = {"x86_64": _X86, "aarch64": _ARM}
 _MODEL = re.compile(
     r"^(?:vendor_id|cpu family|model|model name|stepping|Features|CPU implementer|CPU architecture|CPU variant|CPU part"
     r"|CPU revision)\s*:.*$",
     re.M,
 )
-_ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA = 158, 0x1023, 18
-
-
-def machine() -> str:
-    """The architecture, as the first word of LLVM's triples has it: "x86_64" or "aarch64"."""
-    name = platform.machine().lower()
-    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
 
 @functools.cache
 def usable_flags() -> frozenset[str]:
-    """The features of the processor that this process may use, in the kernel's spelling; empty where the system says
-    nothing.
+    """The features of the processor that this process may use, in the kernel's spelling, and the length of its scalable
+    vectors, as ``sve256``; empty where the system says nothing.
     """
-    flags = cpuinfo_flags()
-    if "amx_tile" in flags and not may_use_tiles():
+    flags = system.processor_flags()
+    if "amx_tile" in flags and not system.may_use_tiles():
         flags -= {flag for flag in flags if flag.startswith("amx_")}
+    if "sve" in flags:
+        flags |= {sve_flag(system.sve_bytes())}
     return flags
 
 
-def cpuinfo_flags() -> frozenset[str]:
-    """The features that Linux reports of the first processor; empty on other systems."""
-    named = (line.split(":", 1)[1] for line in _cpuinfo().splitlines() if line.startswith(("flags", "Features")))
-    return frozenset(next(named, "").split())
+def sve_flag(nbytes: int) -> str:
+    """What `usable_flags` has for scalable vectors of this length."""
+    return f"sve{8 * nbytes}"
 
 
-def cpuinfo_model() -> list[str]:
+def processor_model() -> list[str]:
     """What Linux says of the model of each kind of processor here; empty on other systems."""
-    return sorted(set(_MODEL.findall(_cpuinfo())))
+    return sorted(set(_MODEL.findall(system.cpuinfo())))
 
 
-def _cpuinfo() -> str:
-    try:
-        return Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return ""
+def needs_of(machine: str, features: Iterable[str], sve: int = 0) -> tuple[str, ...]:
+    """The flags without which code for such a processor does not run, sorted.
 
-
-def may_use_tiles() -> bool:
-    """Whether this process may use the tile registers of AMX. Linux has them for processes that ask, which this does.
-
-    Threads and forks of the process may use them then, too.
+    machine: as `system.machine`; elsewhere than on Linux nothing says what a processor has. features: LLVM's names.
+    sve: bytes of a scalable vector that the code counts on.
     """
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        return False
-    return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA) == 0)
-
-
-def needs_of(cpu: str, triple: str, features: Iterable[str]) -> tuple[str, ...]:
-    """The flags without which code for a processor (LLVM's names) does not run, sorted.
-
-    LLVM names the features of ARM processors otherwise than Linux does: a generic one needs the vectors that all of 64
-    bits have, and any other, which can only be this machine's, all flags of this machine.
-    """
-    if triple.startswith("aarch64"):
-        return ("asimd", "fp") if cpu == "generic" else tuple(sorted(usable_flags()))
     named = frozenset(features)
-    return tuple(sorted(flag for flag, llvm in CPUINFO_TO_LLVM.items() if llvm in named))
+    known = {flag for flag, llvm in KERNEL_TO_LLVM.get(machine, {}).items() if llvm in named}
+    return tuple(sorted(known | {sve_flag(sve)} if sve else known))
 
 
-def lacking(architecture: str, needs: Iterable[str]) -> tuple[str, ...]:
-    """What this processor lacks to run code for an architecture that needs these flags; nothing where it runs here."""
-    if architecture != machine():
-        return (f"an {architecture} processor",)
+def lacking(machine: str, needs: Iterable[str]) -> tuple[str, ...]:
+    """What this processor lacks to run code for a machine that needs these flags; nothing where it runs here."""
+    if machine != system.machine():
+        return (f"an {machine} processor",)
     return tuple(flag for flag in needs if flag not in usable_flags())

@@ -7,11 +7,11 @@ import hashlib
 import importlib
 import importlib.metadata
 import os
-import platform
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+
+from ...system import identity
 
 
 def source_hash(folder: Path) -> str:
@@ -43,7 +43,7 @@ def toolchain() -> Mapping[str, str]:
         {
             "tvm": _version("apache-tvm", "tvm"),
             **calling_versions(),
-            "platform": f"{sys.platform}-{platform.machine()}",
+            "platform": identity(),
         }
     )
 

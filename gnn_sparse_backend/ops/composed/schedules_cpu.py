@@ -8,8 +8,8 @@ from ...compiler.codegen import Target, host_target
 from ...compiler.language.program import Program
 from ...compiler.language.types import ACCUMULATOR, BYTES
 from ...compiler.schedules.cpu import cpu_schedule
-from ...compiler.schedules.primitives.cpu.amx_tiles import amx_tiles
 from ...compiler.schedules.primitives.cpu.lanes import fold_in_lanes
+from ...compiler.schedules.primitives.cpu.mmla_tiles import tile_products
 from ...compiler.schedules.primitives.cpu.pairs import interleave, transpose_pairs, transpose_words
 from ...compiler.schedules.primitives.cpu.unroll_and_jam import unroll_and_jam
 from ...compiler.schedules.sequence import Schedule, Step
@@ -63,13 +63,9 @@ def stored_width(pieces: Sequence[FormatSpec], features: int, dtype: str) -> int
 
 def rows_together(target: Target, most: int, wide: bool = False) -> int:
     """Rows of a block whose accumulators fill the registers: half of them, or all but what a product loads."""
-    registers = _registers(target)
+    registers = target.registers
     rows = (registers - 4) // VECTORS if wide else registers // 2 // VECTORS
     return min(rows, most)
-
-
-def _registers(target: Target) -> int:
-    return 32 if target.vector_bytes >= 64 else 16
 
 
 def scheduled_spmm(spec: ComposedSpec, parallel: bool, target: Target) -> tuple[Program, Schedule]:
@@ -174,15 +170,17 @@ and a second parallel loop 50 us, where threads sleep while they wait (a Xeon, t
 
 
 def scheduled_tiled(spec: TiledSpec, parallel: bool, few: bool) -> tuple[Program, Schedule]:
-    """The program and its schedule: sums in tile registers. few: of weights that one thread packs."""
+    """The program and its schedule: products of tiles. few: of weights that one thread packs."""
     alone = ("pack",) if few else ()
-    return tiled(spec), cpu_schedule(interleave("pairs"), amx_tiles(("C",)), parallel=parallel, alone=alone)
+    return tiled(spec), cpu_schedule(
+        interleave("pairs"), tile_products(("C",), host_target()), parallel=parallel, alone=alone
+    )
 
 
 def scheduled_tiled_sddmm(spec: TiledSpec, parallel: bool) -> tuple[Program, Schedule]:
-    """The program and its schedule: sums in tile registers."""
+    """The program and its schedule: products of tiles."""
     pairs = interleave("pairs_u"), interleave("pairs_v"), transpose_pairs("turned")
-    return tiled_sddmm(spec), cpu_schedule(*pairs, amx_tiles(("C",)), parallel=parallel)
+    return tiled_sddmm(spec), cpu_schedule(*pairs, tile_products(("C",), host_target()), parallel=parallel)
 
 
 def terms_of_slice(dtype: str) -> int:
@@ -202,7 +200,7 @@ def scheduled_sliced_sddmm(spec: ComposedSpec, parallel: bool, target: Target) -
 def takes_tiles(pieces: Sequence[FormatSpec], tokens: int, target: Target | None = None) -> bool:
     """Whether `programs.tiled` has this product in bfloat16: of one piece of blocks that tiles divide."""
     return (
-        (target or host_target()).has_amx_bf16
+        (target or host_target()).has_bf16_tiles
         and tokens >= TOKENS
         and len(pieces) == 1
         and (piece := pieces[0].as_first) is not None
@@ -232,7 +230,7 @@ def takes_blocks(spec: ComposedSpec) -> bool:
 
 def in_short_blocks(spec: ComposedSpec) -> bool:
     """Whether blocks have so few rows that slices of tokens have more vectors to each value."""
-    long = LONG_BLOCK[_registers(host_target())]
+    long = LONG_BLOCK[host_target().registers]
     return any(piece.block[0] < long * host_target().lanes(spec.dtype) for piece in spec.pieces)
 
 

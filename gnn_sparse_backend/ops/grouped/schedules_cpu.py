@@ -28,8 +28,9 @@ from .programs.grouped import GroupedSpec, grouped_product, grouped_sum
 
 # Lanes of the narrowest vector that multiplies features two at a time.
 NARROWEST = 4
-# LLVM's names of processors that start as many products of pairs as multiply-adds of float32: AMD's from Zen 4 on, by
-# their manuals. Intel's start half as many (measured on a Xeon), and features widened first are faster.
+# LLVM's names of x86 processors that start as many products of pairs as multiply-adds of float32: AMD's from Zen 4 on,
+# by their manuals. Intel's start half as many (measured on a Xeon), and features widened first are faster. Arm's
+# start as many, by the manuals of Neoverse V1 and V2.
 FAST_TWOS = ("znver4", "znver5")
 
 
@@ -65,9 +66,12 @@ def scheduled(
 
 
 def takes_bf16_pairs(in_features: int, dtype: str, target: Target | None = None) -> bool:
-    """Whether products on the CPU, this one by default, take ``in_features`` terms two at a time (``vdpbf16ps``)."""
+    """Whether products on the CPU, this one by default, take ``in_features`` terms two at a time (``vdpbf16ps``,
+    ``bfdot``).
+    """
     target = target or host_target()
-    return dtype == "bfloat16" and in_features % 2 == 0 and target.has_avx512_bf16 and target.cpu.startswith(FAST_TWOS)
+    fast = target.has_arm_bf16 or (target.has_avx512_bf16 and target.cpu.startswith(FAST_TWOS))
+    return dtype == "bfloat16" and in_features % 2 == 0 and fast
 
 
 def bf16_pair_dots(program: Program) -> tuple[Step, ...]:
@@ -78,7 +82,7 @@ def bf16_pair_dots(program: Program) -> tuple[Step, ...]:
 
 def column_tile(features: int, lanes: int, target: Target) -> int:
     """Columns of the block of accumulators: whole vectors, so that tiles are about equally wide."""
-    most = (4 if target.vector_bytes >= 64 else 2) * lanes
+    most = (4 if target.registers > 16 else 2) * lanes
     passes = -(-features // most)
     return -(-features // (passes * lanes)) * lanes
 

@@ -8,8 +8,8 @@ from ...compiler.cache.bounded import kept
 from ...compiler.codegen import Target, host_target
 from ...compiler.language.program import Program, walk_iterations
 from ...compiler.schedules.cpu import cpu_schedule
-from ...compiler.schedules.primitives.cpu.amx_tiles import amx_tiles
 from ...compiler.schedules.primitives.cpu.brief_exponentials import brief_exponentials
+from ...compiler.schedules.primitives.cpu.mmla_tiles import tile_products
 from ...compiler.schedules.primitives.cpu.pairs import interleave, transpose_pairs
 from ...compiler.schedules.sequence import Schedule
 from ..core.executable import Launch, compiled, in_threads
@@ -47,7 +47,7 @@ def spec_of(
     target = target or host_target()
     lanes = target.lanes(dtype)
     divided = all(side % SIDE == 0 for side in (block, width, value_width))
-    tiles = target.has_amx_bf16 and dtype == "bfloat16" and divided
+    tiles = target.has_bf16_tiles and dtype == "bfloat16" and divided
     return MaskedSpec(block, width, value_width, dtype, *TILE, lanes, padding, dropout, tiles)
 
 
@@ -69,5 +69,5 @@ def scheduled(make: str, spec: MaskedSpec, parallel: bool) -> tuple[Program, Sch
         if it.name.startswith(word)
     ]
     if tiles:
-        steps.append(amx_tiles(tiles))
+        steps.append(tile_products(tiles, host_target()))
     return program, cpu_schedule(*steps, parallel=parallel)

@@ -68,7 +68,7 @@ def vectors_of(out_features: int, lanes: int, choices: tuple[int, ...] = (2, 1))
 
 def block_of(vectors: int, target: Target) -> int:
     """Rows of a block of sums."""
-    return BLOCK[target.vector_bytes >= 64][vectors]
+    return BLOCK[target.registers > 16][vectors]
 
 
 def sum_block_of(in_features: int, block: int) -> int:

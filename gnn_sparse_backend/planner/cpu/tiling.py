@@ -18,7 +18,7 @@ def register_tiles(features: int, itemsize: int, target: Target) -> tuple[tuple[
     """
     lanes = max(1, target.vector_bytes // itemsize)
     chunk = lanes * REGISTERS_PER_CHUNK
-    most = max(chunk, _registers(target) // 2 * lanes)
+    most = max(chunk, target.registers // 2 * lanes)
     passes = -(-features // most)
     width = -(-features // (passes * lanes)) * lanes
     tiles = []
@@ -33,11 +33,7 @@ def product_rows(target: Target) -> int:
     """Rows of the accumulators of a matrix product. Ten of 16 registers accumulate, in five rows of two vectors: two
     units have that many sums under way where one takes five cycles. Five hold what the rows are multiplied by.
     """
-    return 4 if _registers(target) > 16 else 5
-
-
-def _registers(target: Target) -> int:
-    return 32 if target.vector_bytes >= 64 else 16
+    return 4 if target.registers > 16 else 5
 
 
 def _chunks(width: int, chunk: int) -> tuple[int, ...]:
@@ -58,7 +54,7 @@ def fits_together(lanes: int, itemsize: int, target: Target) -> bool:
     """Whether the lanes of several sums, ``lanes`` in all, stay in registers while they are folded together: a quarter
     of them, since what is summed, and other sums, take theirs.
     """
-    return lanes * itemsize <= target.vector_bytes * (_registers(target) // 4)
+    return lanes * itemsize <= target.vector_bytes * (target.registers // 4)
 
 
 def row_lanes(features: int, itemsize: int, target: Target) -> int:

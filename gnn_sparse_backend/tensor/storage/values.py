@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import math
 import operator
-import os
 import reprlib
 import sys
 from collections.abc import Sequence
@@ -160,7 +159,7 @@ def empty_like(values: Values, count: int) -> Values:
             f"a result of {count:,} elements of {values.dtype} takes {size:,} bytes, and this machine has {MACHINE:,}; "
             "give it a compressed format, or compute a part at a time"
         )
-    if size < WORTHWHILE or not POOL.limit or os.name != "posix":
+    if size < WORTHWHILE or not POOL.limit:
         return np.empty(count, values.dtype)
     return np.asarray(_Leased(POOL.lease(size), values.dtype, count))
 

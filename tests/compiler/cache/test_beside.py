@@ -28,7 +28,7 @@ def kept(monkeypatch, tmp_path):
 def test_the_processor_is_what_it_was(kept, monkeypatch):
     found = [host.native_target.__wrapped__() for _ in range(2)]
     assert found[0] == found[1] == host._found() and kept == ["host"]
-    monkeypatch.setattr(host, "cpuinfo_model", lambda: ["model name : another"])
+    monkeypatch.setattr(host, "processor_model", lambda: ["model name : another"])
     host.native_target.__wrapped__()
     assert kept == ["host", "host"]
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from gnn_sparse_backend.compiler.codegen import Target, build_jit, host_target
-from gnn_sparse_backend.compiler.codegen.cpu.llvm_vdpbf16 import llvm_text
+from gnn_sparse_backend.compiler.codegen.cpu.instructions.pair_dot import llvm_text
 from gnn_sparse_backend.compiler.compile import compile_program, stage3
 from gnn_sparse_backend.compiler.language.axes import StageIError
 from gnn_sparse_backend.compiler.language.builder import ProgramBuilder

@@ -14,42 +14,46 @@ import tvm_ffi
 
 from ....deferred import tirx, tvm
 from ..nodes import importing
-from . import llvm_amx, llvm_exp2, llvm_pairs, llvm_transpose
 from .formulas import FUNCTIONS, TYPES, llvm_function
-from .llvm_vdpbf16 import function_name, lanes_of, llvm_text
+from .instructions import amx, exp2, mmla, pair_dot, pairs, transpose
+
+_MODULES = (amx, mmla, pairs, transpose)
+"""Functions that are called by names with a prefix, on processors with some of these features."""
 
 
 def call_vector_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """A lowered function in which exp, log, tanh and sigmoid are calls of functions whose text it carries; it carries
-    that of the functions of `bf16_pair_dot`, `amx_tiles` and `pairs` as well.
+    that of the functions of `bf16_pair_dot`, `amx_tiles`, `mmla_tiles` and `pairs` as well.
 
         y[T.ramp(0, 1, 64)] = T.exp(x[T.ramp(0, 1, 64)])
         ->  y[T.ramp(0, 1, 64)] = T.call_pure_extern("float32x64", "gsb_exp_float32x64", x[T.ramp(0, 1, 64)])
     """
     texts: dict[str, str] = {}
-    instructions: dict[ModuleType, set[str]] = {module: set() for module in (llvm_amx, llvm_pairs, llvm_transpose)}
+    instructions: dict[ModuleType, set[str]] = {module: set() for module in _MODULES}
     features = _features(function)
+    sve = sve_of(function)
 
     def visit(call: tvm.ir.Call, mutator: tvm_ffi.StructuralMutator) -> tirx.Expr:
         call = mutator.default_mutate(call)
         name = getattr(call.op, "name", "").rpartition(".")[2]
         if name == "call_pure_extern":
-            lanes = lanes_of(str(call.args[0].value))
+            lanes = pair_dot.lanes_of(str(call.args[0].value))
             if lanes is not None:
-                texts[function_name(lanes)] = llvm_text(lanes, features())
+                texts[pair_dot.function_name(lanes)] = pair_dot.llvm_text(lanes, features(), sve)
         elif name == "call_extern":
             named = str(call.args[0].value)
             for module, names in instructions.items():
                 if named.startswith(module.PREFIX):
-                    if not features().issuperset(module.FEATURES):
-                        raise TypeError(f"{named} is for processors with {' and '.join(module.FEATURES)}")
+                    if not any(features().issuperset(needed) for needed in module.FEATURES):
+                        wanted = ", or ".join(" and ".join(needed) for needed in module.FEATURES)
+                        raise TypeError(f"{named} is for processors with {wanted}")
                     names.add(named)
         elif name == "exp2":
             return _brief(call, texts, features())
         return _call(name, call.args[0], texts) if name in FUNCTIONS else call
 
     body = tvm_ffi.structural_mutate(function.body, [(tvm.ir.Call, visit)])
-    texts |= {module.PREFIX: module.llvm_text(names) for module, names in instructions.items() if names}
+    texts |= {module.PREFIX: module.llvm_text(names, features()) for module, names in instructions.items() if names}
     if not texts:
         return function
     return importing(function, body, "\n".join(texts.values()))
@@ -65,12 +69,17 @@ def _features(function: tirx.PrimFunc) -> Callable[[], frozenset[str]]:
     return features
 
 
+def sve_of(function: tirx.PrimFunc) -> int:
+    """Bytes of a scalable vector that the function is compiled for, 0 without such: `Target.host` tells TVM."""
+    return int(function.attrs["target"].attrs.get("vector-width", 0)) // 8
+
+
 def _brief(call: tvm.ir.Call, texts: dict[str, str], features: frozenset[str]) -> tirx.Expr:
     """A call of `brief_exponentials`, the only one that makes exp2."""
     dtype = str(call.ty.dtype)
     lanes = int(dtype.partition("x")[2] or 1)
-    name = llvm_exp2.function_name(lanes)
-    texts[name] = llvm_exp2.llvm_text(lanes, features)
+    name = exp2.function_name(lanes)
+    texts[name] = exp2.llvm_text(lanes, features)
     return tirx.call_pure_extern(dtype, name, call.args[0])
 
 

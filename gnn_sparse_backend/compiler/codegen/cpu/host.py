@@ -10,21 +10,24 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from .... import system
 from ....config import TARGET, TARGETS
 from ....deferred import can_compile, global_function
 from ...packs import processor
 from ...packs.errors import MissingKernelError
 from ...packs.in_force import packs
-from ...packs.processor import CPUINFO_TO_LLVM, cpuinfo_model, needs_of, usable_flags
+from ...packs.processor import KERNEL_TO_LLVM, needs_of, processor_model, usable_flags
 from ..kept import kept
-from ..target import Target
+from ..target import NEON_BYTES, Target
 
 NATIVE = "native"
+_LINUX = {architecture: f"{architecture}-unknown-linux-gnu" for architecture in KERNEL_TO_LLVM}
 _LEVELS = {
-    "x86-64-v2": ("x86-64-v2", "x86_64-unknown-linux-gnu"),
-    "x86-64-v3": ("x86-64-v3", "x86_64-unknown-linux-gnu"),
-    "x86-64-v4": ("x86-64-v4", "x86_64-unknown-linux-gnu"),
-    "aarch64": ("generic", "aarch64-unknown-linux-gnu"),
+    **{level: Target("llvm", level, _LINUX["x86_64"]) for level in ("x86-64-v2", "x86-64-v3", "x86-64-v4")},
+    "aarch64": Target("llvm", "generic", _LINUX["aarch64"]),
+    "neoverse-n1": Target("llvm", "neoverse-n1", _LINUX["aarch64"]),
+    "neoverse-v1": Target("llvm", "neoverse-v1", _LINUX["aarch64"], sve=32),
+    "neoverse-v2": Target("llvm", "neoverse-v2", _LINUX["aarch64"]),
 }
 
 
@@ -74,8 +77,7 @@ def compiling_for(target: Target) -> Iterator[None]:
 
 def lacking(target: Target) -> tuple[str, ...]:
     """What this processor lacks to run code for a target; nothing where it runs here."""
-    needs = needs_of(target.cpu, target.triple, target.features)
-    return processor.lacking(target.triple.partition("-")[0], needs)
+    return processor.lacking(target.machine, needs_of(target.machine, target.features, target.sve))
 
 
 def target_of(name: str) -> Target:
@@ -84,7 +86,7 @@ def target_of(name: str) -> Target:
         return native_target()
     if name not in _LEVELS:
         raise ValueError(f"unknown target {name!r}: choose from {', '.join(TARGETS)}")
-    named = Target("llvm", *_LEVELS[name])
+    named = _LEVELS[name]
     return replace(named, features=_features(named))
 
 
@@ -93,7 +95,7 @@ def native_target() -> Target:
     """The CPU of this process: LLVM's name for it, with the features that the operating system reports. Found once, by
     LLVM where no earlier process has asked it about such a CPU.
     """
-    model = "\n".join((*cpuinfo_model(), *sorted(usable_flags())))
+    model = "\n".join((*processor_model(), *sorted(usable_flags())))
     path = kept("host", model, lambda folder: _write(folder, _found())) if model else None
     if path is None:
         return _found()
@@ -115,9 +117,11 @@ def _found() -> Target:
         str(global_function("target.llvm_get_system_cpu")()),
         str(global_function("target.llvm_get_system_triple")()),
     )
-    hidden, unexpected = feature_differences(_features(named), usable_flags())
+    hidden, unexpected = feature_differences(_features(named), usable_flags(), named.architecture)
     corrected = replace(named, disabled=hidden, enabled=unexpected)
-    return replace(corrected, features=_features(corrected))
+    features = _features(corrected)
+    longer = system.sve_bytes() if "sve" in features else 0
+    return replace(corrected, features=features, sve=longer if longer > NEON_BYTES else 0)
 
 
 def _settle() -> Target:
@@ -140,17 +144,20 @@ def _settle() -> Target:
     return target
 
 
-def feature_differences(assumed: tuple[str, ...], flags: frozenset[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def feature_differences(
+    assumed: tuple[str, ...], flags: frozenset[str], architecture: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Where LLVM (``assumed``, its names) and the operating system (``flags``, the kernel's names) disagree about the
-    processor.
+    processor of an architecture.
 
     Returns two sorted tuples of LLVM's names: what LLVM assumes and the system does not report, and what the system
     reports and LLVM does not assume. Both are empty where ``flags`` is: the operating system says nothing.
     """
     if not flags:
         return (), ()
-    hidden = sorted(llvm for kernel, llvm in CPUINFO_TO_LLVM.items() if llvm in assumed and kernel not in flags)
-    unexpected = sorted(llvm for kernel, llvm in CPUINFO_TO_LLVM.items() if llvm not in assumed and kernel in flags)
+    names = KERNEL_TO_LLVM.get(architecture, {}).items()
+    hidden = sorted(llvm for kernel, llvm in names if llvm in assumed and kernel not in flags)
+    unexpected = sorted(llvm for kernel, llvm in names if llvm not in assumed and kernel in flags)
     return tuple(hidden), tuple(unexpected)
 
 

@@ -13,11 +13,10 @@ task of a parallel loop must not wait for another one (no barrier): a worker may
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 import threading
-from pathlib import Path
 
+from .... import system
 from ....deferred import can_compile, global_function, tvm
 from ....frozen import dataclass
 from .launcher import LauncherState, launcher_state, redirect_launches
@@ -37,10 +36,7 @@ class OpenMPPool:
     @property
     def library(self) -> str:
         """The file that it was loaded from."""
-        lines = (line.split(maxsplit=5) for line in _mappings())
-        files = ((fields[0].split("-"), fields[5]) for fields in lines if len(fields) == 6)
-        inside = (file for (first, last), file in files if int(first, 16) <= self.gomp_parallel < int(last, 16))
-        return next(inside, "unknown library")
+        return system.library_at(self.gomp_parallel)
 
 
 def share(module: tvm.runtime.Module) -> None:
@@ -81,12 +77,10 @@ def _attach() -> bool:
 
 def find_torch_openmp() -> OpenMPPool | None:
     """The OpenMP runtime that the PyTorch of this process is linked to; None where there is none that can be shared."""
-    path = _mapped_file("libtorch_cpu.so")
-    if path is None:
+    # a runtime that was preloaded is the one that PyTorch uses: its names are the program's own
+    scopes = system.open_loaded("torch_cpu")
+    if scopes is None:
         return None
-    # A look-up in a library's handle covers what it is linked to as well. The program's own scope comes first in the
-    # dynamic linker's order, and so it does here: a preloaded runtime is the one that PyTorch uses.
-    scopes = [ctypes.CDLL(None), ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)]
     parallel = _address(scopes, "GOMP_parallel")
     in_parallel = _address(scopes, "omp_in_parallel")
     # at::get_num_threads() applies torch.set_num_threads to a thread that OpenMP has not seen before
@@ -138,8 +132,7 @@ def _after_fork_in_child() -> None:
         _state().serial = 1
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+system.after_fork(_after_fork_in_child)
 
 
 def _address(scopes: list[ctypes.CDLL], symbol: str) -> int | None:
@@ -148,17 +141,3 @@ def _address(scopes: list[ctypes.CDLL], symbol: str) -> int | None:
         if function is not None:
             return ctypes.cast(function, ctypes.c_void_p).value
     return None
-
-
-def _mapped_file(name: str) -> str | None:
-    """Path of a library that this process has loaded, by its file name (Linux; elsewhere None)."""
-    ending = f"/{name}"
-    return next((line[line.index("/") :] for line in _mappings() if line.endswith(ending)), None)
-
-
-def _mappings() -> list[str]:
-    """What Linux says of the memory of this process: a line for each piece, which ends with its file."""
-    try:
-        return Path("/proc/self/maps").read_text().splitlines()
-    except OSError:
-        return []

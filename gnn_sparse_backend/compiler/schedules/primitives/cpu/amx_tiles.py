@@ -9,7 +9,7 @@ import tvm_ffi
 
 from .....deferred import s_tir, sym, tirx, tvm
 from .....frozen import dataclass
-from ....codegen.cpu import llvm_amx as amx
+from ....codegen.cpu.instructions import amx
 from ....codegen.nodes import blocks, int64, nodes, sequence, substitute, with_parts
 from ....language.axes import StageIError
 from ....language.expr import Binary, Cast, Const, Load
@@ -41,7 +41,9 @@ def amx_tiles(stage2: PositionFunction, names: tuple[str, ...]) -> PositionFunct
     buffer is copied from before the next begins. The left factor lies in rows, whose terms are neighbours, the right
     one in rows of two terms, the numbers of the second behind those of the first, column by column.
     """
-    uses = [use for it in walk_iterations(stage2.program.iterations) if (use := _use_of(it, names)) is not None]
+    uses = [
+        use for it in walk_iterations(stage2.program.iterations) if (use := use_of(it, names, "amx_tiles")) is not None
+    ]
     _check_lives(uses, names)
     products = [use for use in uses if use.what == "product"]
     if not products:
@@ -57,7 +59,7 @@ def amx_tiles(stage2: PositionFunction, names: tuple[str, ...]) -> PositionFunct
     registers = _Registers(sums, down, across, terms)
     for use in uses:
 
-        def change(loop: tirx.For, use: _Use = use) -> tirx.Stmt:
+        def change(loop: tirx.For, use: Use = use) -> tirx.Stmt:
             block = blocks(loop)[-1]
             (store,) = nodes(block.body, tirx.BufferStore)
             return sequence(registers.instructions(use, store, [v.var for v in block.iter_vars]))
@@ -71,7 +73,7 @@ def amx_tiles(stage2: PositionFunction, names: tuple[str, ...]) -> PositionFunct
 
 
 @dataclass(frozen=True)
-class _Use:
+class Use:
     """An iteration that has one of the buffers, and what it does with it: zero, fill, product or drain."""
 
     iteration: Iteration
@@ -84,12 +86,15 @@ class _Use:
         return self.extents[0] // amx.ROWS, self.extents[1] // amx.LANES
 
 
-def _use_of(it: Iteration, names: tuple[str, ...]) -> _Use | None:
+def use_of(it: Iteration, names: tuple[str, ...], primitive: str) -> Use | None:
+    """What an iteration does with one of the buffers; None where it has none. Raises StageIError of a
+    primitive for what tiles are not used for.
+    """
     stores = [store for store in (*it.init, *it.body) if isinstance(store, Store)]
     mentioned = [store for store in stores if _mentioned(store, names)]
     if not mentioned:
         return None
-    where = f"amx_tiles: iteration {it.name!r}"
+    where = f"{primitive}: iteration {it.name!r}"
     store = mentioned[0]
     if len(it.body) != 1 or it.init or it.where is not None or it.locals or it.fused:
         raise StageIError(f"{where} does more than one thing with a tile")
@@ -117,7 +122,7 @@ def _use_of(it: Iteration, names: tuple[str, ...]) -> _Use | None:
     shape = tuple(axis.length for axis in tile.axes)
     if tile.dtype != "float32" or shape != extents[:2] or extents[0] % amx.ROWS or extents[1] % amx.LANES:
         raise StageIError(f"{where}: {tile.name!r} of {tile.dtype} {shape} is not in whole tiles")
-    return _Use(it, tile.name, what, extents)
+    return Use(it, tile.name, what, extents)
 
 
 def _mentioned(store: Store, names: tuple[str, ...]) -> bool:
@@ -132,7 +137,7 @@ def _is_float32(value: object) -> bool:
     return isinstance(value, Load) and value.buffer.dtype == "float32"
 
 
-def _check_lives(uses: list[_Use], names: tuple[str, ...]) -> None:
+def _check_lives(uses: list[Use], names: tuple[str, ...]) -> None:
     """Each buffer begins with zeros or a copy, and is copied from before another begins: they share registers."""
     live, copied = "", True
     for use in uses:
@@ -164,7 +169,7 @@ class _Registers:
         body = tirx.SeqStmt([begin, block.body, call(amx.end_name())])
         return s_tir.SBlockRealize(realize.iter_values, realize.predicate, with_parts(block, body=body))
 
-    def instructions(self, use: _Use, store: tirx.BufferStore, at: list[tirx.Var]) -> list[tirx.Stmt]:
+    def instructions(self, use: Use, store: tirx.BufferStore, at: list[tirx.Var]) -> list[tirx.Stmt]:
         (down, across), (m, n, *_) = use.tiles, at
         grid = [(i, j, i * across + j) for i in range(down) for j in range(across)]
         if use.what == "zero":
@@ -180,13 +185,13 @@ class _Registers:
             found.append(call(name(number), *rows))
         return found
 
-    def _product(self, use: _Use, store: tirx.BufferStore, at: list[tirx.Var]) -> list[tirx.Stmt]:
+    def _product(self, use: Use, store: tirx.BufferStore, at: list[tirx.Var]) -> list[tirx.Stmt]:
         (down, across), (m, n, k) = use.tiles, at
         left, right = store.value.b.a.value, store.value.b.b.value
         check_rows(left, m, k, 1)
-        _check_pairs(right, k, n)
-        _check_free(left, n)
-        _check_free(right, m)
+        check_pairs(right, k, n)
+        check_free(left, n)
+        check_free(right, m)
         found = []
         for first in range(0, use.extents[2], self.terms):
             for j in range(across):
@@ -201,7 +206,7 @@ class _Registers:
         return found
 
 
-def _check_pairs(load: tvm.ir.TensorLoad, term: tirx.Var, column: tirx.Var) -> None:
+def check_pairs(load: tvm.ir.TensorLoad, term: tirx.Var, column: tirx.Var) -> None:
     """Raise NotSo unless pairs of terms are rows, with two numbers for each column side by side."""
     row, second = tirx.Var("row", "int64"), tirx.Var("second", "int64")
     analyzer = sym.Analyzer()
@@ -212,7 +217,8 @@ def _check_pairs(load: tvm.ir.TensorLoad, term: tirx.Var, column: tirx.Var) -> N
     check_rows(load.source[indices], row, second, 1)
 
 
-def _check_free(load: tvm.ir.TensorLoad, free: tirx.Var) -> None:
+def check_free(load: tvm.ir.TensorLoad, free: tirx.Var) -> None:
+    """Raise NotSo where an operand depends on a variable."""
     if any(var.same_as(free) for index in load.indices for var in nodes(index, tirx.Var)):
         raise NotSo(f"{load} differs from one row, or column, of the sums to the next")
 

@@ -1,9 +1,9 @@
-"""Multiply bfloat16 numbers two at a time, with float32 sums, in the lanes of a vector (``vdpbf16ps``)."""
+"""Multiply bfloat16 numbers two at a time, with float32 sums, in the lanes of a vector (``vdpbf16ps``, ``bfdot``)."""
 
 from __future__ import annotations
 
 from .....deferred import sym, tirx, tvm
-from ....codegen.cpu.llvm_vdpbf16 import function_name
+from ....codegen.cpu.instructions.pair_dot import function_name
 from ....codegen.nodes import blocks, int64, nodes, sequence, substitute
 from ....language.axes import StageIError
 from ....language.expr import Binary, Cast, Expr, Load
@@ -23,8 +23,8 @@ def bf16_pair_dot(stage2: PositionFunction, iteration: Iteration) -> PositionFun
                     with block("sum_0"):                    ->
                         S[k] += A[i, 2i + q] * W[i, 2k + q]
 
-    `codegen.cpu.llvm_vdpbf16` has the functions that are called: one instruction where the CPU has it, else what it
-    computes.
+    `codegen.cpu.instructions.pair_dot` has the functions that are called: one instruction where the CPU has it, else
+    what it computes.
 
     Preconditions, refused with a StageIError: the last axis of the iteration is a reduction of length 2; below it are
     iterations over one static spatial axis each; each of their stores has the form S[k] = S[k] + a * w, S float32, a

@@ -17,7 +17,7 @@ LOG2_E = 1.4426950408889634
 
 @iteration_primitive()
 def brief_exponentials(stage2: PositionFunction, iteration: Iteration) -> PositionFunction:
-    """Take exponentials of float32 in an iteration as powers of 2, which `codegen.cpu.llvm_exp2` computes to 13 bits.
+    """Take exponentials of float32 in an iteration as powers of 2, which `instructions.exp2` computes to 13 bits.
 
         S[c] = T.exp(S[c] - M[c])    ->    S[c] = T.exp2((S[c] - M[c]) * 1.442695)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from .....deferred import tirx
-from ....codegen.cpu import llvm_pairs as pairs
-from ....codegen.cpu.llvm_transpose import transpose_name
+from ....codegen.cpu.instructions import pairs
+from ....codegen.cpu.instructions.transpose import transpose_name
 from ....codegen.nodes import blocks, nodes, sequence, substitute
 from ....language.axes import StageIError
 from ....language.expr import Cast, Expr, Load

@@ -18,7 +18,7 @@ ROWS, LANES = 16, 16
 """Rows and columns of a tile of sums."""
 TERMS = 32
 """Most terms of a product."""
-FEATURES = ("amx-bf16", "amx-tile")
+FEATURES = (("amx-bf16", "amx-tile"),)
 """What the processor must have, in LLVM's spelling; that the operating system lets this process use it is checked where
 the processor is looked at.
 """
@@ -55,7 +55,7 @@ def product_name(sums: int, left: int, right: int) -> str:
     return f"{PREFIX}product_{sums}_{left}_{right}"
 
 
-def llvm_text(names: Collection[str]) -> str:
+def llvm_text(names: Collection[str], features: Collection[str] = ()) -> str:
     """The functions of these names, for LLVM to put for their calls."""
     declared: set[str] = set()
     functions = [_function(name, declared) for name in sorted(names)]

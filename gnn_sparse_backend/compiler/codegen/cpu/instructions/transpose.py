@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 PREFIX = "gsb_transposed_"
-FEATURES = ()
+FEATURES = ((),)
 """The processor needs none in particular."""
 QUARTER = 4
 """Words of 128 bits, within which x86 interleaves two vectors by one instruction."""
@@ -22,7 +22,7 @@ def transpose_name(lanes: int) -> str:
     return f"{PREFIX}{lanes}"
 
 
-def llvm_text(names: Collection[str]) -> str:
+def llvm_text(names: Collection[str], features: Collection[str] = ()) -> str:
     """The functions of these names, for LLVM to put for their calls."""
     return "".join(_transpose(int(name.removeprefix(PREFIX))) for name in sorted(names))
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection
 
-from ..llvm_text import Code, polynomial, select
+from ...llvm_text import Code, polynomial, select
 
 LANES = 16
 FEATURES = ("avx512dq", "avx512f")
