@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from .ops.masked.api import masked_sddmm as masked_sddmm
     from .ops.masked.api import masked_spmm as masked_spmm
     from .ops.masked.api import sparse_attention as sparse_attention
+    from .ops.masked.flex.api import flex_attention as flex_attention
     from .ops.message.api.aggregate import aggregate as aggregate
     from .ops.message.api.aggregate import edge_map as edge_map
     from .ops.message.api.gsddmm import gsddmm as gsddmm
@@ -104,6 +105,7 @@ _HOMES = {
     "gatv2_attention": "gnn_sparse_backend.ops.attention.api",
     "edge_softmax": "gnn_sparse_backend.ops.attention.edge_softmax",
     "sparse_attention": "gnn_sparse_backend.ops.masked.api",
+    "flex_attention": "gnn_sparse_backend.ops.masked.flex.api",
     "masked_sddmm": "gnn_sparse_backend.ops.masked.api",
     "masked_spmm": "gnn_sparse_backend.ops.masked.api",
     "Prefetcher": "gnn_sparse_backend.sampling.prefetch",

@@ -93,6 +93,8 @@ mask = gsb.masks.band(100, 8, 8, global_tokens=[0]) & gsb.masks.padding(w, 100)
 reveal_type(mask)  # Mask
 reveal_type(gsb.masks.heads([mask | gsb.masks.causal(100)]).tile)  # Tensor
 reveal_type(gsb.sparse_attention(x, x, x, mask))  # Tensor
+reveal_type(gsb.flex_attention(x, x, x, block_mask=mask))  # Tensor
+reveal_type(gsb.flex_attention(x, x, x, return_lse=True)[1])  # Tensor
 reveal_type(gsb.masked_spmm(mask, gsb.masked_sddmm(mask, x, x), x))  # Tensor
 a = gsb.tensor.array(x, "csr")
 reveal_type(a)  # Array

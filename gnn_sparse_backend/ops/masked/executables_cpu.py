@@ -14,6 +14,7 @@ from ...runtime.threads import planned_threads
 from ...runtime.type_names import accumulator_of, type_name
 from ...structures.masks import Mask
 from .arrays import narrowed, padding_of, some_feature, task_structure, value_order, without_padding
+from .change import Change, arguments_of
 from .dropout import Dropout, scalars
 from .programs.spec import MaskedSpec
 from .schedules_cpu import WORKSPACES, masked_kernel, spec_of
@@ -60,11 +61,28 @@ def _run(
     masked_kernel(make, spec, count > 1 and tasks > 1).run(known, padding, strided, given)
 
 
-def _spec(mask: Mask, x: Tensor, width: int, value_width: int, dropout: bool = False) -> MaskedSpec:
-    return spec_of(mask.block, width, value_width, type_name(x.dtype), mask.padding is not None, dropout)
+def _spec(
+    mask: Mask,
+    x: Tensor,
+    width: int,
+    value_width: int,
+    dropout: bool = False,
+    change: Change | None = None,
+) -> MaskedSpec:
+    modifier = None if change is None else change.modifier
+    padded = mask.padding is not None
+    return spec_of(mask.block, width, value_width, type_name(x.dtype), padded, dropout, modifier=modifier)
 
 
-def attend(mask: Mask, q: Tensor, k: Tensor, v: Tensor, scale: float, dropout: Dropout | None) -> tuple[Tensor, Tensor]:
+def attend(
+    mask: Mask,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float,
+    dropout: Dropout | None,
+    change: Change | None = None,
+) -> tuple[Tensor, Tensor]:
     """(the result, the logarithm of the sum of exponentials of each query: (batch, heads, queries))."""
     shape, value_width = q.shape[:3], v.shape[3]
     out, lse = empty(q, *shape, value_width), empty(q, *shape, dtype=accumulator_of(q.dtype))
@@ -73,7 +91,8 @@ def attend(mask: Mask, q: Tensor, k: Tensor, v: Tensor, scale: float, dropout: D
     q, k, v = _ready(some_feature(q)), _ready(some_feature(k)), _ready(v)
     mask, width = _cut(mask), q.shape[3]
     given = scalars(q, scale, dropout) | {"Out": out.view(-1, value_width), "Lse": lse.view(-1, 1)}
-    spec = _spec(mask, q, width, value_width, dropout is not None)
+    given |= arguments_of(change)
+    spec = _spec(mask, q, width, value_width, dropout is not None, change)
     _run("forward", mask, spec, {"Q": q, "K": k, "V": v}, given, width + value_width)
     return out, lse
 
@@ -86,8 +105,10 @@ def attend_backward(
     g: Tensor,
     scale: float,
     dropout: Dropout | None,
+    change: Change | None = None,
+    delta: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of queries, keys and values, given that of the result."""
+    """The gradients of queries, keys and values, given that of the result. delta: as of `delta_of`, or more."""
     own_width = operands[0].shape[3]
     q, k, v = _ready(some_feature(operands[0])), _ready(some_feature(operands[1])), _ready(operands[2])
     batch, heads, queries, width = q.shape
@@ -96,9 +117,9 @@ def attend_backward(
     if not out.numel() or not keys:
         return tuple(x.new_zeros(x.shape) for x in operands)  # type: ignore[return-value]
     g = _ready(g)
-    delta = torch.einsum("bhnd,bhnd->bhn", g.to(acc), out.to(acc)).contiguous()
+    delta = delta_of(out, g) if delta is None else delta
     mask = _cut(mask)
-    spec = _spec(mask, q, width, value_width, dropout is not None)
+    spec = _spec(mask, q, width, value_width, dropout is not None, change)
     parts = min(-(-PARTS // planes), mask.block_columns)
     sums = q.new_zeros(parts, planes, mask.block_rows * mask.block, spec.padded(width), dtype=acc)
     dk = empty(k, batch, heads, keys, width)
@@ -114,12 +135,19 @@ def attend_backward(
         "DQ": sums.view(-1, spec.padded(width)),
         "DK": dk.view(-1, width),
         "DV": dv.view(-1, value_width),
+        **arguments_of(change),
     }
     work = 3 * width + 2 * value_width
     _run("backward", mask, spec, {"Q": q, "K": k, "V": v, "G": g}, given, work, parts)
     dq = (sums[0] if parts == 1 else sums.sum(0))[:, :queries, :own_width]
     dq = dq.unflatten(0, (batch, heads)).to(q.dtype).contiguous()
     return dq, dk[..., :own_width].contiguous(), dv
+
+
+def delta_of(out: Tensor, g: Tensor) -> Tensor:
+    """(batch, heads, queries) what a result and its gradient have in common, in the accumulation type."""
+    acc = accumulator_of(out.dtype)
+    return torch.einsum("bhnd,bhnd->bhn", g.to(acc), out.to(acc)).contiguous()
 
 
 def dots(mask: Mask, a: Tensor, b: Tensor) -> Tensor:

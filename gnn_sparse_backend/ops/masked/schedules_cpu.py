@@ -15,6 +15,7 @@ from ...compiler.schedules.sequence import Schedule
 from ..core.executable import Launch, compiled, in_threads
 from .programs.backward import backward
 from .programs.forward import forward
+from .programs.modifier import Modifier
 from .programs.pairs import masked_dots, masked_sums
 from .programs.softmax import BRIEF
 from .programs.spec import SIDE, MaskedSpec
@@ -42,13 +43,14 @@ def spec_of(
     padding: bool = False,
     dropout: bool = False,
     target: Target | None = None,
+    modifier: Modifier | None = None,
 ) -> MaskedSpec:
     """The spec of a program on this CPU by default."""
     target = target or host_target()
     lanes = target.lanes(dtype)
     divided = all(side % SIDE == 0 for side in (block, width, value_width))
-    tiles = target.has_bf16_tiles and dtype == "bfloat16" and divided
-    return MaskedSpec(block, width, value_width, dtype, *TILE, lanes, padding, dropout, tiles)
+    tiles = target.has_bf16_tiles and dtype == "bfloat16" and divided and modifier is None
+    return MaskedSpec(block, width, value_width, dtype, *TILE, lanes, padding, dropout, tiles, modifier)
 
 
 @kept

@@ -12,13 +12,15 @@ from __future__ import annotations
 from ....compiler.language.expr import cast, exp, minimum, number
 from ....compiler.language.program import Program
 from .items import Items
+from .modified import Modified
+from .modifier import slope as slope_by_score
 from .random import Random
 from .spec import MaskedSpec
 
 
 def backward(spec: MaskedSpec) -> Program:
-    """The program, on the transposed mask. Parameters: those of `Items`, then Q, K, V, G, Scale, [those of `Random`,]
-    Lse, Delta, DQ, DK, DV.
+    """The program, on the transposed mask. Parameters: those of `Items`, then Q, K, V, G, Scale, [those of `Random`,
+    those of `Modified`,] Lse, Delta, DQ, DK, DV.
 
     Lse and Delta are (batch * heads, queries); G is the gradient of the result. DQ is (parts, batch * heads, block_cols
     * block, width filled up to vectors), which is added to, DK and DV as K and V.
@@ -30,6 +32,8 @@ def backward(spec: MaskedSpec) -> Program:
     parts, planes, block_cols, sums, queries = p.sizes("parts", "planes", "block_cols", "num_sums", "num_queries")
     Scale = p.buffer("Scale", (b.axis(1),), acc)
     random = Random(w) if spec.dropout else None
+    modified = None if spec.modifier is None else Modified(w, spec.modifier)
+    slope_of = None if spec.modifier is None else slope_by_score(spec.modifier.node)
     Lse, Delta = (p.buffer(name, (p.dense_fixed(f"{name}_axis", queries),), acc) for name in ("Lse", "Delta"))
     DQ = p.buffer("DQ", (p.dense_fixed("DQ_axis", sums), b.axis(wide)), acc)
     DK, DV = w.result("DK", spec.dtype, D), w.result("DV", spec.dtype, E)
@@ -49,6 +53,8 @@ def backward(spec: MaskedSpec) -> Program:
             at = item.row + j
             b.row("pack_r", D, lambda d: Kr.__setitem__(j * wide + d, cast(acc, K[w.at("K", item, at) + d]) * Scale[0]))
         w.lanes_allowed(item)
+        if slope_of is not None:
+            Slopes = b.local("Slopes", spec.block * L)
         if random:
             Kept, Dropped = b.local("Kept", spec.block * L), b.local("Dropped", spec.block * L)
             random.of_lanes(item, keys=True)
@@ -65,6 +71,11 @@ def backward(spec: MaskedSpec) -> Program:
                 return buffer[item.plane * w.size["cols"] + w.column(block, i)]
 
             def weight(i, c, score):
+                if modified is not None:
+                    pair = item, w.column(block, i), minimum(item.row + c, item.rows - 1)
+                    if slope_of is not None:
+                        Slopes[i * L + c] = modified.of(slope_of, score, *pair)
+                    score = modified.of(modified.modifier.node, score, *pair)
                 S[i * L + c] = exp(score - of_query(Lse, i))
 
             b.product(
@@ -98,7 +109,10 @@ def backward(spec: MaskedSpec) -> Program:
             def slope(i, c, value):
                 if random:
                     value = value * Kept[i * L + c]
-                S[i * L + c] = S[i * L + c] * (value - of_query(Delta, i))
+                found = S[i * L + c] * (value - of_query(Delta, i))
+                if slope_of is not None:
+                    found = found * Slopes[i * L + c]
+                S[i * L + c] = found if modified is None or slope_of is not None else nothing
 
             b.product(
                 "dp",

@@ -12,13 +12,15 @@ from __future__ import annotations
 from ....compiler.language.expr import cast, minimum, number
 from ....compiler.language.program import Program
 from .items import Items
+from .modified import Modified
 from .random import Random
 from .softmax import OnlineSoftmax
 from .spec import MaskedSpec
 
 
 def forward(spec: MaskedSpec) -> Program:
-    """The program. Parameters: those of `Items`, then Q, K, V, Scale, [those of `Random`,] Out, Lse.
+    """The program. Parameters: those of `Items`, then Q, K, V, Scale, [those of `Random`, those of `Modified`,]
+    Out, Lse.
 
     Out is (batch * heads * queries, value_width), Lse (batch * heads * queries, 1): the logarithm of the sum of
     exponentials of the scores, +inf where a query may attend no key; there Out is 0.
@@ -28,6 +30,7 @@ def forward(spec: MaskedSpec) -> Program:
     Q, K, V = w.operand("Q"), w.operand("K"), w.operand("V")
     Scale = p.buffer("Scale", (b.axis(1),), acc)
     random = Random(w) if spec.dropout else None
+    modified = None if spec.modifier is None else Modified(w, spec.modifier)
     Out, Lse = w.result("Out", spec.dtype, E), w.result("Lse", acc, 1)
     with w.items() as item:
         QT, Acc, S = b.local("QT", D * L), b.local("Acc", E * L), b.local("Scores", spec.block * L)
@@ -43,6 +46,13 @@ def forward(spec: MaskedSpec) -> Program:
             random.of_lanes(item, keys=False)
         with w.blocks_of(item) as block:
             reach = w.reach(block)
+
+            def score(j, c, value, item=item, block=block):
+                if modified is not None:
+                    query = minimum(item.row + c, item.rows - 1)
+                    value = modified.of(modified.modifier.node, value, item, query, w.column(block, j))
+                S[j * L + c] = value
+
             w.copy("K", K, Kc, D, item, block)
             w.copy("V", V, Vc, E, item, block)
             w.clean(Vc, E, item, block)
@@ -51,7 +61,7 @@ def forward(spec: MaskedSpec) -> Program:
                 (spec.block, D, L),
                 lambda j, d: Kc[j * D + d],
                 lambda d, c: QT[d * L + c],
-                lambda j, c, value: S.__setitem__(j * L + c, value),
+                score,
                 some_rows=reach,
             )
             w.hide(S, number(float("-inf"), acc), item, block)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ....compiler.language.axes import StageIError
 from ....compiler.language.types import ACCUMULATOR
 from ....frozen import dataclass
+from .modifier import Modifier
 
 SIDE = 32
 """Side of what is multiplied at a time on tile registers."""
@@ -18,7 +19,7 @@ class MaskedSpec:
     dtype: of operands and result; all is computed in its accumulation type.
     rows, vectors: a tile of sums has ``rows`` rows of ``vectors`` vectors of ``lanes``, which are registers.
     padding: keys are taken away sequence by sequence. dropout: weights are. tiles: products are those of tile
-    registers, of rows of bfloat16.
+    registers, of rows of bfloat16. modifier: what scores become before the softmax, None for themselves.
     """
 
     block: int
@@ -31,6 +32,7 @@ class MaskedSpec:
     padding: bool = False
     dropout: bool = False
     tiles: bool = False
+    modifier: Modifier | None = None
 
     def __post_init__(self) -> None:
         if min(self.block, self.width, self.value_width, self.rows, self.vectors, self.lanes) < 1:

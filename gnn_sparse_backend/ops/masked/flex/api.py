@@ -1,0 +1,214 @@
+"""``gsb.flex_attention``: PyTorch's FlexAttention on a CPU, with its gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal, overload
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from ....compiler.cache.bounded import KernelCache, shared
+from ....runtime.type_names import accumulator_of
+from ....structures.masks import Mask
+from ...core.operands import check_dense, is_plain, one_type
+from .block_masks import everything, mask_of
+from .operators import CHANGED
+from .recognition import Unknown, contents_of
+from .trace import Traced, traced
+
+ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+MOST_FUNCTIONS = 256
+"""Functions that are known without tracing them again."""
+_traced: KernelCache[Any, Traced] = shared("functions of scores", MOST_FUNCTIONS)
+
+
+@overload
+def flex_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: ScoreMod | None = None,
+    block_mask: Any = None,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    return_lse: Literal[False] = False,
+) -> Tensor: ...
+@overload
+def flex_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: ScoreMod | None = None,
+    block_mask: Any = None,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    *,
+    return_lse: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
+def flex_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: ScoreMod | None = None,
+    block_mask: Any = None,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    return_lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """``torch.nn.attention.flex_attention.flex_attention`` on a CPU, which has a gradient here.
+
+    ``out[q] = sum over the keys k of softmax(score_mod(scale * <query[q], key[k]>, b, h, q, k)) * value[k]``, for each
+    head h of each sequence b, in one pass over the blocks of the mask, forward and backward: memory grows with the
+    lengths alone (FlexAttention: Dong et al., 2024).
+
+        slopes = torch.exp2(-torch.arange(1, 9))
+        out = gsb.flex_attention(q, k, v, lambda score, b, h, q, k: score + slopes[h] * (k - q), block_mask)
+
+    Args:
+        query: (batch, heads, queries, D) in float32, float64, bfloat16 or float16.
+        key: (batch, heads, keys, D), of the type of ``query``; with ``enable_gqa`` the heads of ``query`` may be a
+            multiple of those of ``key`` and ``value``, which are shared by neighbouring ones.
+        value: (batch, heads, keys, Dv).
+        score_mod: ``(score, batch, head, query, key) -> score``, a function of tensors without dimensions: arithmetic,
+            comparisons, ``torch.where``, minimum, maximum, clamp, exp, log, sqrt, tanh, sigmoid, abs, powers, and
+            elements of tensors from around it, which may want gradients.
+        block_mask: of PyTorch (``create_block_mask``), of any size of blocks, or a mask of ``gsb.masks``; None for all
+            pairs.
+        scale: None for ``1 / sqrt(D)``.
+        return_lse: whether the logarithm of each query's sum of exponentials is wanted as well.
+
+    Returns:
+        (batch, heads, queries, Dv) in the type of ``query``; with ``return_lse`` also (batch, heads, queries) in the
+        accumulation type, -inf of a query without keys, whose result is 0. Scores are computed in at least float32.
+        Gradients flow to query, key, value, and to tensors that ``score_mod`` reads, those of the logarithms too; they
+        have no derivative themselves. The gradient of such a tensor writes out the numbers of all pairs, part by part.
+
+    Raises:
+        TypeError: an operand is no dense floating tensor, types differ, or ``score_mod`` has a step that is no
+            expression (`Untraceable`), which is quoted.
+        ValueError: shapes do not fit, or an operand is not on a CPU.
+    """
+    given = {"query": query, "key": key, "value": value}
+    for name, x in given.items():
+        check_dense("flex_attention", name, x)
+        if x.dim() != 4:
+            raise ValueError(
+                f"flex_attention: {name} must have shape (batch, heads, length, width), got {tuple(x.shape)}"
+            )
+        if not x.is_cpu:
+            raise ValueError(
+                f"flex_attention: {name} is on {x.device}, and kernels are for a CPU; take PyTorch's there"
+            )
+    if not is_plain(query, key, value):
+        raise TypeError("flex_attention: a program that is traced or transformed cannot have it; call PyTorch's there")
+    query, key, value = one_type("flex_attention", given)
+    heads = _check_shapes(query, key, value, enable_gqa)
+    scale = 1.0 / math.sqrt(max(query.shape[3], 1)) if scale is None else float(scale)
+    if score_mod is None and block_mask is None and not return_lse and query.dtype is not torch.float16:
+        return scaled_dot_product_attention(query, key, value, scale=scale, enable_gqa=enable_gqa)
+    if not query.shape[2] or not key.shape[2] or not query.numel():
+        return _of_nothing(query, value, return_lse)
+    mask, layout = _mask(block_mask, query, key)
+    modifier, captured = None, ()
+    if score_mod is not None:
+        modifier, captured = _known(score_mod, accumulator_of(query.dtype))
+    batch, of_query, queries = query.shape[:3]
+    planes = of_query, batch, 1, of_query
+    if layout == HEADS:
+        operands = _in_groups(query, key, value, mask, heads)
+        out, lse = CHANGED(mask, (*operands, *captured), (scale, modifier, planes))
+        return _results(out, lse, (batch, of_query, queries, value.shape[3]), return_lse)
+    key, value = (x.repeat_interleave(of_query // heads, 1) if of_query > heads else x for x in (key, value))
+    if layout == BOTH:
+        operands = tuple(x.reshape(1, batch * of_query, *x.shape[2:]) for x in (query, key, value))
+        out, lse = CHANGED(mask, (*operands, *captured), (scale, modifier, planes))
+        return _results(out, lse, (batch, of_query, queries, value.shape[3]), return_lse)
+    # kernels have a mask for each head: sequences stand in their place
+    operands = tuple(x.transpose(0, 1) for x in (query, key, value))
+    out, lse = CHANGED(mask, (*operands, *captured), (scale, modifier, (1, batch, batch, of_query)))
+    found = out.transpose(0, 1).contiguous(), lse.transpose(0, 1).contiguous()
+    return _results(*found, (batch, of_query, queries, value.shape[3]), return_lse)
+
+
+def _of_nothing(query: Tensor, value: Tensor, return_lse: bool) -> Tensor | tuple[Tensor, Tensor]:
+    """What is attended where there are no keys, or none that attends."""
+    out = query.new_zeros(*query.shape[:3], value.shape[3]) + 0 * (query.sum() + value.sum())
+    lse = query.new_full(query.shape[:3], -torch.inf, dtype=accumulator_of(query.dtype))
+    return (out, lse) if return_lse else out
+
+
+def _results(out: Tensor, lse: Tensor, shape: tuple[int, ...], return_lse: bool) -> Tensor | tuple[Tensor, Tensor]:
+    out = out.view(shape)
+    return (out, torch.where(lse == torch.inf, -torch.inf, lse).view(shape[:3])) if return_lse else out
+
+
+def _check_shapes(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> int:
+    """Heads of keys and values."""
+    if key.shape[:3] != value.shape[:3] or key.shape[0] != query.shape[0] or key.shape[3] != query.shape[3]:
+        raise ValueError(
+            "flex_attention: query (batch, heads, queries, D), key (batch, heads, keys, D) and value (batch, heads, "
+            f"keys, Dv) do not fit: {tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}"
+        )
+    heads, shared_by = key.shape[1], query.shape[1]
+    if heads != shared_by and not enable_gqa:
+        raise ValueError(
+            f"flex_attention: query has {shared_by} heads and key {heads}; give enable_gqa=True where heads share keys"
+        )
+    if heads == 0 or shared_by % heads:
+        raise ValueError(
+            f"flex_attention: the {shared_by} heads of query must be a multiple of the {heads} heads of key"
+        )
+    return heads
+
+
+HEADS, SEQUENCES, BOTH = "heads", "sequences", "both"
+"""What a mask has one for each of, where it is not one for all."""
+
+
+def _mask(block_mask: Any, query: Tensor, key: Tensor) -> tuple[Mask, str]:
+    """(the mask, what it has one for each of)."""
+    (batch, heads, queries), keys = query.shape[:3], key.shape[2]
+    if block_mask is None:
+        return everything(queries, keys), HEADS
+    if isinstance(block_mask, Mask):
+        found, of = block_mask, (1, block_mask.heads)
+    elif hasattr(block_mask, "mask_mod"):
+        found, of = mask_of(block_mask), tuple(block_mask.kv_num_blocks.shape[:2])
+    else:
+        raise TypeError(
+            "flex_attention: block_mask must be PyTorch's BlockMask or a gsb.masks.Mask, got "
+            f"{type(block_mask).__name__}"
+        )
+    if found.shape != (queries, keys) or of[0] not in (1, batch) or of[1] not in (1, heads):
+        raise ValueError(
+            f"flex_attention: a mask of {of[0]} sequences, {of[1]} heads and {found.shape} queries and keys does not "
+            f"fit query {tuple(query.shape)} and key {tuple(key.shape)}"
+        )
+    if found.padding is not None and found.padding.shape[0] not in (1, batch):
+        raise ValueError(f"flex_attention: the padding of {found!r} is not for {batch} sequences")
+    return found, HEADS if of[0] == 1 else SEQUENCES if of[1] == 1 else BOTH
+
+
+def _known(score_mod: ScoreMod, dtype: torch.dtype) -> Traced:
+    try:
+        name = contents_of(score_mod), dtype
+    except Unknown:
+        return traced(score_mod, dtype)
+    found = _traced.get(name)
+    return _traced.keep(name, traced(score_mod, dtype)) if found is None else found
+
+
+def _in_groups(query: Tensor, key: Tensor, value: Tensor, mask: Mask, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Operands of one number of heads; keys that heads share are not copied where the mask is for all heads."""
+    batch, of_query = query.shape[:2]
+    shared_by = of_query // heads
+    if shared_by == 1:
+        return query, key, value
+    if mask.heads > 1 or mask.padding is not None:
+        return query, *(x.repeat_interleave(shared_by, 1) for x in (key, value))  # type: ignore[return-value]
+    query = query.reshape(batch * heads, shared_by, *query.shape[2:])
+    shared = (x.reshape(batch * heads, 1, *x.shape[2:]).expand(-1, shared_by, -1, -1) for x in (key, value))
+    return query, *shared  # type: ignore[return-value]
