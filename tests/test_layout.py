@@ -97,7 +97,9 @@ LIBRARIES = {
     "tuning": {"numpy", "rich", "torch"},
     "distributed": {"dgl", "matplotlib", "numpy", "pymetis", "rich", "scipy", "torch"},
     "nn": {"rich", "torch"},
-    "integrations": {"cumm", "dgl", "numpy", "psutil", "pytest", "rich", "spconv", "torch", "torch_geometric"},
+    "integrations": {
+        *("cumm", "dgl", "numpy", "psutil", "pymetis", "pytest", "rich", "scipy", "spconv", "torch", "torch_geometric"),
+    },
     "cli": {"numpy", "rich", "scipy", "torch", "tvm"},
 }
 RECORDING = {"torch.library", "torch.autograd.Function"}
@@ -112,6 +114,9 @@ RECORDED = {
     "integrations.dgl.spmm": "sums whose gradients depend on both operands in DGL's formulas",
     "integrations.torch.rectified": "a rectified unit whose gradient is one pass with that of its dropout",
     "integrations.lazy.gathers": "a gather of a framework, whose gradient is an aggregation",
+    "integrations.core.substitutes.scripted": "what TorchScript calls in the place of functions of libraries",
+    "integrations.pyg_lib.operators": "operators that PyG calls by the names of pyg-lib",
+    "integrations.torch_sparse.operators": "operators that PyG's loaders call by the names of torch-sparse",
     "integrations.pyg.scripting": "what TorchScript calls in the place of PyG's reductions",
 }
 

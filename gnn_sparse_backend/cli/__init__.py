@@ -13,9 +13,9 @@ from typing import NoReturn
 
 from .. import __version__
 from ..spelling import meant
-from . import cache, doctor, explain, pack, status, tune
+from . import cache, doctor, explain, pack, run, status, tune
 
-COMMANDS = (doctor, status, tune, explain, cache, pack)
+COMMANDS = (doctor, status, run, tune, explain, cache, pack)
 """Modules with ``add(commands)``, which describes a command to argparse, and ``run(options)``, which gives the exit
 code. They import what they do when they run.
 """

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 _ABSENT = object()
+_WITHOUT = {
+    *("_pytest", "dgl", "hypothesis", "matplotlib", "mpmath", "networkx", "numpy", "pandas", "requests", "rich"),
+    *("scipy", "sklearn", "sympy", "torch", "tvm", "tvm_ffi", "urllib3", __name__.partition(".")[0]),
+}
+"""Packages none of whose modules holds a function of a framework by name, and which have most of a process's globals.
+Python's own are not among them: a user's module may have the name of one.
+"""
 
 
 class _Patch(NamedTuple):
@@ -53,3 +62,21 @@ class Patches:
                 setattr(owner, name, old)
             elif name in vars(owner):
                 delattr(owner, name)
+
+
+def globals_among(functions: Collection[Callable]) -> list[tuple]:
+    """``(module, name, function)`` of every module global that is one of them: of frameworks and of users, which import
+    helpers by name.
+
+    In one pass over what may be a hundred thousand globals: modules that hold none of the functions are passed over
+    without a look at the names.
+    """
+    identities = {id(function) for function in functions}
+    return [
+        (module, name, held)
+        for module_name, module in list(sys.modules.items())
+        if module_name.partition(".")[0] not in _WITHOUT
+        and not identities.isdisjoint(map(id, list(getattr(module, "__dict__", {}).values())))
+        for name, held in list(vars(module).items())
+        if id(held) in identities
+    ]

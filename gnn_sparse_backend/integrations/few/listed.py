@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...planner.cpu.listed import FEW
 from ...structures.csr import EdgeList
 from ...structures.graph import Graph
+from ..core.graphs import GRAPHS
 from ..core.handles import Handles
 
 SEEN = Handles()
@@ -53,6 +55,15 @@ def seen_before(edge_index: Tensor, key: tuple) -> bool:
         return True
     SEEN.put(edge_index, True, (key, "seen"))
     return False
+
+
+def graph_into(index: Tensor, size: int, features: int) -> Graph:
+    """A graph with the edges into rows ``index``, of which there are ``size``: a list as long as their ``features``,
+    over all edges, are few. Raises ValueError where an index is out of range and the graph is made.
+    """
+    if size and features <= FEW.features and is_list(index, 1):
+        return graph_of_end(index, size)
+    return GRAPHS.find_end(index, size)
 
 
 SIGHTS = 8

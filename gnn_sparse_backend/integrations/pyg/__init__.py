@@ -10,8 +10,7 @@ operand, for an operation that is the framework's), ``edge_map`` (a message or s
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 import torch
 import torch_geometric.nn
@@ -23,7 +22,7 @@ from torch_geometric.nn.conv import FastRGCNConv, HeteroConv, MessagePassing, RG
 
 from ..core.counters import fallback
 from ..core.graphs import GRAPHS
-from ..core.patch import Patches
+from ..core.patch import Patches, globals_among
 from ..few.listed import SEEN
 from ..traced import install, uninstall
 from . import hetero_conv, inplace, layers, matmul, relational, sampling, scatter, typed_linear  # noqa: F401  (``inplace``: lazy tensors)
@@ -37,13 +36,6 @@ from .tracing import always, between_programs
 
 _patches: Patches | None = None
 _replaced: dict[Callable, Callable] = {}  # PyG's by ours
-_WITHOUT = {
-    *("_pytest", "dgl", "hypothesis", "matplotlib", "mpmath", "networkx", "numpy", "pandas", "requests", "rich"),
-    *("scipy", "sklearn", "sympy", "torch", "tvm", "tvm_ffi", "urllib3", __name__.partition(".")[0]),
-}
-"""Packages none of whose modules holds a function of PyG by name, and which have most of a process's globals. Python's
-own are not among them: a user's module may have the name of one.
-"""
 
 
 def activate() -> None:
@@ -90,7 +82,7 @@ def activate() -> None:
     }
     ours = of_layers | of_all
     _replaced.update((function, original) for original, function in ours.items())
-    for module, name, original in _globals_among(ours):
+    for module, name, original in globals_among(ours):
         if original in of_all or module.__name__.startswith(LAYERS):
             patches.set(module, name, ours[original])
     install(HOST.name)
@@ -119,7 +111,7 @@ def deactivate() -> None:
     global _patches
     if _patches is not None:
         _patches.undo()
-    for module, name, function in _globals_among(_replaced):  # modules that were imported in between
+    for module, name, function in globals_among(_replaced):  # modules that were imported in between
         setattr(module, name, _replaced[function])
     _patches = None
     _replaced.clear()
@@ -133,21 +125,3 @@ def forget() -> None:
     SEEN.clear()
     hetero_conv.KEPT.clear()
     typed_linear.KEPT.clear()
-
-
-def _globals_among(functions: Collection[Callable]) -> list[tuple]:
-    """``(module, name, function)`` of every module global that is one of them: layers, PyG's and users', import helpers
-    by name.
-
-    In one pass over what may be a hundred thousand globals: modules that hold none of the functions are passed over
-    without a look at the names.
-    """
-    identities = {id(function) for function in functions}
-    return [
-        (module, name, held)
-        for module_name, module in list(sys.modules.items())
-        if module_name.partition(".")[0] not in _WITHOUT
-        and not identities.isdisjoint(map(id, list(getattr(module, "__dict__", {}).values())))
-        for name, held in list(vars(module).items())
-        if id(held) in identities
-    ]

@@ -14,27 +14,33 @@ import importlib.metadata
 import importlib.util
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from ....deferred import import_module
-from ..patch import Patches
+from ..patch import Patches, globals_among
 
 
 class Face(NamedTuple):
     """Our package. beside: what the names of modules begin with that the library has beside its own package; those are
-    in ``MODULES``.
+    in ``MODULES``. functions: whether the library is one of functions, which are replaced where it is imported already.
     """
 
     package: str
     beside: str = ""
+    functions: bool = False
 
 
 FACES = {
     "MinkowskiEngine": Face("gnn_sparse_backend.integrations.minkowski", beside="Minkowski"),
+    "pyg_lib": Face("gnn_sparse_backend.integrations.pyg_lib"),
+    "torch_cluster": Face("gnn_sparse_backend.integrations.torch_cluster", functions=True),
+    "torch_scatter": Face("gnn_sparse_backend.integrations.torch_scatter", functions=True),
+    "torch_sparse": Face("gnn_sparse_backend.integrations.torch_sparse"),
+    "torch_spline_conv": Face("gnn_sparse_backend.integrations.torch_spline_conv", functions=True),
     "torchsparse": Face("gnn_sparse_backend.integrations.torchsparse"),
 }
 """Our packages, by the public names that they are given for."""
@@ -132,12 +138,40 @@ class _Finder(importlib.abc.MetaPathFinder):
 _finder = _Finder()
 
 
+class _Replaced:
+    """The functions of an imported library, which are ours until `undo`."""
+
+    def __init__(self, library: ModuleType, ours: ModuleType) -> None:
+        both = ((getattr(library, name, None), getattr(ours, name)) for name in ours.__all__)
+        self.functions: dict[Callable, Callable] = {
+            theirs: each for theirs, each in both if isinstance(theirs, FunctionType) and isinstance(each, FunctionType)
+        }
+        self.patches = Patches()
+        for module, name, function in globals_among(self.functions):
+            self.patches.set(module, name, self.functions[function])
+
+    def undo(self) -> None:
+        """Put the functions back, in modules that were imported since, too."""
+        self.patches.undo()
+        theirs = {ours: function for function, ours in self.functions.items()}
+        for module, name, function in globals_among(theirs):
+            setattr(module, name, theirs[function])
+
+
+_replaced: dict[str, _Replaced] = {}
+
+
 def give(name: str) -> None:
-    """Give our package for a public name. Raises ImportError where the library itself is imported already."""
+    """Give our package for a public name. Where the library itself is imported already, its functions become ours, in
+    whatever module; ImportError is raised where it has more than functions.
+    """
     if name in sys.modules:
-        raise ImportError(
-            f"cannot enable {name!r}: the library itself is imported; enable it before the first import of {name}"
-        )
+        if not FACES[name].functions:
+            raise ImportError(
+                f"cannot enable {name!r}: the library itself is imported; enable it before the first import of {name}"
+            )
+        _replaced[name] = _Replaced(sys.modules[name], import_module(FACES[name].package))
+        return
     _finder.given[name] = Patches()
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
@@ -145,6 +179,8 @@ def give(name: str) -> None:
 
 def take_away(name: str) -> None:
     """Give it no longer, and forget its modules. What somebody has imported goes on working."""
+    if (replaced := _replaced.pop(name, None)) is not None:
+        replaced.undo()
     patches = _finder.given.pop(name, None)
     if patches is None:
         return

@@ -1,0 +1,26 @@
+"""The names of pyg-lib over our kernels, given for ``import pyg_lib`` by ``enable("pyg_lib")``, and to PyG, where
+pyg-lib is not installed, by ``enable("pyg")``.
+
+=================  ======================================================================================
+module             what it holds
+=================  ======================================================================================
+``ops``            products by segment, sorts, softmax, reductions, splines, clusters, points
+``sampler``        ``neighbor_sample``, ``subgraph`` and ``random_walk``
+``partition``      ``metis``
+``operators``      ``torch.ops.pyg``
+=================  ======================================================================================
+
+Calls are counted by the names of the functions.
+"""
+
+from . import operators, ops, partition, sampler
+
+__version__ = "0.9.0"
+
+
+def cuda_version() -> int:
+    """Which CUDA the library was built with: -1, for none."""
+    return -1
+
+
+__all__ = ["__version__", "cuda_version", "operators", "ops", "partition", "sampler"]

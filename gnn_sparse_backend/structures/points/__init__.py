@@ -1,0 +1,1 @@
+"""Points in space: which are near others, and which are far from each other."""

@@ -1,0 +1,130 @@
+"""Which points are near others, and which are far from each other: kernels over cells, and SciPy's trees where points
+crowd in few cells.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...compiler.cache.bounded import kept
+from ...compiler.cache.kernel import Kernel
+from ...compiler.compile import compile_loops
+from ...compiler.loops.farthest import farthest_function
+from ...compiler.loops.near import nearest_function, within_function
+from ...runtime.type_names import type_name
+from ..derived import untransformed
+from .cells import Cells, cells_of
+from .clouds import Cloud
+
+CROWDED = 512.0
+"""Points in the cell of a point, in the mean, from which on a tree is searched: it follows clusters as no grid does."""
+FEW = 2048
+"""Points up to which that does not count: all are looked at at once."""
+FLAT = 6
+"""Coordinates from which on a cell's walls say little, and all points of a cloud are looked at."""
+
+
+def nearest(points: Cloud, queries: Cloud, k: int, limit: float = torch.inf) -> tuple[Tensor, Tensor]:
+    """(rows, numbers) of the k nearest points of each query within its cloud, or of all there are, whose squared
+    distance is below ``limit``: ordered by query, nearest first, equally near ones by number (which a tree does not
+    promise).
+    """
+    return untransformed(_nearest, points, queries, k, limit)
+
+
+def within(points: Cloud, queries: Cloud, radius: float, most: int, same: bool, stream: int) -> tuple[Tensor, Tensor]:
+    """(rows, numbers) of the points whose distance to each query is below a radius, ordered by query; ``most`` of them,
+    drawn, where there are more.
+
+    same: leave out the point that has the query's number. stream: what random numbers begin with.
+    """
+    return untransformed(_within, points, queries, radius, most, same, stream)
+
+
+def farthest(points: Cloud, first: Tensor, counts: Tensor) -> Tensor:
+    """(sum of counts,) int64 points of each cloud: the first one, and then again and again the one that is furthest
+    from all before it. first: (clouds,); counts: (clouds,), 0 of empty clouds.
+    """
+    x = points.points
+    places = torch.zeros(points.count + 1, dtype=torch.int64)
+    torch.cumsum(counts, 0, out=places[1:])
+    found = torch.empty(int(places[-1]), dtype=torch.int64)
+    distances = torch.empty(x.shape[0], dtype=x.dtype)
+    sizes = points.count, x.shape[0], x.shape[1], found.shape[0]
+    _farthest(type_name(x.dtype)).entry(
+        *sizes, x.t().contiguous().view(-1), points.begins, places, first, distances, found
+    )
+    return found
+
+
+def _nearest(points: Cloud, queries: Cloud, k: int, limit: float) -> tuple[Tensor, Tensor]:
+    x, y = points.points, queries.points
+    k = min(k, int(points.begins.diff().max()) if points.count else 0)
+    if not k or not y.shape[0]:
+        return _empty()
+    held = max(2.0, k / 6) if x.shape[1] <= FLAT else float(x.shape[0])
+    cells = cells_of(points, held)
+    if _crowded(points, cells):
+        return _nearest_of_tree(points, queries, k, limit)
+    found = torch.empty(y.shape[0] * k, dtype=torch.int64)
+    distances = torch.empty(y.shape[0] * k, dtype=x.dtype)
+    given = cells.given(y, queries.numbers())
+    _nearest_kernel(cells.width, type_name(x.dtype)).entry(*given, k, float(limit), found, distances)
+    rows = torch.arange(y.shape[0]).repeat_interleave(k)
+    known = found >= 0
+    return (rows, found) if bool(known.all()) else (rows[known], found[known])
+
+
+def _within(points: Cloud, queries: Cloud, radius: float, most: int, same: bool, stream: int) -> tuple[Tensor, Tensor]:
+    x, y = points.points, queries.points
+    if not x.shape[0] or not y.shape[0] or radius <= 0 or most <= 0:
+        return _empty()
+    cells = cells_of(points, 1.0, radius) if x.shape[1] <= FLAT else cells_of(points, float(x.shape[0]))
+    given, name = (*cells.given(y, queries.numbers()), float(radius), int(same)), type_name(x.dtype)
+    pointers = torch.zeros(y.shape[0] + 1, dtype=torch.int64)
+    _within_kernel(cells.width, name, True).entry(*given, pointers)
+    kept_of_each = pointers[1:].clamp(max=most)
+    torch.cumsum(kept_of_each, 0, out=pointers[1:])
+    found = torch.empty(int(pointers[-1]), dtype=torch.int64)
+    _within_kernel(cells.width, name, False).entry(*given, found.shape[0], stream, pointers, found)
+    return torch.arange(y.shape[0]).repeat_interleave(kept_of_each), found
+
+
+def _crowded(points: Cloud, cells: Cells) -> bool:
+    return points.points.shape[0] > FEW and points.points.shape[1] <= FLAT and cells.crowd > CROWDED
+
+
+def _nearest_of_tree(points: Cloud, queries: Cloud, k: int, limit: float) -> tuple[Tensor, Tensor]:
+    """Compute `nearest` by SciPy's tree, in which clouds are apart along one more axis."""
+    from scipy.spatial import cKDTree
+
+    x, y, clouds = points.points.double(), queries.points.double(), points.numbers()
+    apart = 1 + 2 * float((torch.cat([x, y]).amax(0) - torch.cat([x, y]).amin(0)).sum())
+    x, y = (torch.cat([z, apart * of.double()[:, None]], 1) for z, of in ((x, clouds), (y, queries.numbers())))
+    tree = cKDTree(x.numpy())
+    distances, found = tree.query(y.numpy(), k=np.arange(1, k + 1), workers=torch.get_num_threads())
+    found, rows = torch.from_numpy(found).flatten(), torch.arange(y.shape[0]).repeat_interleave(k)
+    near = torch.from_numpy(distances).flatten().square() < min(limit, apart**2 / 4)
+    return rows[near], found[near]
+
+
+def _empty() -> tuple[Tensor, Tensor]:
+    none = torch.empty(0, dtype=torch.int64)
+    return none, none
+
+
+@kept
+def _nearest_kernel(width: int, dtype: str) -> Kernel:
+    return compile_loops(nearest_function, width, dtype)
+
+
+@kept
+def _within_kernel(width: int, dtype: str, counts: bool) -> Kernel:
+    return compile_loops(within_function, width, dtype, counts)
+
+
+@kept
+def _farthest(dtype: str) -> Kernel:
+    return compile_loops(farthest_function, dtype)

@@ -1,0 +1,1 @@
+"""pyg-lib by its names."""

@@ -1,0 +1,1 @@
+"""torch-cluster by its names."""

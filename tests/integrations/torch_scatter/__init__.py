@@ -1,0 +1,1 @@
+"""torch-scatter by its names."""

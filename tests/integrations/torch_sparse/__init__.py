@@ -1,0 +1,1 @@
+"""torch-sparse by its names."""

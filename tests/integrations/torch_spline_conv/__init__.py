@@ -1,0 +1,1 @@
+"""torch-spline-conv by its names."""
