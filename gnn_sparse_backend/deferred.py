@@ -232,7 +232,7 @@ class _Part(ModuleType):
                 spec.loader.exec_module(self)
         except BaseException:
             del self.__path__
-            self.__class__ = _Part  # type: ignore[assignment]
+            self.__class__ = _Part
             raise
         return getattr(self, name)
 
