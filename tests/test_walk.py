@@ -26,6 +26,7 @@ MOST_ROOMS = 8
 # Functions that call what a room above has given them, by the words of the page.
 GIVEN = {
     ("integrations/traced/eager_region.py", "asking"),
+    ("integrations/core/refusal.py", "attempting"),
     ("ops/core/operator.py", "__call__"),
     ("ops/core/operator.py", "forward"),
     ("ops/core/operator.py", "gradients"),
