@@ -18,9 +18,11 @@ _OURS = (
     "compiler.transforms.decompose",
     "ops.attention.executables_cuda",
     "ops.message.schedules_cuda",
+    "ops.relational.api",
     "ops.relational.executables",
     "planner.cuda.plan",
     "sampling.draws",
+    "structures.relational.graph",
 )
 _HEAVY = (
     *("filelock", "psutil", "rich", "scipy.sparse", "sympy", "tvm"),

@@ -31,17 +31,23 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ...deferred import later
 from ...runtime import devices
 from ...structures.graph import Graph
-from ...structures.relational.graph import RelGraph
-from ...structures.relational.sources import Parts
 from .room import bytes_of, default_capacity, note_lost
+
+if TYPE_CHECKING:
+    from ...structures.relational import graph as relational
+    from ...structures.relational.graph import RelGraph
+    from ...structures.relational.sources import Parts
+else:
+    relational = later(__name__, "...structures.relational.graph")
 
 WHOLE = 512
 SAMPLES = 64
@@ -160,16 +166,15 @@ class GraphStore:
         return self._relations(
             (destination, source, relation),
             (shape, num_relations),
-            lambda: RelGraph.from_triples(source, destination, relation, shape, num_relations),
+            lambda: relational.RelGraph.from_triples(source, destination, relation, shape, num_relations),
         )
 
     def find_parts(self, parts: Parts) -> RelGraph:
         """The graph of edges between nodes of several types, by named relations. Raises as ``find_relations``."""
         source, destination, _ = parts.joined()
         names = (parts.relations, tuple(parts.source_types.items()), tuple(parts.destination_types.items()))
-        return self._relations(
-            (destination, source, parts.relation_numbers()), names, lambda: RelGraph._of_parts(parts, None, None)
-        )
+        tensors = destination, source, parts.relation_numbers()
+        return self._relations(tensors, names, lambda: relational.RelGraph._of_parts(parts, None, None))
 
     def _relations(self, tensors: tuple[Tensor, ...], key: tuple, make: Callable[[], RelGraph]) -> RelGraph:
         """The graph of destinations, sources and relations that ``key`` tells from others of the same."""

@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import threading
 import warnings
+from typing import TYPE_CHECKING
 
 from ...config import PYG_CACHE_BYTES
 from ...runtime.machine import MACHINE
 from ...structures.graph import Graph
-from ...structures.relational.graph import RelGraph
+
+if TYPE_CHECKING:
+    from ...structures.relational.graph import RelGraph
 
 OFTEN = 8
 """How often graphs make room for others, each of which fits, until somebody is told: a loop has then more graphs than
@@ -39,9 +42,9 @@ def default_capacity() -> int:
 
 def bytes_of(graph: Graph | RelGraph) -> int:
     """Bytes of a graph with its transpose, or with what products by relation derive from it, at most about."""
-    if type(graph) is RelGraph:
-        return graph.source.element_size() * (28 * graph.num_edges + 2 * sum(graph.shape))
-    return 2 * graph.indices.element_size() * (2 * graph.num_edges + sum(graph.shape))
+    if isinstance(graph, Graph):
+        return 2 * graph.indices.element_size() * (2 * graph.num_edges + sum(graph.shape))
+    return graph.source.element_size() * (28 * graph.num_edges + 2 * sum(graph.shape))
 
 
 def note_lost(needed: int, capacity: int, alone: bool) -> None:

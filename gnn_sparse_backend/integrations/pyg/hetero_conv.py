@@ -15,7 +15,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from types import NoneType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -25,17 +25,23 @@ from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 from torch_geometric.nn.conv import GraphConv, SAGEConv
 from torch_geometric.nn.dense.linear import Linear
 
-from ...ops.relational.api import rgms
+from ...deferred import later
 from ...runtime import devices
 from ...structures.checks import FLOATING, read
-from ...structures.relational.graph import RelGraph
-from ...structures.relational.sources import Parts
 from ..core.graphs import GRAPHS
 from ..core.handles import Handles
 from ..core.modules import is_untouched
 from ..core.refusal import PASS, Refusal, refusal_of
 from ..scopes import transformed
 from .layers import has_hooks, is_rerouted
+
+if TYPE_CHECKING:
+    from ...ops.relational import api
+    from ...structures.relational import sources as relational_sources
+    from ...structures.relational.graph import RelGraph
+else:
+    api = later(__name__, "...ops.relational.api")
+    relational_sources = later(__name__, "...structures.relational.sources")
 
 _REDUCES = {MeanAggregation: "mean", SumAggregation: "sum"}
 _ARGUMENTS = ("x_dict", "edge_index_dict", "edge_weight_dict")
@@ -212,7 +218,7 @@ def _graph_of(relations: list[_Relation], x: dict) -> RelGraph | None:
     if not all(_in_range(index, sources[name[0]], destinations[name[2]]) for name, index in zip(names, indices)):
         return None
     edges = [(name[0], index[0], name[2], index[1]) for name, index in zip(names, indices)]
-    rel = GRAPHS.find_parts(Parts(sources, destinations, names, edges))
+    rel = GRAPHS.find_parts(relational_sources.Parts(sources, destinations, names, edges))
     if lasting:
         KEPT.put(indices[0], _Known(rel, indices), key)
     return rel
@@ -237,7 +243,7 @@ def _sums(conv, relations: list[_Relation], rel: RelGraph, features: dict) -> di
         )
     matrices = {relation.name: relation.neighbours.weight.t() for relation in relations}
     found = {}
-    for kind, sums in rgms(rel, x, matrices, weights, relations[0].reduce).items():
+    for kind, sums in api.rgms(rel, x, matrices, weights, relations[0].reduce).items():
         of_kind = [relation for relation in relations if relation.name[2] == kind]
         part = _with_own(sums, features[kind], of_kind)
         part = part / len(of_kind) if conv.aggr == "mean" and len(of_kind) > 1 else part

@@ -6,6 +6,8 @@ with ``pyg-lib`` PyG's own faster path divides by nothing instead, which is not 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 import torch_geometric.backend
 from torch import Tensor
@@ -13,25 +15,32 @@ from torch.nn import Parameter
 from torch_geometric.edge_index import EdgeIndex
 from torch_geometric.nn.conv import FastRGCNConv, RGCNConv
 
+from ...deferred import later
 from ...frozen import dataclass
 from ...ops.core.executable import OutOfRange
 from ...ops.core.operands import autocasts
 from ...ops.message.api.spmm import spmm
-from ...ops.relational.api import rgms
-from ...ops.relational.few import few_relations
 from ...runtime import devices
 from ...structures.checks import FLOATING, plain_tensor, read
 from ...structures.derived import Derived
 from ...structures.graph import Graph
-from ...structures.relational.graph import RelGraph
 from ..core.graphs import GRAPHS
 from ..core.refusal import PASS, Refusal, refusal_of
 from ..exported.making import exporting
-from ..exported.relations import relational_sums
 from ..few.listed import is_list
 from ..scopes import transformed
 from .host import HOST, OUT_OF_RANGE
 from .layers import has_hooks, is_rerouted
+
+if TYPE_CHECKING:
+    from ...ops.relational import api, few
+    from ...structures.relational import graph as relational_graph
+    from ...structures.relational.graph import RelGraph
+    from ..exported import relations as packaged
+else:
+    api, few = later(__name__, "...ops.relational.api"), later(__name__, "...ops.relational.few")
+    relational_graph = later(__name__, "...structures.relational.graph")
+    packaged = later(__name__, "..exported.relations")
 
 _REDUCES = {"add": "sum", "sum": "sum", "mean": "mean"}
 _HEURISTIC = "_use_segment_matmul_heuristic_output"
@@ -104,7 +113,7 @@ def _sums(layer, kind: type, x, edge_index, edge_type):
     reduce = _REDUCES[layer.aggr]
     if is_list(index, 2) and is_list(edge_type, 1) and sources.is_floating_point() and not autocasts(sources):
         try:
-            found = few_relations(sources, weight, index[1], index[0], edge_type, shape, reduce)
+            found = few.few_relations(sources, weight, index[1], index[0], edge_type, shape, reduce)
         except OutOfRange:
             return Refusal(OUT_OF_RANGE)
         if found is not None:
@@ -120,7 +129,7 @@ def _sums(layer, kind: type, x, edge_index, edge_type):
             return Refusal(OUT_OF_RANGE)
         out = _embedded(layer, relations, numbers, reduce)
         return out if type(out) is Refusal else (out, ends)
-    return rgms(relations, sources, weight, reduce=reduce), ends
+    return api.rgms(relations, sources, weight, reduce=reduce), ends
 
 
 def _packaged_sums(layer, kind: type, x, edge_index, edge_type):
@@ -139,7 +148,7 @@ def _packaged_sums(layer, kind: type, x, edge_index, edge_type):
             return Refusal("the features are no matrix of the weights' type")
     weight = layer.weight if layer.num_bases is None else (layer.comp, layer.weight)
     shape, mean = (ends.shape[0], sources.shape[0]), _REDUCES[layer.aggr] == "mean"
-    sums = relational_sums(edge_index, edge_type, shape, layer.num_relations, sources, weight, mean, HOST.name)
+    sums = packaged.relational_sums(edge_index, edge_type, shape, layer.num_relations, sources, weight, mean, HOST.name)
     return sums, ends
 
 
@@ -157,7 +166,7 @@ def _embedded(layer, relations: RelGraph, numbers: Tensor | None, reduce: str) -
         return spmm(found, weight.flatten(0, 1), scale)
     # row n of the matrix of relation r is comp[r] @ weight[:, n]: relations give features, and the number says the
     # matrix
-    return rgms(found, layer.comp, weight.transpose(0, 1), scale)
+    return api.rgms(found, layer.comp, weight.transpose(0, 1), scale)
 
 
 def _in_range(numbers: Tensor, count: int) -> bool:
@@ -190,7 +199,7 @@ class Embedded(Derived[Graph]):
 
 
 @dataclass(frozen=True)
-class Exchanged(Derived[RelGraph]):
+class Exchanged(Derived["RelGraph"]):
     """The edges out of their relations, where the number below ``count`` says the matrix."""
 
     count: int
@@ -200,7 +209,7 @@ class Exchanged(Derived[RelGraph]):
 
     def of(self, relations: RelGraph, numbers: Tensor | None) -> RelGraph:
         shape = (relations.shape[0], relations.num_relations)
-        return RelGraph.from_triples(
+        return relational_graph.RelGraph.from_triples(
             relations.relation, relations.destination, _column(relations, numbers), shape, self.count
         )
 
