@@ -20,7 +20,7 @@ LEFT_OUT = "exhaustive", "slow", "layers", "wheel"
 MOST = 2
 """How many cases the short run takes of a test that computes something, at most."""
 
-EACH = {"docs", "faults", "public_face"}
+EACH = {"docs", "faults", "packaging", "public_face"}
 """The folders, and with them the files of ``tests`` itself, of whose tests each case is a page, a name or a refusal
 that somebody may break alone, and takes no time.
 """

@@ -111,9 +111,9 @@ def test_cells_of_a_gpu_are_compared_before_they_are_timed(made_up_times):
     from benchmarks.layers import gpu_steps
     from benchmarks.masked import gpu
 
-    cell = gpu.cell_on_gpu(Place("band", "step", "float32", **SMALL), ("sdpa", "dense", gpu.OURS))
+    cell = gpu.cell_on_gpu(Place("band", "forward", "float32", **SMALL), ("sdpa", "dense", gpu.OURS))
     found = gpu_steps.measure(cell, torch.device("cpu"))
     assert found["contenders"]["sdpa"]["warm"] == found["contenders"][gpu.OURS]["warm"] == 1.0
     assert found["contenders"]["dense"].startswith("refused: computes products") and found["ratio"] == [1.0, 1.0]
-    answer = contenders.call_of("sdpa", Problem(Place("band", "step", "float32", **SMALL)))()
+    answer = contenders.call_of("sdpa", Problem(Place("band", "forward", "float32", **SMALL)))()
     assert cell.mismatch(answer, ()) is None and "is off by" in cell.mismatch((answer[0] + 1, *answer[1:]), ())

@@ -16,9 +16,9 @@ from tests.mini_batches import CLASSES, NODES, WIDTH, check_ours, check_steady, 
 @pytest.mark.parametrize(
     "make, batches_then",
     [
-        (lambda: gnn.GraphSAGE(WIDTH, 8, 2, CLASSES), 100),
+        (lambda: gnn.GraphSAGE(WIDTH, 8, 2, CLASSES), 50),
         pytest.param(lambda: gnn.GCN(WIDTH, 8, 2, CLASSES), 1000, marks=pytest.mark.slow),
-        (lambda: gnn.GAT(WIDTH, 8, 2, CLASSES, heads=2), 100),
+        (lambda: gnn.GAT(WIDTH, 8, 2, CLASSES, heads=2), 50),
     ],
     ids=["sage", "gcn", "gat"],
 )

@@ -48,23 +48,32 @@ def test_matches_dense_attention_in_every_type(dtype):
     check(some_mask(70, 90, 16), 2, 3, 8, 8, dtype)
 
 
-@pytest.mark.parametrize(
-    ("block", "width", "value_width"), [(8, 1, 1), (20, 5, 7), (64, 64, 32), (128, 16, 3), (200, 4, 4), (1, 2, 3)]
-)
+SIZES = [(8, 1, 1)]
+SIZES += [pytest.param(*each, marks=pytest.mark.exhaustive) for each in [(20, 5, 7), (64, 64, 32), (128, 16, 3)]]
+SIZES += [pytest.param(*each, marks=pytest.mark.exhaustive) for each in [(200, 4, 4), (1, 2, 3)]]
+
+
+@pytest.mark.parametrize(("block", "width", "value_width"), SIZES)
 def test_matches_whatever_block_and_width(block, width, value_width):
     check(some_mask(150, 131, block, seed=block), 1, 2, width, value_width, torch.float32, 0.3)
 
 
-REACHING = [(64, 8, torch.float64)]
-REACHING += [pytest.param(block, 12, dtype, marks=pytest.mark.exhaustive) for block in (64, 100) for dtype in ROUNDING]
+REACHING = [(64, 8, torch.float64, True)]
+REACHING += [
+    pytest.param(block, 12, dtype, padded, marks=pytest.mark.exhaustive)
+    for block in (64, 100)
+    for dtype in ROUNDING
+    for padded in (False, True)
+]
 
 
-@pytest.mark.parametrize(("block", "value_width", "dtype"), REACHING)
-def test_matches_where_groups_of_queries_reach_some_keys_of_a_block(block, value_width, dtype):
+@pytest.mark.parametrize(("block", "value_width", "dtype", "padded"), REACHING)
+def test_matches_where_groups_of_queries_reach_some_keys_of_a_block(block, value_width, dtype, padded):
     """Triangles, single rows and columns, groups of queries that reach nothing, and keys that are not there."""
     mask = gsb.masks.band(310, 70, 33, block=block, global_tokens=[3, 170])
+    if padded:
+        mask = mask & gsb.masks.padding(torch.arange(310)[None] % 5 != 3)
     check(mask, 1, 2, 8, value_width, dtype)
-    check(mask & gsb.masks.padding(torch.arange(310)[None] % 5 != 3), 1, 2, 8, value_width, dtype)
 
 
 @settings(max_examples=2, deadline=None)
@@ -170,8 +179,9 @@ def test_operands_of_any_strides():
     )
 
 
-@pytest.mark.short(1)
-@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, *(pytest.param(other, marks=pytest.mark.exhaustive) for other in [*ROUNDING][1:])]
+)
 def test_bits_do_not_depend_on_threads(dtype, set_threads):
     mask = some_mask(300, 300, 16)
     q, k, v, g = (x.requires_grad_() for x in operands(mask, 1, 3, 8, 8, dtype))
