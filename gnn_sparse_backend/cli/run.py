@@ -24,7 +24,13 @@ def add(commands) -> None:
         help="frameworks, with commas: dgl, pyg, spconv, or libraries that need not be installed, as torch_scatter "
         "(default: pyg)",
     )
-    command.add_argument("-m", dest="module", metavar="MODULE", help="a module in the place of a script, as python -m")
+    command.add_argument(
+        "-m",
+        dest="module",
+        nargs=argparse.REMAINDER,
+        metavar="MODULE",
+        help="a module in the place of a script, and all that it takes, as python -m",
+    )
     command.add_argument(
         "work", nargs=argparse.REMAINDER, metavar="SCRIPT ARGUMENTS", help="the script, and all that it takes"
     )
@@ -35,15 +41,13 @@ def run(options: argparse.Namespace) -> int:
     """The exit code of the script; 2 where there is none, or a framework cannot be enabled."""
     from .. import enable, status
 
-    name, arguments = options.module, options.work
-    if name is None:
-        if not arguments:
-            print("gsb run: give a script, or -m and a module", file=sys.stderr)
-            return 2
-        name, *arguments = arguments
-        if not Path(name).exists():
-            print(f"gsb run: there is no script {name}", file=sys.stderr)
-            return 2
+    name, *arguments = options.module or options.work or [""]
+    if not name:
+        print("gsb run: give a script, or -m and a module", file=sys.stderr)
+        return 2
+    if options.module is None and not Path(name).exists():
+        print(f"gsb run: there is no script {name}", file=sys.stderr)
+        return 2
     try:
         enable(*filter(None, options.enable.split(",")))
     except (ImportError, ValueError) as error:

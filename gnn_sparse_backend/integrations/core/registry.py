@@ -79,7 +79,7 @@ def enabled_frameworks() -> tuple[str, ...]:
 def enable(*names: str, deferred: bool | None = None) -> None:
     """Route message passing of "dgl" or "pyg", or the layers of "spconv", to this package, for the whole process; or
     give this package for "MinkowskiEngine" or "torchsparse", which need not be installed: call this before the first
-    import of one.
+    import of one; and so for "torch_scatter", "torch_cluster", "torch_spline_conv", "torch_sparse" and "pyg_lib".
 
     While a framework is enabled, freed tensors' memory is kept for the next ones (``gsb.reuse_memory``), PyTorch's
     dropouts on a CPU are drawn faster, with the same bits, and processes that are started, those of loaders and of

@@ -24,6 +24,7 @@ from ..core.counters import fallback
 from ..core.graphs import GRAPHS
 from ..core.patch import Patches, globals_among
 from ..few.listed import SEEN
+from ..pyg_lib import served
 from ..traced import install, uninstall
 from . import hetero_conv, inplace, layers, matmul, relational, sampling, scatter, typed_linear  # noqa: F401  (``inplace``: lazy tensors)
 from .derived import FUNCTIONS, LAYERS, kept
@@ -60,6 +61,7 @@ def activate() -> None:
         ours = _ours(layer.forward, operator, run, breaks)
         patches.set(layer, "forward", scriptable_method(ours, layer.forward))
     sampling.install(patches)
+    served.install(patches)
     compiler = torch.jit._script
     if hasattr(compiler, "_get_overloads"):
         patches.set(compiler, "_get_overloads", overloads_of_originals(compiler._get_overloads, _left_to_torchscript))

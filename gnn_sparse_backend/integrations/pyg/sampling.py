@@ -23,6 +23,7 @@ from ...config import SAMPLER
 from ...deferred import later
 from ..core.patch import Patches
 from ..core.refusal import PASS
+from ..pyg_lib import served
 from .host import HOST
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def install(patches: Patches) -> None:
         patches.set(hgt_sampler, "WITH_TORCH_SPARSE", True)
         ours = HOST.admit(budgets.sample_from_nodes, "sample_neighbors", _hgt)
         patches.set(budgets, "sample_from_nodes", ours)
-    if typing.WITH_PYG_LIB and not asked:
+    if typing.WITH_PYG_LIB and not asked and not served.is_wanted():
         return
     for name in _INSTALLED:
         patches.set(typing, name, True)

@@ -8,13 +8,23 @@ module             what it holds
 ``sampler``        ``neighbor_sample``, ``subgraph`` and ``random_walk``
 ``partition``      ``metis``
 ``operators``      ``torch.ops.pyg``
+``served``         what PyG is given
 =================  ======================================================================================
 
 Calls are counted by the names of the functions.
 """
 
-from . import operators, ops, partition, sampler
+from typing import TYPE_CHECKING
 
+from ...deferred import later
+from . import operators
+
+if TYPE_CHECKING:
+    from . import ops, partition, sampler
+else:
+    ops, partition, sampler = (later(f"{__name__}.{each}", f".{each}") for each in ("ops", "partition", "sampler"))
+
+operators.register()
 __version__ = "0.9.0"
 
 

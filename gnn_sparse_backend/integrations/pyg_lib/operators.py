@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch.library import Library
 
-from . import ops, partition, sampler
+from ...deferred import later
+
+if TYPE_CHECKING:
+    from . import ops, partition, sampler
+else:
+    ops, partition, sampler = (later(__name__, each) for each in (".ops", ".partition", ".sampler"))
 
 _OPERATORS = {
-    "fps(Tensor src, Tensor ptr, float ratio, bool random_start) -> Tensor": ops.fps,
+    "fps(Tensor src, Tensor ptr, float ratio, bool random_start) -> Tensor": lambda *given: ops.fps(*given),
     "knn(Tensor x, Tensor y, Tensor? ptr_x, Tensor? ptr_y, int k, bool cosine, int num_workers) -> Tensor": (
         lambda x, y, ptr_x, ptr_y, k, cosine, workers: ops.knn(x, y, k, ptr_x, ptr_y, cosine)
     ),
@@ -16,25 +23,29 @@ _OPERATORS = {
     "ignore_same_index) -> Tensor": (
         lambda x, y, ptr_x, ptr_y, r, most, workers, same: ops.radius(x, y, r, ptr_x, ptr_y, most, 1, same)
     ),
-    "nearest(Tensor x, Tensor y, Tensor? ptr_x, Tensor? ptr_y) -> Tensor": ops.nearest,
-    "graclus_cluster(Tensor rowptr, Tensor col, Tensor? weight) -> Tensor": ops.graclus_cluster,
-    "grid_cluster(Tensor pos, Tensor size, Tensor? start, Tensor? end) -> Tensor": ops.grid_cluster,
-    "spline_basis(Tensor pseudo, Tensor kernel_size, Tensor is_open_spline, int degree) -> (Tensor, Tensor)": (
-        ops.spline_basis
+    "nearest(Tensor x, Tensor y, Tensor? ptr_x, Tensor? ptr_y) -> Tensor": lambda *given: ops.nearest(*given),
+    "graclus_cluster(Tensor rowptr, Tensor col, Tensor? weight) -> Tensor": lambda *given: ops.graclus_cluster(*given),
+    "grid_cluster(Tensor pos, Tensor size, Tensor? start, Tensor? end) -> Tensor": lambda *given: ops.grid_cluster(
+        *given
     ),
-    "spline_weighting(Tensor x, Tensor weight, Tensor basis, Tensor weight_index) -> Tensor": ops.spline_weighting,
-    "index_sort(Tensor inputs, int? max_value) -> (Tensor, Tensor)": ops.index_sort,
-    "softmax_csr(Tensor src, Tensor ptr, int dim) -> Tensor": ops.softmax_csr,
-    "segment_matmul(Tensor inputs, Tensor ptr, Tensor other) -> Tensor": ops.segment_matmul,
-    "edge_sample(Tensor start, Tensor rowptr, int count, float factor) -> Tensor": ops.edge_sample,
-    "random_walk(Tensor rowptr, Tensor col, Tensor seed, int walk_length, float p, float q) -> Tensor": (
-        sampler.random_walk
+    "spline_basis(Tensor pseudo, Tensor kernel_size, Tensor is_open_spline, int degree) -> "
+    "(Tensor, Tensor)": lambda *given: ops.spline_basis(*given),
+    "spline_weighting(Tensor x, Tensor weight, Tensor basis, Tensor weight_index) -> Tensor": lambda *given: (
+        ops.spline_weighting(*given)
     ),
-    "subgraph(Tensor rowptr, Tensor col, Tensor nodes, bool return_edge_id) -> (Tensor, Tensor, Tensor?)": (
-        sampler.subgraph
+    "index_sort(Tensor inputs, int? max_value) -> (Tensor, Tensor)": lambda *given: ops.index_sort(*given),
+    "softmax_csr(Tensor src, Tensor ptr, int dim) -> Tensor": lambda *given: ops.softmax_csr(*given),
+    "segment_matmul(Tensor inputs, Tensor ptr, Tensor other) -> Tensor": lambda *given: ops.segment_matmul(*given),
+    "edge_sample(Tensor start, Tensor rowptr, int count, float factor) -> Tensor": lambda *given: ops.edge_sample(
+        *given
     ),
+    "random_walk(Tensor rowptr, Tensor col, Tensor seed, int walk_length, float p, float q) -> Tensor": lambda *given: (
+        sampler.random_walk(*given)
+    ),
+    "subgraph(Tensor rowptr, Tensor col, Tensor nodes, bool return_edge_id) -> "
+    "(Tensor, Tensor, Tensor?)": lambda *given: sampler.subgraph(*given),
     "metis(Tensor rowptr, Tensor col, int num_partitions, Tensor? node_weight, Tensor? edge_weight, bool recursive) -> "
-    "Tensor": partition.metis,
+    "Tensor": lambda *given: partition.metis(*given),
 }
 _library: list[Library] = []
 
@@ -47,6 +58,3 @@ def register() -> None:
     for schema, function in _OPERATORS.items():
         library.impl(library.define(schema), function, "CompositeImplicitAutograd")
     _library.append(library)
-
-
-register()

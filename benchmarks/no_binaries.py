@@ -1,0 +1,146 @@
+"""Libraries that are given without a binary, beside their algorithms: ``python -m benchmarks.no_binaries``.
+
+Parts: ``points`` times the nearest points and those within a radius beside SciPy's cKDTree, which is built for each
+call, with a tree for each cloud; ``reductions`` sums, means and maxima by an index and by pointers beside
+``torch.scatter_reduce`` and ``torch.segment_reduce``, forward, and forward and backward. All contenders of a case are
+timed interleaved.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from scipy.spatial import cKDTree
+from torch import Tensor
+
+from benchmarks.support import cli, machine, report
+from benchmarks.support.timing import Rules, interleaved
+from gnn_sparse_backend.integrations import torch_cluster, torch_scatter
+
+PARTS = ("points", "reductions")
+NEIGHBOURS = 16
+ROWS_PER_ENTRY = 8
+"""Numbers that are reduced into a row, in the mean."""
+
+
+def points(quick: bool, seed: int) -> dict[str, dict[str, Callable]]:
+    """Cases by name, each with its contenders."""
+    torch.manual_seed(seed)
+    cases = [(1_000, 3, 1), (10_000, 2, 1), (10_000, 3, 16)]
+    if not quick:
+        cases += [
+            (1_000, 16, 1),
+            (100_000, 2, 1),
+            (100_000, 3, 1),
+            (100_000, 3, 256),
+            (1_000_000, 3, 1),
+            (10_000, 16, 1),
+        ]
+    found: dict[str, dict[str, Callable]] = {}
+    for count, width, clouds in cases:
+        x = torch.rand(count, width)
+        batch = torch.arange(clouds).repeat_interleave(-(-count // clouds))[:count]
+        parts = [x[batch == b].numpy() for b in range(clouds)]
+        radius = (NEIGHBOURS * clouds / count / 4.19) ** (1 / 3) if width == 3 else (NEIGHBOURS / count / 3.14) ** 0.5
+        name = f"{count:,} points, {width}D, {clouds} clouds"
+        found[f"knn, {name}"] = {
+            "gsb": lambda x=x, batch=batch: torch_cluster.knn(x, x, NEIGHBOURS, batch, batch),
+            "cKDTree": lambda parts=parts: [
+                cKDTree(p).query(p, NEIGHBOURS, workers=torch.get_num_threads())[1] for p in parts
+            ],
+        }
+        if width <= 3:
+            found[f"radius, {name}"] = {
+                "gsb": lambda x=x, batch=batch, r=radius: torch_cluster.radius(x, x, r, batch, batch, 64),
+                "cKDTree": lambda parts=parts, r=radius: [_within(p, r) for p in parts],
+            }
+    return found
+
+
+def _within(points: np.ndarray, radius: float) -> np.ndarray:
+    tree = cKDTree(points)
+    return tree.sparse_distance_matrix(tree, radius, output_type="ndarray")
+
+
+def reductions(quick: bool, seed: int) -> dict[str, dict[str, Callable]]:
+    torch.manual_seed(seed)
+    found: dict[str, dict[str, Callable]] = {}
+    for count, width in [(20_000, 16)] if quick else [(20_000, 16), (200_000, 1), (200_000, 64), (1_000_000, 16)]:
+        size = count // ROWS_PER_ENTRY
+        x, index = torch.randn(count, width), torch.randint(0, size, (count,))
+        pointers = torch.searchsorted(index.sort().values, torch.arange(size + 1))
+        for reduce in ("sum", "mean", "max"):
+            of_torch = {"sum": "sum", "mean": "mean", "max": "amax"}[reduce]
+            wide = index[:, None].expand(-1, width)
+
+            def theirs(x: Tensor, how: str = of_torch, size: int = size, wide: Tensor = wide) -> Tensor:
+                zeros = x.new_zeros(size, x.shape[1])
+                return torch.scatter_reduce(zeros, 0, wide, x, how, include_self=False)
+
+            def ours(x: Tensor, reduce: str = reduce, size: int = size, index: Tensor = index) -> Tensor:
+                return torch_scatter.scatter(x, index, 0, dim_size=size, reduce=reduce)
+
+            def segments(x: Tensor, reduce: str = reduce, pointers: Tensor = pointers) -> Tensor:
+                return torch_scatter.segment_csr(x, pointers, reduce=reduce)
+
+            def of_segments(x: Tensor, reduce: str = reduce, pointers: Tensor = pointers) -> Tensor:
+                return torch.segment_reduce(x, reduce, offsets=pointers, axis=0, initial=0, unsafe=True)
+
+            for kind, mine, other in (("scatter", ours, theirs), ("segment", segments, of_segments)):
+                name = f"{kind} {reduce}, {count:,} x {width}"
+                found[name] = {"gsb": lambda f=mine, x=x: f(x), "PyTorch": lambda f=other, x=x: f(x)}
+                found[f"{name}, backward"] = {
+                    "gsb": lambda f=mine, x=x: _back(f, x),
+                    "PyTorch": lambda f=other, x=x: _back(f, x),
+                }
+    return found
+
+
+def _back(function: Callable[[Tensor], Tensor], x: Tensor) -> None:
+    x = x.detach().requires_grad_()
+    function(x).sum().backward()
+
+
+def run(parts: Sequence[str], *, quick: bool, budget: float, threads: int, seed: int = 0) -> dict:
+    """Measure; the report as plain values, times in seconds of a call."""
+    cases = {name: calls for part in parts for name, calls in globals()[part](quick, seed).items()}
+    found = {}
+    for name, calls in cases.items():
+        timed = interleaved(calls, Rules(budget_s=budget / len(cases), hopeless=100, slow=100))
+        found[name] = {contender: timing.to_dict() for contender, timing in timed.items()}
+    return {"machine": machine.describe(threads), "cases": found}
+
+
+def show(results: dict, console) -> None:
+    console.print(machine.one_line(results["machine"]))
+    table = report.table("libraries without a binary", ("case",), ("gsb, ms", "peer, ms", "peer / gsb"))
+    for name, found in results["cases"].items():
+        mine, other = (each["median"] for each in found.values())
+        table.add_row(name, f"{mine * 1e3:.2f}", f"{other * 1e3:.2f}", f"{other / mine:.2f}")
+    console.print(table)
+
+
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = cli.parser(__doc__.splitlines()[0], budget=180.0)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    options = parser.parse_args(argv)
+    if options.quick:
+        options.budget = min(options.budget, 8.0)
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run, print the table, write ``no_binaries.json``."""
+    options = arguments(argv)
+    console = cli.start(options)
+    results = run(options.parts, quick=options.quick, budget=options.budget, threads=options.threads, seed=options.seed)
+    show(results, console)
+    console.print(f"written: {machine.write_json(options.out / 'no_binaries.json', results)}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,42 @@
+"""What PyG asks pyg-lib for runs while it is enabled, without a word more, and is refused as before when it is not."""
+
+import pytest
+import torch
+from torch_geometric import nn
+from torch_geometric.data import Data
+from torch_geometric.loader import ClusterData
+
+import gnn_sparse_backend as gsb
+
+X, POS = torch.randn(30, 4), torch.rand(30, 3)
+BATCH = torch.arange(30) // 15
+EDGES = torch.stack([torch.arange(30), torch.arange(30).roll(1)])
+EDGES = torch.cat([EDGES, EDGES.flip(0)], 1)
+CALLS = {
+    "knn_graph": lambda: nn.knn_graph(POS, 3, BATCH),
+    "radius_graph": lambda: nn.radius_graph(POS, 0.4, BATCH),
+    "knn": lambda: nn.knn(POS, POS[::3], 2),
+    "radius": lambda: nn.radius(POS, POS[::3], 0.4),
+    "nearest": lambda: nn.nearest(POS, POS[::3]),
+    "fps": lambda: nn.fps(POS, BATCH, 0.3),
+    "graclus": lambda: nn.graclus(EDGES, num_nodes=30),
+    "voxel_grid": lambda: nn.voxel_grid(POS, 0.3, BATCH),
+    "DynamicEdgeConv": lambda: nn.DynamicEdgeConv(nn.MLP([8, 5], norm=None), 3)(X, BATCH),
+    "XConv": lambda: nn.XConv(4, 6, 3, 4)(X, POS, BATCH),
+    "GravNetConv": lambda: nn.GravNetConv(4, 6, 2, 3, 4)(X, BATCH),
+    "SplineConv": lambda: nn.SplineConv(4, 6, 1, 5)(X, EDGES, torch.rand(60, 1)),
+    "Node2Vec": lambda: nn.Node2Vec(EDGES, 8, 6, 4).loader(batch_size=8).collate_fn([0, 1]),
+    "ClusterData": lambda: ClusterData(Data(X, EDGES), 3, log=False)[0],
+    "SchNet": lambda: nn.SchNet(8, 8, 1)(torch.ones(30, dtype=torch.int64), 5 * POS, BATCH),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_wants_pyg_lib(name):
+    call = CALLS[name]
+    with gsb.enabled("pyg"):
+        found = call()
+        if isinstance(found, torch.Tensor) and found.is_floating_point():
+            found.sum().backward()
+    with pytest.raises((ImportError, TypeError)):  # a spline is None there
+        call()
