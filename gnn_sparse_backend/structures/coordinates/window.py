@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -139,7 +138,7 @@ class Window:
     def dim(self) -> int:
         return len(self.kernel)
 
-    @functools.cached_property
+    @property
     def num_offsets(self) -> int:
         """K, how many offsets there are."""
         return math.prod(self.kernel) if self.cells is None else len(self.cells)
@@ -149,13 +148,13 @@ class Window:
         """The sizes of the box, or the offsets in it."""
         return self.kernel if self.cells is None else self.cells
 
-    @functools.cached_property
+    @property
     def steps(self) -> list[tuple[int, ...]]:
         """``dilation * k`` of each offset, in their order."""
         cells = itertools.product(*map(range, self.kernel)) if self.cells is None else self.cells
         return [tuple(d * i for d, i in zip(self.dilation, k)) for k in cells]
 
-    @functools.cached_property
+    @property
     def reach(self) -> tuple[int, ...]:
         """From the first to the last site that the kernel covers, along each axis."""
         return tuple(d * (k - 1) for k, d in zip(self.kernel, self.dilation))
@@ -170,7 +169,7 @@ class Window:
         """Whether windows of neighbouring outputs lie side by side, so that each site is in one."""
         return self.kernel == self.stride and set(self.dilation) == {1}
 
-    @functools.cached_property
+    @property
     def symmetric(self) -> bool:
         """Whether offset K - 1 - k is the opposite of offset k."""
         if set(self.stride) != {1} or self.num_offsets % 2 == 0:

@@ -71,12 +71,7 @@ def backward(spec: MaskedSpec) -> Program:
                 return buffer[item.plane * w.size["cols"] + w.column(block, i)]
 
             def weight(i, c, score):
-                if modified is not None:
-                    pair = item, w.column(block, i), minimum(item.row + c, item.rows - 1)
-                    if slope_of is not None:
-                        Slopes[i * L + c] = modified.of(slope_of, score, *pair)
-                    score = modified.of(modified.modifier.node, score, *pair)
-                S[i * L + c] = exp(score - of_query(Lse, i))
+                S[i * L + c] = exp(score - of_query(Lse, i)) if modified is None else score
 
             b.product(
                 "score",
@@ -86,6 +81,16 @@ def backward(spec: MaskedSpec) -> Program:
                 weight,
                 some_rows=reach,
             )
+            if modified is not None:
+
+                def change(i, lane, item=item, block=block, of_query=of_query):
+                    at, score = i * L + lane, S[i * L + lane]
+                    pair = item, w.column(block, i), minimum(item.row + lane, item.rows - 1)
+                    if slope_of is not None:
+                        Slopes[at] = modified.of(slope_of, score, *pair)
+                    S[at] = exp(modified.of(modified.modifier.node, score, *pair) - of_query(Lse, i))
+
+                modified.each(block, change)
             w.hide(S, nothing, item, block)
 
             if random:

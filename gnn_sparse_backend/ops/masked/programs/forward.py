@@ -46,13 +46,6 @@ def forward(spec: MaskedSpec) -> Program:
             random.of_lanes(item, keys=False)
         with w.blocks_of(item) as block:
             reach = w.reach(block)
-
-            def score(j, c, value, item=item, block=block):
-                if modified is not None:
-                    query = minimum(item.row + c, item.rows - 1)
-                    value = modified.of(modified.modifier.node, value, item, query, w.column(block, j))
-                S[j * L + c] = value
-
             w.copy("K", K, Kc, D, item, block)
             w.copy("V", V, Vc, E, item, block)
             w.clean(Vc, E, item, block)
@@ -61,9 +54,11 @@ def forward(spec: MaskedSpec) -> Program:
                 (spec.block, D, L),
                 lambda j, d: Kc[j * D + d],
                 lambda d, c: QT[d * L + c],
-                score,
+                lambda j, c, value: S.__setitem__(j * L + c, value),
                 some_rows=reach,
             )
+            if modified is not None:
+                modified.change(S, item, block)
             w.hide(S, number(float("-inf"), acc), item, block)
             softmax.weigh(S, reach)
             if random:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from ....compiler.language.builder import BufferHandle
 from ....compiler.language.expr import Expr, as_expr, maximum, minimum, number, select
-from .items import Item, Items
+from .items import Block, Item, Items
 from .modifier import Modifier, Node, lower
 
 PLANES = "batch_step", "all_batches", "head_step", "all_heads"
@@ -38,6 +39,25 @@ class Modified:
             index = select(index < number(0), index + size, index)
             at = at + minimum(maximum(index, number(0)), size - 1) * step
         return buffer[at]
+
+    def change(self, scores: BufferHandle, item: Item, block: Block) -> None:
+        """Change the scores of a block, (keys, queries): lanes are queries."""
+        line = self.items.spec.line
+
+        def change(j: Expr, lane: Expr) -> None:
+            query, key = minimum(item.row + lane, item.rows - 1), self.items.column(block, j)
+            scores[j * line + lane] = self.of(self.modifier.node, scores[j * line + lane], item, query, key)
+
+        self.each(block, change)
+
+    def each(self, block: Block, write: Callable[[Expr, Expr], None]) -> None:
+        """``write(column of the block, lane)``, one vector after the other: expressions may be long, and stand in the
+        code once.
+        """
+        b, spec = self.items.blocks, self.items.spec
+        with b.each("change", spec.block, within=self.items.reached(block)) as j:
+            with b.each("change_vectors", spec.line // spec.lanes) as v, b.lanes("change_lane") as c:
+                write(j, v * spec.lanes + c)
 
     def of(self, node: Node, score: Expr, item: Item, query: Expr, key: Expr) -> Expr:
         """The node of one pair."""

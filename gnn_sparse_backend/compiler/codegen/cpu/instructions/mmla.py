@@ -50,7 +50,7 @@ def _ordinary() -> str:
     lines = [f"%{x}.h = bitcast {_BF16} %{x} to <8 x i16>" for x in "ab"]
     total = "%s"
     for k in range(TERMS):
-        # lanes are the sums (0, 0), (0, 1), (1, 0) and (1, 1)
+        # the lanes are sums of row 0 with rows 0 and 1, then of row 1 with these
         for x, rows in (("a", (0, 0, 1, 1)), ("b", (0, 1, 0, 1))):
             mask = ", ".join(f"i32 {TERMS * row + k}" for row in rows)
             lines += [
