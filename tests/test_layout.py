@@ -115,8 +115,6 @@ RECORDED = {
     "integrations.torch.rectified": "a rectified unit whose gradient is one pass with that of its dropout",
     "integrations.lazy.gathers": "a gather of a framework, whose gradient is an aggregation",
     "integrations.core.substitutes.scripted": "what TorchScript calls in the place of functions of libraries",
-    "integrations.pyg_lib.operators": "operators that PyG calls by the names of pyg-lib",
-    "integrations.torch_sparse.operators": "operators that PyG's loaders call by the names of torch-sparse",
     "integrations.pyg.scripting": "what TorchScript calls in the place of PyG's reductions",
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 _ABSENT = object()
@@ -62,6 +62,12 @@ class Patches:
                 setattr(owner, name, old)
             elif name in vars(owner):
                 delattr(owner, name)
+
+
+def put_back(originals: Mapping[Callable, Callable]) -> None:
+    """Set every module global that is a function of ours to its original, in modules imported in between, too."""
+    for module, name, function in globals_among(originals):
+        setattr(module, name, originals[function])
 
 
 def globals_among(functions: Collection[Callable]) -> list[tuple]:

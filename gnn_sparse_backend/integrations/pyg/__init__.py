@@ -22,7 +22,7 @@ from torch_geometric.nn.conv import FastRGCNConv, HeteroConv, MessagePassing, RG
 
 from ..core.counters import fallback
 from ..core.graphs import GRAPHS
-from ..core.patch import Patches, globals_among
+from ..core.patch import Patches, globals_among, put_back
 from ..few.listed import SEEN
 from ..pyg_lib import served
 from ..traced import install, uninstall
@@ -113,8 +113,7 @@ def deactivate() -> None:
     global _patches
     if _patches is not None:
         _patches.undo()
-    for module, name, function in globals_among(_replaced):  # modules that were imported in between
-        setattr(module, name, _replaced[function])
+    put_back(_replaced)
     _patches = None
     _replaced.clear()
     uninstall(HOST.name)

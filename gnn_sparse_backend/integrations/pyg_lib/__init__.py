@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 else:
     ops, partition, sampler = (later(f"{__name__}.{each}", f".{each}") for each in ("ops", "partition", "sampler"))
 
-operators.register()
 __version__ = "0.9.0"
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-from torch.library import Library
-
 from ...deferred import later
+from ..core.substitutes.scripted import register
 
 if TYPE_CHECKING:
     from . import ops, partition, sampler
@@ -47,14 +45,5 @@ _OPERATORS = {
     "metis(Tensor rowptr, Tensor col, int num_partitions, Tensor? node_weight, Tensor? edge_weight, bool recursive) -> "
     "Tensor": lambda *given: partition.metis(*given),
 }
-_library: list[Library] = []
 
-
-def register() -> None:
-    """Have PyTorch know the operators, unless pyg-lib itself has registered some."""
-    if _library or hasattr(torch.ops.pyg, "knn"):
-        return
-    library = Library("pyg", "FRAGMENT")
-    for schema, function in _OPERATORS.items():
-        library.impl(library.define(schema), function, "CompositeImplicitAutograd")
-    _library.append(library)
+register("pyg", _OPERATORS)

@@ -16,7 +16,7 @@ from ..core.graphs import GRAPHS
 from ..core.substitutes.scripted import counted
 from ..lazy import refuse
 from ..torch_cluster import batches, walks
-from ..torch_cluster.clusters import grid_cluster
+from ..torch_cluster.clusters import compared, grid_cluster
 from ..torch_cluster.fps import sampled
 from ..torch_scatter import (
     composite,
@@ -184,10 +184,7 @@ def _batches(
 @_counted
 def graclus_cluster(rowptr: Tensor, col: Tensor, weight: Tensor | None = None) -> Tensor:
     """Return (N,) clusters of at most two nodes, as `torch_cluster` does, of edges by rows."""
-    given = weight
-    if given is not None and given.dtype not in (torch.float32, torch.float64, torch.int64):
-        given = given.double()
-    given = None if given is None else given.detach().cpu().contiguous()
+    given = None if weight is None else compared(weight)
     nodes = rowptr.numel() - 1
     found = matched(rowptr.cpu().contiguous(), col.cpu().contiguous(), given, torch.randperm(nodes))
     return found.to(rowptr.device)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...formats.counts import prefix_sums
 from ...sampling.draws import Relation
 from ...sampling.layers import sample_layers
 from ...sampling.seeds import drawn_seed
@@ -80,8 +81,7 @@ def subgraph(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return (pointers, columns, edges) between ``nodes`` (n,), by their places among these."""
     row, other, edges = induced(nodes, rowptr, col)
-    count = torch.bincount(row, minlength=nodes.numel())
-    pointers = torch.nn.functional.pad(count.cumsum(0), (1, 0))
+    pointers = prefix_sums(torch.bincount(row, minlength=nodes.numel()))
     return pointers, other, edges if return_edge_id else None
 
 

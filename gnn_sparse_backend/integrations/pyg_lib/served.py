@@ -13,7 +13,6 @@ from torch import Tensor
 from ...deferred import later
 from ..core.patch import Patches
 from ..core.substitutes.faces import PublicModule
-from .operators import register
 
 if TYPE_CHECKING:
     from . import ops
@@ -53,7 +52,6 @@ def install(patches: Patches) -> None:
     """Give PyG our functions until the patches are undone."""
     if not is_wanted():
         return
-    register()
     for flag in _FLAGS:
         patches.set(torch_geometric.typing, flag, True)
     patches.set(torch_geometric.typing, "WITH_METIS", importlib.util.find_spec("pymetis") is not None)

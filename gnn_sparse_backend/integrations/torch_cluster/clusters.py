@@ -37,11 +37,15 @@ def graclus_cluster(row: Tensor, col: Tensor, weight: Tensor | None = None, num_
         order = order[row[order].argsort(stable=True)]
     else:
         order = row.argsort(stable=True)
-        weight = weight.detach().cpu()[kept][order]
-        weight = weight if weight.dtype in (torch.float32, torch.float64, torch.int64) else weight.double()
-        weight = weight.contiguous()
+        weight = compared(weight)[kept][order]
     indptr = compress(row[order], num_nodes).to(torch.int64)
     return matched(indptr, col[order], weight, torch.randperm(num_nodes)).to(device)
+
+
+def compared(weight: Tensor) -> Tensor:
+    """Weights on the host, in a type that kernels compare."""
+    weight = weight.detach().cpu()
+    return (weight if weight.dtype in (torch.float32, torch.float64, torch.int64) else weight.double()).contiguous()
 
 
 @_public

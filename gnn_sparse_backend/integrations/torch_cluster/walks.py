@@ -18,20 +18,6 @@ NEARLY_ALL = 0.7
 """Share of a node's neighbours from which on a sample is the beginning of a permutation, as torch-cluster draws it."""
 
 
-@operator("torch_cluster")
-def _walked(
-    row: Tensor,
-    col: Tensor,
-    start: Tensor,
-    walk_length: int,
-    p: float,
-    q: float,
-    coalesced: bool,
-    num_nodes: int | None,
-) -> tuple[Tensor, Tensor]:
-    return walked(row, col, start, walk_length, p, q, coalesced, num_nodes)
-
-
 def _scripted(
     row: Tensor,
     col: Tensor,
@@ -99,6 +85,9 @@ def walked(
     indptr = compress(row, nodes).to(torch.int64)
     found = walks(indptr, col.contiguous(), start.contiguous(), length, drawn_seed(), float(p), float(q))
     return found[0].to(device), found[1].to(device)
+
+
+operator("torch_cluster")(walked)
 
 
 @public("torch_cluster")

@@ -15,6 +15,18 @@ from . import kernels
 from .utils import broadcast, vector_along
 
 
+def reduced(
+    reduce: str, src: Tensor, index: Tensor, dim: int, out: Tensor | None, size: int | None, rounding: str = "floor"
+) -> Tensor:
+    """The reduction of a name, of an extreme without its places. Raises KeyError for another name."""
+    if reduce in ("min", "max"):
+        return extreme(reduce, src, index, dim, out, size)[0]
+    if reduce == "mean":
+        return averaged(src, index, dim, out, size, rounding)
+    how = {"sum": summed, "add": summed, "mul": multiplied}[reduce]
+    return how(src, index, dim, out, size)
+
+
 def summed(src: Tensor, index: Tensor, dim: int, out: Tensor | None, size: int | None) -> Tensor:
     """The sum, on top of ``out`` where that is given."""
     if type(src) is LazyTensor and out is None:

@@ -81,12 +81,6 @@ def scatter(
     """Reduce by ``reduce``: ``"sum"`` or ``"add"``, ``"mul"``, ``"mean"``, ``"min"`` or ``"max"``. The rest is as in
     `scatter_sum`. Raises ValueError for another reduction.
     """
-    if reduce in ("sum", "add"):
-        return reductions.summed(src, index, dim, out, dim_size)
-    if reduce == "mul":
-        return reductions.multiplied(src, index, dim, out, dim_size)
-    if reduce == "mean":
-        return reductions.averaged(src, index, dim, out, dim_size)
-    if reduce in ("min", "max"):
-        return reductions.extreme(reduce, src, index, dim, out, dim_size)[0]
+    if reduce in ("sum", "add", "mul", "mean", "min", "max"):
+        return reductions.reduced(reduce, src, index, dim, out, dim_size)
     raise ValueError(f"scatter: reduce must be 'sum', 'add', 'mul', 'mean', 'min' or 'max', got {reduce!r}")

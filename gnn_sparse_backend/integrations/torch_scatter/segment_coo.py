@@ -54,12 +54,8 @@ def segment_coo(
 ) -> Tensor:
     """Reduce by ``"sum"`` or ``"add"``, ``"mean"``, ``"min"`` or ``"max"``. Raises ValueError for another reduction."""
     index, dim = _index(src, index), index.dim() - 1
-    if reduce in ("sum", "add"):
-        return reductions.summed(src, index, dim, out, dim_size)
-    if reduce == "mean":
-        return reductions.averaged(src, index, dim, out, dim_size, "trunc")
-    if reduce in ("min", "max"):
-        return reductions.extreme(reduce, src, index, dim, out, dim_size)[0]
+    if reduce in ("sum", "add", "mean", "min", "max"):
+        return reductions.reduced(reduce, src, index, dim, out, dim_size, "trunc")
     raise ValueError(f"segment_coo: reduce must be 'sum', 'add', 'mean', 'min' or 'max', got {reduce!r}")
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.library import Library
 
+from ...formats.counts import prefix_sums
+from ...formats.structure import positions_of_rows
+from ..core.substitutes.scripted import register
 from . import sampling
 from .utils import ind2ptr, ptr2ind
 
-_NAME = "torch_sparse"
 _OPERATORS = {
     "ind2ptr(Tensor ind, int M) -> Tensor": ind2ptr,
     "ptr2ind(Tensor ptr, int E) -> Tensor": ptr2ind,
@@ -32,18 +33,6 @@ _OPERATORS = {
     "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)": lambda *given: ego_samples(*given),
     "cuda_version() -> int": lambda: -1,
 }
-_library: list[Library] = []
-
-
-def register() -> None:
-    """Have PyTorch know the operators, unless torch-sparse itself has registered some."""
-    if _library or hasattr(getattr(torch.ops, _NAME), "ind2ptr"):
-        return
-    library = Library(_NAME, "FRAGMENT")
-    for schema, function in _OPERATORS.items():
-        name = library.define(schema)
-        library.impl(name, function, "CompositeImplicitAutograd")
-    _library.append(library)
 
 
 def ego_samples(
@@ -62,17 +51,15 @@ def ego_samples(
         keys.append(of * nodes + reached)
     found = torch.cat(keys).unique()
     of, reached = found // nodes, found % nodes
-    count = rowptr.diff()[reached]
-    row = torch.arange(found.numel()).repeat_interleave(count)
-    begins = torch.nn.functional.pad(count.cumsum(0), (1, 0))[:-1]
-    entries = torch.arange(row.numel()) + (rowptr[reached] - begins)[row]
+    begins, entries = positions_of_rows(rowptr, reached)
+    row = ptr2ind(begins, entries.numel())
     wanted = of[row] * nodes + col[entries]
     place = torch.searchsorted(found, wanted).clamp(max=found.numel() - 1)
     kept = found[place] == wanted
-    pointers = torch.nn.functional.pad(torch.bincount(row[kept], minlength=found.numel()).cumsum(0), (1, 0))
+    pointers = prefix_sums(torch.bincount(row[kept], minlength=found.numel()))
     ptr = torch.searchsorted(of, torch.arange(idx.numel() + 1))
     roots = torch.searchsorted(found, torch.arange(idx.numel()) * nodes + idx)
     return pointers, place[kept], reached, entries[kept], ptr, roots
 
 
-register()
+register("torch_sparse", _OPERATORS)

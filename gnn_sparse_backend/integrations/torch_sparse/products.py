@@ -111,12 +111,8 @@ def _by_kernel(src: Any, x: Tensor, value: Tensor | None, reduce: str) -> Tensor
 
 def _by_messages(src: Any, other: Tensor, value: Tensor | None, reduce: str) -> Tensor:
     """Reduce what every entry gives, for values and types that kernels do not take."""
-    messages, row, rows = _messages(src, other, value), src.storage.row(), src.sparse_size(0)
-    if reduce in ("sum", "add"):
-        return reductions.summed(messages, row, -2, None, rows)
-    if reduce == "mean":
-        return reductions.averaged(messages, row, -2, None, rows)
-    return reductions.extreme(reduce, messages, row, -2, None, rows)[0]
+    messages = _messages(src, other, value)
+    return reductions.reduced(reduce, messages, src.storage.row(), -2, None, src.sparse_size(0))
 
 
 def _messages(src: Any, other: Tensor, value: Tensor | None) -> Tensor:

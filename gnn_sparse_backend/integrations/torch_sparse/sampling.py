@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...formats.structure import positions_of_rows
 from ...sampling.draws import Relation, draw, stream_of
 from ...sampling.layers import sample_layers
 from ...sampling.numbers import Numbers
@@ -16,7 +17,7 @@ from ...sampling.walks import walks
 from ..core.substitutes.scripted import counted
 from .selection import permute
 from .storage import SparseStorage
-from .utils import ind2ptr
+from .utils import ind2ptr, ptr2ind
 
 _counted = counted("torch_sparse")
 
@@ -77,10 +78,8 @@ def induced(nodes: Tensor, rowptr: Tensor, col: Tensor) -> tuple[Tensor, Tensor,
     """(rows, columns, entries) between nodes, by their places among these."""
     place = torch.full((rowptr.numel() - 1,), -1, device=nodes.device)
     place[nodes] = torch.arange(nodes.numel(), device=nodes.device)
-    count = rowptr.diff()[nodes]
-    row = torch.arange(nodes.numel(), device=nodes.device).repeat_interleave(count)
-    begins = torch.nn.functional.pad(count.cumsum(0), (1, 0))[:-1]
-    entries = torch.arange(row.numel(), device=nodes.device) + (rowptr[nodes] - begins)[row]
+    begins, entries = positions_of_rows(rowptr, nodes)
+    row = ptr2ind(begins, entries.numel())
     other = place[col[entries]]
     kept = other >= 0
     return row[kept], other[kept], entries[kept]

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...formats.structure import positions_of_rows
 from ..core.substitutes.scripted import counted
 from .storage import SparseStorage, get_layout
 
@@ -118,8 +119,7 @@ def index_select(src: Any, dim: int, idx: Tensor) -> Any:
     count = (held.rowcount() if dim == 0 else held.colcount())[idx]
     pointers, others, value = src.csr() if dim == 0 else src.csc()
     own = torch.arange(idx.numel(), device=idx.device).repeat_interleave(count)
-    begins = torch.nn.functional.pad(count.cumsum(0), (1, 0))
-    entries = torch.arange(own.numel(), device=idx.device) + (pointers[idx] - begins[:-1])[own]
+    begins, entries = positions_of_rows(pointers, idx)
     others = others[entries]
     value = None if value is None else value[entries]
     if dim == 0:

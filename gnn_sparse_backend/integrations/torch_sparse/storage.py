@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...formats.counts import prefix_sums
 from ...structures.graph import Graph
 from ..torch_scatter.segment_csr import reduced_segments
 from .utils import ind2ptr, index_sort, ptr2ind
@@ -227,7 +228,7 @@ class SparseStorage:
 
     def colptr(self) -> Tensor:
         if self._colptr is None:
-            self._colptr = torch.nn.functional.pad(self.colcount().cumsum(0), (1, 0))
+            self._colptr = prefix_sums(self.colcount())
         return self._colptr
 
     def has_colcount(self) -> bool:

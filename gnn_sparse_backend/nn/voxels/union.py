@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ...structures.coordinates import Coordinates, united
@@ -52,11 +53,17 @@ def union(*tensors: SparseTensor) -> tuple[SparseTensor, ...]:
     else:
         sites, places = _united(first.sites, *(x.sites for x in others))
     count = sites.rows.shape[0]
-    features = [x.features.new_zeros(count, x.shape[1]).index_copy(0, at, x.features) for x, at in zip(tensors, places)]
-    return tuple(SparseTensor._of(each, sites, first.path) for each in features)
+    return tuple(SparseTensor._of(_at(x.features, at, count), sites, first.path) for x, at in zip(tensors, places))
+
+
+def _at(features: Tensor, rows: Tensor | None, count: int) -> Tensor:
+    """Features at some of ``count`` rows, the first ones where none are named, and zeros at the others."""
+    if rows is None:
+        return F.pad(features, (0, 0, 0, count - features.shape[0]))
+    return features.new_zeros(count, features.shape[1]).index_copy(0, rows, features)
 
 
 @kept
-def _united(first: Coordinates, *others: Coordinates) -> tuple[Coordinates, Sequence[Tensor]]:
+def _united(first: Coordinates, *others: Coordinates) -> tuple[Coordinates, Sequence[Tensor | None]]:
     sites, places = united(first, others)
-    return sites, (torch.arange(first.rows.shape[0], device=first.device), *places)
+    return sites, (None, *places)

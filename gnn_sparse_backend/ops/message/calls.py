@@ -74,7 +74,8 @@ class Call:
         return self.executables.keep(None, MessagesOnList(self.spec)) if found is None else found
 
 
-_AT_EDGES = frozenset(("edge", "all"))
+AT_EDGES = frozenset(("edge", "all"))
+"""Places that no end of an edge is read at."""
 _PLANNED = {torch.int64: torch.float64}
 """For integers the floating type of their size, which the planner knows."""
 _calls: KernelCache[tuple, Call] = shared("calls of messages", MOST_CALLS)
@@ -153,7 +154,7 @@ def run_edge_map(of: MessageOp, graph, operands: list[Tensor | None], reduced: t
         graph, operands = found
     if graph.listed is not None:
         settle_list(graph, operands)
-    elif graph.edge_ids is not None and _AT_EDGES.issuperset(of.places):
+    elif graph.edge_ids is not None and AT_EDGES.issuperset(of.places):
         graph = edges_in_one_row(graph)  # as they come, not in the order of the non-zeros
     numbered = graph.listed is None and (graph.edge_ids is not None or "number" in of.places)
     key = call_key(of, operands, graph, numbered, reduced)

@@ -28,7 +28,7 @@ from ..core.operands import check_dense
 from ..core.operator import Operator
 from ..core.traced import GRAPH, Traced
 from ..core.transforms import pulled_back
-from .calls import feature_shapes, result_features, run_aggregate, run_edge_map
+from .calls import AT_EDGES, feature_shapes, result_features, run_aggregate, run_edge_map
 from .checks import check_choice, check_message_rows, checked_message
 from .gradients import NO_GRADIENT, GradientPlan, fit_gradient, gradient_plan
 from .message_op import SHARING, MessageOp, as_map, as_sum, in_stages, message_op, ties_count
@@ -38,7 +38,6 @@ from .reductions.means import divided_first, inverse_degrees
 from .reductions.recurrence import products_of_others
 
 _CHOOSING = ("last", "first")
-_AT_EDGES = frozenset(("edge", "all"))
 _SWAPPED = {"row": "column", "column": "row"}
 _KEPT = torch.float32, torch.float64
 
@@ -158,9 +157,7 @@ def _gradients(structure, of: MessageOp, operands, memo: Memo, extra: dict, need
         parts = [operands[s] if type(s) is int else extra[s] for s in plan.sources]
         if of.places[number] == "edge":
             out = parts[0] if plan.passes else EDGE_MAP(structure, parts, (plan.form, plan.reduced))
-        elif (
-            of.places[number] == "all" and not isinstance(structure, Traced) and _AT_EDGES.issuperset(plan.form.places)
-        ):
+        elif of.places[number] == "all" and not isinstance(structure, Traced) and AT_EDGES.issuperset(plan.form.places):
             out = AGGREGATE(edges_in_one_row(structure), parts, (plan.form,))
         else:
             out = AGGREGATE(structure.transpose() if plan.transposed else structure, parts, (plan.form,))

@@ -80,13 +80,14 @@ def test_scatter(problem, kind, negative):
 
 @settings(max_examples=30, deadline=None)
 @given(
-    st.lists(st.integers(0, 3), min_size=1, max_size=5), st.integers(1, 3), st.integers(0, 2), st.sampled_from(KINDS)
+    st.lists(st.integers(0, 3), min_size=1, max_size=5),
+    st.integers(1, 3),
+    st.integers(0, 2),
+    st.sampled_from([kind for kind in KINDS if kind != "mul"]),
 )
 def test_segments(lengths, batches, dims, kind):
-    """Of one vector of pointers for all, and of one a batch, that leaves out what is before and behind; with the way
+    """Pointers are one vector for all, or one a batch, which leaves out what is before and behind; with the way
     back."""
-    if kind == "mul":
-        return
     outside, extent = 2, sum(lengths) + 4
     pointers = torch.tensor([0, *lengths]).cumsum(0) + outside
     src = torch.randn(batches, extent, *(3,) * dims, dtype=torch.float64, requires_grad=True)

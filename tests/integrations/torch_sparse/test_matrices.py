@@ -66,7 +66,7 @@ def test_parts_of_a_matrix(rows, columns, k, seed, filled):
 @pytest.mark.parametrize("weighted", (True, False))
 @pytest.mark.parametrize("reduce", ("sum", "mean", "min", "max"))
 def test_products(reduce, weighted):
-    """Of a matrix with empty rows with dense ones, and the gradients of both."""
+    """A matrix with empty rows is multiplied with dense ones; the gradients are of both."""
     torch.manual_seed(0)
     dense = matrix(7, 5)
     dense[2] = 0

@@ -137,12 +137,14 @@ def test_a_mask_of_ours_and_what_has_no_pairs():
     out = gsb.flex_attention(q, k, v, MODS["alibi"][0], window)
     expected, _ = dense(q, k, v, MODS["alibi"][0], lambda b, h, q, k: (k <= q) & (q - k <= 5))
     torch.testing.assert_close(out, expected, rtol=1e-9, atol=1e-9)
-    none, lse = gsb.flex_attention(q, k[:, :, :0], v[:, :, :0], return_lse=True)
+    none, lse = gsb.flex_attention(q * torch.inf, k[:, :, :0], v[:, :, :0], return_lse=True)
     assert none.eq(0).all() and lse.eq(-torch.inf).all() and none.requires_grad
+    assert gsb.flex_attention(q[:, :, :0], k, v * torch.inf).shape == (BATCH, HEADS, 0, WIDTH + 3)
 
 
 EXPRESSIONS: dict[str, Callable] = {
     "arithmetic": lambda s, b, h, q, k: (s * 2 - 1) / (q + 1) + s**3 - abs(s) + (b // 2 + q % 3),
+    "reversed": lambda s, b, h, q, k: torch.rsub(s, 3.0, alpha=2) + (1 - s),
     "comparisons": lambda s, b, h, q, k: torch.where((q >= k) & ~(h == 1) | (s > 0.5), s, -s),
     "bounds": lambda s, b, h, q, k: s.clamp(-0.5, 0.5) + torch.maximum(s, s * s) - torch.minimum(s, 0 * s).relu(),
     "functions": lambda s, b, h, q, k: s.exp().log() + s.sigmoid() * torch.tanh(s) + (s * s + 1).sqrt() + torch.exp2(s),

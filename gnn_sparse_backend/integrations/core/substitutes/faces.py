@@ -21,7 +21,7 @@ from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from ....deferred import import_module
-from ..patch import Patches, globals_among
+from ..patch import Patches, globals_among, put_back
 
 
 class Face(NamedTuple):
@@ -153,9 +153,7 @@ class _Replaced:
     def undo(self) -> None:
         """Put the functions back, in modules that were imported since, too."""
         self.patches.undo()
-        theirs = {ours: function for function, ours in self.functions.items()}
-        for module, name, function in globals_among(theirs):
-            setattr(module, name, theirs[function])
+        put_back({ours: function for function, ours in self.functions.items()})
 
 
 _replaced: dict[str, _Replaced] = {}

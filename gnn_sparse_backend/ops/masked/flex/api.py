@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from ....compiler.cache.bounded import KernelCache, shared
+from ....compiler.cache.bounded import KernelCache, kept, shared
 from ....runtime.type_names import accumulator_of
-from ....structures.masks import Mask
+from ....structures.masks import Mask, full
 from ...core.operands import check_dense, is_plain, one_type
-from .block_masks import everything, mask_of
+from .block_masks import mask_of
 from .operators import CHANGED
 from .recognition import Unknown, contents_of
 from .trace import Traced, traced
@@ -110,7 +110,7 @@ def flex_attention(
     if score_mod is None and block_mask is None and not return_lse and query.dtype is not torch.float16:
         return scaled_dot_product_attention(query, key, value, scale=scale, enable_gqa=enable_gqa)
     if not query.shape[2] or not key.shape[2] or not query.numel():
-        return _of_nothing(query, value, return_lse)
+        return _of_nothing(query, key, value, return_lse)
     mask, layout = _mask(block_mask, query, key)
     modifier, captured = None, ()
     if score_mod is not None:
@@ -133,9 +133,13 @@ def flex_attention(
     return _results(*found, (batch, of_query, queries, value.shape[3]), return_lse)
 
 
-def _of_nothing(query: Tensor, value: Tensor, return_lse: bool) -> Tensor | tuple[Tensor, Tensor]:
-    """What is attended where there are no keys, or none that attends."""
-    out = query.new_zeros(*query.shape[:3], value.shape[3]) + 0 * (query.sum() + value.sum())
+_everything = kept(lambda queries, keys: full((queries, keys)))
+
+
+def _of_nothing(query: Tensor, key: Tensor, value: Tensor, return_lse: bool) -> Tensor | tuple[Tensor, Tensor]:
+    """What is attended where there are no keys, or none that attends: zeros, whose gradients are."""
+    nothing = sum(x[..., :0].sum() for x in (query, key, value))
+    out = query.new_zeros(*query.shape[:3], value.shape[3]) + nothing
     lse = query.new_full(query.shape[:3], -torch.inf, dtype=accumulator_of(query.dtype))
     return (out, lse) if return_lse else out
 
@@ -172,7 +176,7 @@ def _mask(block_mask: Any, query: Tensor, key: Tensor) -> tuple[Mask, str]:
     """(the mask, what it has one for each of)."""
     (batch, heads, queries), keys = query.shape[:3], key.shape[2]
     if block_mask is None:
-        return everything(queries, keys), HEADS
+        return _everything(queries, keys), HEADS
     if isinstance(block_mask, Mask):
         found, of = block_mask, (1, block_mask.heads)
     elif hasattr(block_mask, "mask_mod"):

@@ -13,16 +13,12 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from ....compiler.cache.bounded import kept
 from ....structures.masks import Mask
 from ....structures.masks.blocks import FULL, Blocks, settled
-from ....structures.masks.makers import blocks as of_matrix
 from .recognition import Unknown, contents_of
 
 PAIRS = 1 << 22
 """Pairs that are asked at a time."""
-SIDE = 64
-"""Side of the blocks of attention without a mask."""
 
 _known: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
@@ -43,13 +39,6 @@ def mask_of(block_mask: Any) -> Mask:
     made = _converted(block_mask)
     _known[block_mask] = contents, made
     return made
-
-
-@kept
-def everything(queries: int, keys: int) -> Mask:
-    """The mask of all pairs."""
-    every = torch.ones(-(-queries // SIDE), -(-keys // SIDE), dtype=torch.bool)
-    return of_matrix(every, SIDE, shape=(queries, keys))
 
 
 def _converted(block_mask: Any) -> Mask:

@@ -36,7 +36,9 @@ def _of(value: Any, depth: int) -> Hashable:
     if isinstance(value, _PLAIN):
         return type(value), value
     if isinstance(value, Tensor):
-        return "tensor", _Same(value), value._version if not value.is_inference() else _raise(), value.requires_grad
+        if value.is_inference():  # nobody knows when it is written to
+            raise Unknown
+        return "tensor", _Same(value), value._version, value.requires_grad
     if isinstance(value, (tuple, list)):
         return type(value), tuple(_of(each, depth + 1) for each in value)
     if isinstance(value, functools.partial):
@@ -76,10 +78,6 @@ def _checked(owner: Any) -> Any:
     if isinstance(owner, Module) or not isinstance(owner, type):
         raise Unknown
     return owner
-
-
-def _raise() -> int:
-    raise Unknown
 
 
 class _Same:

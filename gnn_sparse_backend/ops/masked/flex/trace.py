@@ -171,23 +171,19 @@ def _together(*nodes: Node) -> tuple[list[Node], str]:
     return [_to(node, kind) for node in nodes], kind
 
 
-def _arithmetic(op: str) -> Callable[[_Reader, Step], Node]:
+def _arithmetic(op: str, swapped: bool = False) -> Callable[[_Reader, Step], Node]:
+    """alpha: what PyTorch has the second of both, in the order of the operation, multiplied by."""
+
     def handler(reader: _Reader, step: Step) -> Node:
         (x, y), kind = _together(*map(reader._node, step.args[:2]))
+        if swapped:
+            x, y = y, x
         if kind == CONDITION:
             (x, y), kind = [_to(x, INTEGER), _to(y, INTEGER)], INTEGER
         alpha = step.kwargs.get("alpha", 1)
         if alpha != 1:
             y = Node("mul", (y, const(alpha, kind)), kind)
         return Node(op, (x, y), kind)
-
-    return handler
-
-
-def _reversed(op: str) -> Callable[[_Reader, Step], Node]:
-    def handler(reader: _Reader, step: Step) -> Node:
-        (x, y), kind = _together(*map(reader._node, step.args[:2]))
-        return Node(op, (y, x), kind)
 
     return handler
 
@@ -350,7 +346,7 @@ _SAME = frozenset(
 _HANDLERS: dict[str, Callable[[_Reader, Step], Node]] = {
     "add": _arithmetic("add"),
     "sub": _arithmetic("sub"),
-    "rsub": _reversed("sub"),
+    "rsub": _arithmetic("sub", swapped=True),
     "mul": _arithmetic("mul"),
     "div": _quotient,
     "floor_divide": _whole("floor_div"),
