@@ -27,7 +27,7 @@ MODS: dict[str, tuple[Callable | None, tuple[Tensor, ...]]] = {
     "plain": (None, ()),
     "alibi": (lambda s, b, h, q, k: s + SLOPES[h] * (k - q), (SLOPES,)),
     "soft cap": (lambda s, b, h, q, k: 2 * torch.tanh(s / 2), ()),
-    "relative": (lambda s, b, h, q, k: s + BIAS[h][q - k + LENGTH], (BIAS,)),
+    "relative": (lambda s, b, h, q, k: s + BIAS[h, q - k + LENGTH], (BIAS,)),
 }
 MASKS: dict[str, tuple[Callable | None, bool, bool]] = {
     "all": (None, False, False),

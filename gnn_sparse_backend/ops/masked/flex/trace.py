@@ -180,7 +180,7 @@ def _arithmetic(op: str, swapped: bool = False) -> Callable[[_Reader, Step], Nod
             x, y = y, x
         if kind == CONDITION:
             (x, y), kind = [_to(x, INTEGER), _to(y, INTEGER)], INTEGER
-        alpha = step.kwargs.get("alpha", 1)
+        alpha = step.kwargs.get("alpha", step.args[2] if len(step.args) > 2 else 1)
         if alpha != 1:
             y = Node("mul", (y, const(alpha, kind)), kind)
         return Node(op, (x, y), kind)
