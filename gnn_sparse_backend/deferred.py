@@ -213,6 +213,7 @@ def _import_tvm() -> None:
     finally:
         if given is None:
             del os.environ[_NO_DEVICES]
+    importlib.import_module("tvm.s_tir")  # which names the passes that compile, and which that language imports
     script: Any = importlib.import_module("tvm.script")
     script.register_dialect("relax", "tvm.relax.script")  # which that module does
 

@@ -87,6 +87,23 @@ def test_a_process_with_a_full_cache_imports_nothing_that_compiles(framework, pr
     assert (again, imported_again) == (0, "[]")
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        "gsb.nn.SparseTensor(torch.ones(2, 1), torch.tensor([[0, 1], [0, 3]])).coordinates",
+        "x = torch.rand(9, 2)\nimport torch_cluster\nassert torch_cluster.radius(x, x, 2.0).shape[1] == 81",
+    ],
+    ids=["sites", "points"],
+)
+def test_loops_may_be_the_first_to_be_compiled(program, tmp_path):
+    """They have no blocks of TVM's, whose module names the passes that compile."""
+    enable = (
+        'import torch\nimport gnn_sparse_backend as gsb\nimport gnn_sparse_backend.nn\ngsb.enable("torch_cluster")\n'
+    )
+    compiled, _ = _run("", enable + program, tmp_path)
+    assert compiled > 0
+
+
 def test_what_compiles_imports_no_part_of_tvm_that_compiles_nothing(tmp_path):
     program = """
 import os
