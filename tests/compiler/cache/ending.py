@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gnn_sparse_backend.compiler.cache import DiskCache, KernelStore, background
 from gnn_sparse_backend.compiler.cache.background import BACKGROUND, PendingKernel, for_framework
-from tests.compiler.cache.helpers import CopyBuild, assert_scales, get, load
+from tests.compiler.cache.helpers import CopyBuild, assert_scales, get, leave_number, load
 
 
 class Slow(CopyBuild):
@@ -20,7 +20,7 @@ class Slow(CopyBuild):
         self.folder = folder
 
     def __call__(self, folder):
-        (self.folder / "builder").write_text(str(os.getpid()))
+        leave_number(self.folder / "builder")
         time.sleep(600)
 
 
