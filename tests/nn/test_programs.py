@@ -116,7 +116,8 @@ def points_among(count: int = 30) -> torch.Tensor:
     return points
 
 
-@pytest.mark.parametrize("backend", ("aot_eager", pytest.param("inductor", marks=pytest.mark.slow)))
+@pytest.mark.slow  # a program for each of many modules
+@pytest.mark.parametrize("backend", ("aot_eager", "inductor"))
 def test_sites_that_change_without_a_break(backend):
     torch._dynamo.reset()
     network = OfManySites()

@@ -77,7 +77,7 @@ def test_a_full_cache(tmp_path):
 
 
 @mounted
-@pytest.mark.parametrize("everywhere", [False, True], ids=["the cache", "all folders"])
+@pytest.mark.parametrize("everywhere", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["all", "the cache"])
 def test_folders_that_no_code_is_run_from(everywhere, tmp_path):
     cache, scratch = tmp_path / "cache", tmp_path / "tmp"
     cache.mkdir(0o700)

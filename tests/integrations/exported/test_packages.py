@@ -107,6 +107,7 @@ def test_a_graph_or_matrix_that_the_model_holds_is_in_the_package(tmp_path):
     load_elsewhere([package.path, weights.path])
 
 
+@pytest.mark.slow  # another process, and a network of its own
 def test_sparse_convolutions_run_on_other_sites(tmp_path):
     model, sites = Voxels().eval(), Dim("sites", min=2)
     package = gsb.export(model, voxels(60), tmp_path / "voxels.pt2", dynamic_shapes=({0: sites}, {0: sites}))

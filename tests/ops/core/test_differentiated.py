@@ -68,7 +68,7 @@ def test_jacobians(case):
     close(torch.vmap(lambda *x: jvp(call, x, tangents))(*batch), tuple(map(torch.stack, zip(*apart))))
 
 
-@pytest.mark.short(1)
+@pytest.mark.slow  # kernels of four derivatives
 def test_hessians(case):
     """In all orders of the modes."""
     call, operands, tangents = case
