@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from ....deferred import compilation_pipeline, tirx, tvm
 from .argument_checks import check_by_table, describe_parameters
+from .divisions import call_divisions
 from .functions import call_vector_functions
 
 Pipeline: TypeAlias = (
@@ -28,10 +29,11 @@ def _cpu_pipeline() -> Pipeline:
     """The parameters are described while they have shapes. The checks are replaced where TVM has made them, and
     elementary functions behind the pass that makes vectors: they are chosen by their width."""
     lower, finish_host, finish_device = compilation_pipeline.get_tir_pipeline("default")
+    finishing = check_by_table, call_divisions, call_vector_functions
     described = tvm.ir.transform.Sequential([_each(describe_parameters), lower])
     return (
         described,
-        lambda: tvm.ir.transform.Sequential([_each(check_by_table), _each(call_vector_functions), finish_host()]),
+        lambda: tvm.ir.transform.Sequential([*map(_each, finishing), finish_host()]),
         finish_device,
     )
 
