@@ -23,6 +23,8 @@ mounted = pytest.mark.skipif(not CAN_MOUNT, reason="this user cannot mount")
 _KERNEL = """
 import json, sys, warnings
 warnings.simplefilter("always")
+from gnn_sparse_backend.deferred import tvm
+tvm.IRModule  # what compiles is imported as by a user, and not with all of TVM as by the next line alone
 from tests.compiler.cache.conftest import scale_function
 from tests.compiler.cache.helpers import assert_scales
 from gnn_sparse_backend.compiler.cache import get_kernel, stats
