@@ -67,8 +67,8 @@ if TYPE_CHECKING:
     from .sampling.api import sample_neighbors as sample_neighbors
     from .sampling.prefetch import Prefetcher as Prefetcher
     from .structures import masks as masks
+    from .structures.accounting.memory import memory as memory
     from .structures.graph import Graph as Graph
-    from .structures.held import memory as memory
     from .structures.kernel_map import KernelMap as KernelMap
     from .structures.relational.graph import RelGraph as RelGraph
     from .structures.reordering.reorder import reorder as reorder
@@ -111,7 +111,7 @@ _HOMES = {
     "Prefetcher": "gnn_sparse_backend.sampling.prefetch",
     "sample_neighbors": "gnn_sparse_backend.sampling.api",
     "last_run": "gnn_sparse_backend.ops.core.last_run",
-    "memory": "gnn_sparse_backend.structures.held",
+    "memory": "gnn_sparse_backend.structures.accounting.memory",
     "empty_cache": "gnn_sparse_backend.runtime.memory",
     "reuse_memory": "gnn_sparse_backend.runtime.allocator",
     "enable": "gnn_sparse_backend.integrations",
