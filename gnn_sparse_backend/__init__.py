@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from .integrations import enable as enable
     from .integrations import enabled as enabled
     from .integrations import status as status
+    from .integrations.checkpoints import checkpoint_layers as checkpoint_layers
     from .integrations.core.planning import explain as explain
     from .integrations.core.planning import precompile as precompile
+    from .integrations.dgl_graph import dgl_graph as dgl_graph
     from .integrations.exported.load import load_export as load_export
     from .integrations.exported.package import export as export
     from .integrations.traced import compile as compile
@@ -118,6 +120,8 @@ _HOMES = {
     "disable": "gnn_sparse_backend.integrations",
     "enabled": "gnn_sparse_backend.integrations",
     "status": "gnn_sparse_backend.integrations",
+    "checkpoint_layers": "gnn_sparse_backend.integrations.checkpoints",
+    "dgl_graph": "gnn_sparse_backend.integrations.dgl_graph",
     "compile": "gnn_sparse_backend.integrations.traced",
     "export": "gnn_sparse_backend.integrations.exported.package",
     "load_export": "gnn_sparse_backend.integrations.exported.load",
