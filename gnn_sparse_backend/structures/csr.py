@@ -70,6 +70,7 @@ class Csr:
 
     opposite: where the arrays of the transpose can be had, if somebody else knows them: ``() -> (indptr, indices,
         edge_ids)``, of any integer type, or None.
+    first: the `Csr` that had these arrays first, where both directions have the same; None where this is it.
     mirrors: the `Csr` whose transpose this is, where both have the same arrays and nobody has asked yet for the numbers
         of these edges (`edge_ids`); else None.
     computed: whether the arrays were computed from those of the transpose, from which they can be computed again.
@@ -85,6 +86,7 @@ class Csr:
         "calls",
         "computed",
         "facts",
+        "first",
         "indices",
         "indptr",
         "listed",
@@ -99,6 +101,7 @@ class Csr:
     def __init__(self, indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape: tuple[int, int], opposite=None):
         self.indptr, self.indices, self._numbers, self.shape = indptr, indices, edge_ids, shape
         self.opposite = opposite
+        self.first: Csr | None = None
         self.mirrors: Csr | None = None
         self.computed = False
         self.plans: dict[Any, Any] = {}
@@ -138,7 +141,7 @@ class Csr:
     def transposed(self) -> Csr:
         if is_large(self.indices) and self.shape[0] == self.shape[1] and is_mirrored(self.indptr, self.indices):
             csr = Csr(self.indptr, self.indices, None, self.shape)
-            csr.mirrors, csr.computed, self.opposite = self, True, None
+            csr.first, csr.mirrors, csr.computed, self.opposite = self.first or self, self, True, None
             return csr
         arrays = None if self.opposite is None else self.opposite()
         computed = arrays is None

@@ -342,6 +342,12 @@ class Graph(Immutable, Keeps):
         return self._csr.unsynchronised
 
     @property
+    def of_arrays(self) -> Csr:
+        """What keeps facts of rows and columns alone, for both directions of a symmetric graph."""
+        csr = self._csr
+        return csr.first or csr
+
+    @property
     def _csr(self) -> Csr:
         return self._pair.sides[self._side]
 

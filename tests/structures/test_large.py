@@ -13,6 +13,8 @@ import torch
 
 import gnn_sparse_backend as gsb
 from benchmarks.support import memory
+from gnn_sparse_backend.ops.message.executables import several_passes
+from gnn_sparse_backend.planner.cpu.passes import PartitionPlan
 from gnn_sparse_backend.structures import build
 from gnn_sparse_backend.structures.large import sorting
 from tests.ops.oracle import graph_of
@@ -105,6 +107,21 @@ def test_messages_that_read_no_edge_make_no_numbers():
         gsb.spmm(graph, x, reduce=reduce).sum().backward()
     arrays = gsb.memory(graph).rows
     assert sum(each.nbytes for each in arrays if each.what == "index arrays") == 41 * 4 + row.numel() * 4
+
+
+def test_column_partitions_are_those_of_both_directions(set_plan):
+    row, col = by_columns(*undirected())
+    graph = gsb.Graph.from_coo(row, col, (40, 40))
+    ours, theirs = (several_passes.column_partitions(each, 3) for each in (graph, graph.transpose()))
+    assert ours is theirs
+    numbers = [torch.cat(several_passes.partition_numbers(each, 3)) for each in (graph, graph.transpose())]
+    assert not torch.equal(*numbers)
+    x, weight = (torch.randn(n, dtype=torch.float64, requires_grad=True) for n in ((40, 3), row.numel()))
+    set_plan(PartitionPlan(1, partitions=3))
+    (gradient,) = torch.autograd.grad(gsb.spmm(graph, x, weight).square().sum(), x)
+    dense = torch.zeros(40, 40, dtype=torch.float64).index_put((row, col), weight.detach(), accumulate=True)
+    torch.testing.assert_close(gradient, 2 * dense.t() @ (dense @ x.detach()))
+    assert [row.what for row in gsb.memory(graph).rows].count("ColumnPartitions(partitions=3)") == 1
 
 
 @pytest.mark.parametrize("reduce", ["sum", "mean"])

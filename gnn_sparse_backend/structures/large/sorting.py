@@ -16,7 +16,7 @@ from ...runtime import devices
 from ...runtime.memory import empty
 from ...runtime.type_names import type_name
 
-LARGE = 1 << 24
+LARGE = 1 << 22
 """Edges from which on it pays to compile kernels for them; fewer are sorted by SciPy. Tests lower it."""
 BUCKETS = 8
 """Bits of the number of buckets. More of them are written to at too many places at a time, fewer are too large to be
