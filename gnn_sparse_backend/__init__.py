@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from .integrations import enable as enable
     from .integrations import enabled as enabled
     from .integrations import status as status
+    from .integrations.checkpoints import checkpoint_layers as checkpoint_layers
     from .integrations.core.planning import explain as explain
     from .integrations.core.planning import precompile as precompile
+    from .integrations.dgl_graph import dgl_graph as dgl_graph
     from .integrations.exported.load import load_export as load_export
     from .integrations.exported.package import export as export
     from .integrations.traced import compile as compile
@@ -67,8 +69,8 @@ if TYPE_CHECKING:
     from .sampling.api import sample_neighbors as sample_neighbors
     from .sampling.prefetch import Prefetcher as Prefetcher
     from .structures import masks as masks
+    from .structures.accounting.memory import memory as memory
     from .structures.graph import Graph as Graph
-    from .structures.held import memory as memory
     from .structures.kernel_map import KernelMap as KernelMap
     from .structures.relational.graph import RelGraph as RelGraph
     from .structures.reordering.reorder import reorder as reorder
@@ -111,13 +113,15 @@ _HOMES = {
     "Prefetcher": "gnn_sparse_backend.sampling.prefetch",
     "sample_neighbors": "gnn_sparse_backend.sampling.api",
     "last_run": "gnn_sparse_backend.ops.core.last_run",
-    "memory": "gnn_sparse_backend.structures.held",
+    "memory": "gnn_sparse_backend.structures.accounting.memory",
     "empty_cache": "gnn_sparse_backend.runtime.memory",
     "reuse_memory": "gnn_sparse_backend.runtime.allocator",
     "enable": "gnn_sparse_backend.integrations",
     "disable": "gnn_sparse_backend.integrations",
     "enabled": "gnn_sparse_backend.integrations",
     "status": "gnn_sparse_backend.integrations",
+    "checkpoint_layers": "gnn_sparse_backend.integrations.checkpoints",
+    "dgl_graph": "gnn_sparse_backend.integrations.dgl_graph",
     "compile": "gnn_sparse_backend.integrations.traced",
     "export": "gnn_sparse_backend.integrations.exported.package",
     "load_export": "gnn_sparse_backend.integrations.exported.load",

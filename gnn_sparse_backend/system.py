@@ -75,6 +75,25 @@ def memory() -> tuple[int, int]:
     return total, swap
 
 
+def process_memory() -> tuple[int, int, int]:
+    """Bytes of this process that are in memory, those of them that show files, and the most there ever were; the last
+    two are 0 where the system does not say.
+    """
+    try:
+        text = Path("/proc/self/status").read_text()
+        resident, files, peak = (
+            int(found[1]) << 10
+            for name in ("VmRSS", "RssFile", "VmHWM")
+            if (found := re.search(rf"^{name}:\s*(\d+) kB$", text, re.M))
+        )
+    except (OSError, ValueError):  # another system, or one that says it otherwise
+        import psutil
+
+        found = psutil.Process().memory_info()
+        return found.rss, 0, getattr(found, "peak_wset", 0)
+    return resident, files, peak
+
+
 def processor_model() -> str:
     """The processor's name in words."""
     if name() == MACOS and (brand := _sysctl("machdep.cpu.brand_string")):

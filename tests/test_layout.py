@@ -31,7 +31,7 @@ ROOMS = {
     "runtime": {"compiler", "config", "deferred", "system"},
     "formats": {"compiler", "deferred", "frozen"},
     "planner": {"compiler", "deferred", "frozen", "system"},
-    "structures": _BELOW_STRUCTURES | {"dynamo"},
+    "structures": _BELOW_STRUCTURES | {"dynamo", "system"},
     "sampling": {"compiler", "frozen", "runtime", "structures"},
     "ops": _BELOW_STRUCTURES | {"log", "spelling", "structures"},
     "tuning": _BELOW_STRUCTURES | {"ops", "spelling", "structures", "system"},

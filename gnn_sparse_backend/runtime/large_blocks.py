@@ -22,6 +22,7 @@ import torch
 
 from ..compiler.codegen.cpu.launcher import NativeText, load_text
 from ..system import has_known_allocator, this_process
+from .accounts import account
 from .large_blocks_code import CODE
 
 LEAST = 4 << 20
@@ -164,6 +165,12 @@ def clear() -> None:
     """Give the blocks that wait back to the system."""
     if blocks.cache_info().currsize and (made := blocks()) is not None:
         made.clear()
+
+
+@account("memory of freed tensors, for the next ones (gsb.reuse_memory)")
+def _kept() -> int:
+    made = blocks() if blocks.cache_info().currsize else None
+    return 0 if made is None else made.kept
 
 
 def _virtual_functions() -> tuple[str, ...]:

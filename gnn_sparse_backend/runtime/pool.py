@@ -9,6 +9,7 @@ import weakref
 from ..compiler.cache.fork import own_locks
 from ..config import POOL_BYTES
 from ..system import map_memory, maps_memory
+from .accounts import account
 from .machine import MACHINE
 
 WORTHWHILE = 4 << 20
@@ -90,3 +91,8 @@ def _limit() -> int:
 
 
 POOL = Pool(_limit())
+
+
+@account("memory of dropped results, for the next ones (gsb.empty_cache)")
+def _kept() -> int:
+    return POOL.kept

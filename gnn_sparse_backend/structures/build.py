@@ -1,4 +1,7 @@
-"""COO to CSR and back, and CSR to CSC: stable counting orders on any device, and the index type rule."""
+"""COO to CSR and back, and CSR to CSC: stable counting orders on any device, and the index type rule.
+
+On the CPU few edges are sorted by SciPy, on one thread; many by kernels, on all of them.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from ..formats.counts import read
 from ..formats.structure import row_of_position
 from ..runtime import devices
 from ..runtime.memory import check_memory
+from .large.sorting import is_large, sort_list, sort_rows
 
 INT32_LIMIT = 2**31 - 1
 """Largest number of rows, columns or edges for which indices are stored as int32."""
@@ -21,15 +25,21 @@ def index_dtype(shape: tuple[int, int], num_edges: int) -> torch.dtype:
     return torch.int32 if max(shape[0], shape[1], num_edges) <= INT32_LIMIT else torch.int64
 
 
-def coo_to_csr(row: Tensor, col: Tensor, num_rows: int, in_order: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-    """CSR of the edges ``(row[e], col[e])``: ``(indptr, indices, edge_ids)`` in the type of ``row``.
+def coo_to_csr(
+    row: Tensor, col: Tensor, num_rows: int, in_order: bool, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """CSR of the edges ``(row[e], col[e])``: ``(indptr, indices, edge_ids)`` in the type ``dtype``, in memory of its
+    own.
 
-    Edges of one row keep their order. ``edge_ids`` is None if the rows are ``in_order`` already, else ``edge_ids[p]``
-    is the edge at CSR position ``p``.
+    row, col: (edges,) integers of any type, in range. Edges of one row keep their order. ``edge_ids`` is None if the
+    rows are ``in_order`` already, else ``edge_ids[p]`` is the edge at CSR position ``p``.
     """
     if in_order:
-        return compress(row, num_rows), col.contiguous(), None
-    check_memory("an array of offsets", (num_rows + 1,), row.dtype.itemsize)
+        return compress(row, num_rows).to(dtype), col.to(dtype, copy=True).contiguous(), None
+    check_memory("an array of offsets", (num_rows + 1,), dtype.itemsize)
+    if is_large(row):
+        return sort_list(row, col, num_rows, dtype)
+    row, col = row.to(dtype), col.to(dtype)
     if devices.on_cpu(row.device):
         # the matrix of edges by rows: its row e has the entry col[e] in column row[e]
         edges = np.arange(row.numel() + 1, dtype=row.numpy().dtype)
@@ -53,6 +63,8 @@ def transpose_csr(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """CSR of the transpose, its edges known by the same user's ids as before."""
     check_memory("an array of offsets", (num_cols + 1,), indices.dtype.itemsize)
+    if is_large(indices):
+        return sort_rows(indptr, indices, edge_ids, num_cols)
     if devices.on_cpu(indices.device):
         columns = indices.numpy()
         ids = np.arange(columns.size, dtype=columns.dtype) if edge_ids is None else edge_ids.numpy()

@@ -6,6 +6,7 @@ Compiled kernels do not check indices, so every structure that a user gives pass
 from __future__ import annotations
 
 import operator
+import warnings
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,6 +26,9 @@ COMPLEX = frozenset((torch.complex64, torch.complex128))
 """Types whose sums are those of two floating numbers each."""
 INTEGERS = frozenset((torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64))
 WHOLE = INTEGERS | {torch.bool}
+_INDEX_TYPES = (np.dtype(np.int32), np.dtype(np.int64))
+_PART = 1 << 22
+"""Entries that are compared with their neighbours at a time: the truth values of all would take memory."""
 IndexArray: TypeAlias = Tensor | NDArray[Any]
 """Integers of any type."""
 
@@ -67,7 +71,7 @@ def as_index_vector(name: str, value: object) -> Tensor:
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in "iu":
             raise TypeError(f"{name} must hold integers, got a NumPy array of {value.dtype}")
-        value = torch.from_numpy(value.astype(np.int64))
+        value = _as_tensor(value)
     if not isinstance(value, Tensor):
         raise TypeError(
             f"{name} must be a torch tensor or NumPy array of integers, got {type(value).__name__}; "
@@ -82,6 +86,22 @@ def as_index_vector(name: str, value: object) -> Tensor:
         raise ValueError(f"{name} is on the meta device and has no values; give a tensor with data")
     check_written_out(name, value)
     return plain_tensor(value)
+
+
+def _as_tensor(array: NDArray[Any]) -> Tensor:
+    """A NumPy array of integers as a tensor: of its own memory, which may be a file's, where its type is an index
+    type.
+    """
+    if array.dtype not in _INDEX_TYPES or not all(stride >= 0 for stride in array.strides):
+        array = array.astype(np.int64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch warns of memory that is not to be written to, and nobody writes
+        return torch.from_numpy(array)
+
+
+def is_fixed(array: object) -> bool:
+    """Whether it is a file that is mapped into memory and cannot be written to by this name: it need not be copied."""
+    return isinstance(array, np.memmap) and array.mode == "r" and array.flags.c_contiguous
 
 
 def check_integers(name: str, value: Tensor) -> None:
@@ -123,13 +143,26 @@ def check_edges(row: Tensor, col: Tensor, shape: tuple[int, int]) -> bool:
     """
     if not row.numel():
         return True
-    rising = (row[1:] >= row[:-1]).all()
+    rising = _rises(row)
     # the ends of a sorted array are its limits; to ask first pays where asking is not waiting
     limits = (row[0], row[-1]) if devices.on_cpu(row.device) and bool(rising) else torch.aminmax(row)
     rising, *limits = read(rising, *limits, *torch.aminmax(col))
     _check_limits("row", row, shape[0], "destinations", *limits[:2])
     _check_limits("col", col, shape[1], "sources", *limits[2:])
     return bool(rising)
+
+
+def ascends(values: Tensor) -> bool:
+    """Whether no entry is below the one before it."""
+    return bool(_rises(values))
+
+
+def _rises(values: Tensor) -> Tensor:
+    """`ascends`, as a tensor, so that a GPU is not waited for."""
+    if not devices.on_cpu(values.device):
+        return (values[1:] >= values[:-1]).all()
+    parts = (values[at : at + _PART + 1] for at in range(0, values.numel() - 1, _PART))
+    return torch.tensor(all(bool((part[1:] >= part[:-1]).all()) for part in parts))
 
 
 def _limits(*arrays: Tensor) -> list[tuple[int, int]]:

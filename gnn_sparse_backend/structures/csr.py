@@ -13,8 +13,9 @@ from torch import Tensor
 
 from ..compiler.cache.bounded import KernelCache
 from .build import coo_to_csr, counts_up, index_dtype, transpose_csr
-from .checks import check_edges
+from .checks import ascends, check_edges
 from .derived import untransformed
+from .large.sorting import is_large, is_mirrored, sort_rows
 
 MOST_CALLS = 256
 """Signatures of calls that a structure remembers."""
@@ -61,7 +62,7 @@ class EdgeList:
         in_order = check_edges(row, col, self.shape)
         dtype = index_dtype(self.shape, row.numel())
         with torch.inference_mode(False):
-            return coo_to_csr(row.to(dtype), col.to(dtype, copy=True), self.shape[0], in_order)
+            return coo_to_csr(row, col, self.shape[0], in_order, dtype)
 
 
 class Csr:
@@ -69,6 +70,9 @@ class Csr:
 
     opposite: where the arrays of the transpose can be had, if somebody else knows them: ``() -> (indptr, indices,
         edge_ids)``, of any integer type, or None.
+    first: the `Csr` that had these arrays first, where both directions have the same; None where this is it.
+    mirrors: the `Csr` whose transpose this is, where both have the same arrays and nobody has asked yet for the numbers
+        of these edges (`edge_ids`); else None.
     computed: whether the arrays were computed from those of the transpose, from which they can be computed again.
     facts: what was derived (`derived`). plans: of the operators that ran, by what the planner was asked. calls: what is
         ready to run, by the signature of a call.
@@ -78,13 +82,15 @@ class Csr:
     """
 
     __slots__ = (
+        "_numbers",
         "calls",
         "computed",
-        "edge_ids",
         "facts",
+        "first",
         "indices",
         "indptr",
         "listed",
+        "mirrors",
         "opposite",
         "plans",
         "shape",
@@ -93,8 +99,10 @@ class Csr:
     )
 
     def __init__(self, indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape: tuple[int, int], opposite=None):
-        self.indptr, self.indices, self.edge_ids, self.shape = indptr, indices, edge_ids, shape
+        self.indptr, self.indices, self._numbers, self.shape = indptr, indices, edge_ids, shape
         self.opposite = opposite
+        self.first: Csr | None = None
+        self.mirrors: Csr | None = None
         self.computed = False
         self.plans: dict[Any, Any] = {}
         self.facts: dict[Any, Any] = {}
@@ -110,7 +118,31 @@ class Csr:
         csr.listed = edges
         return csr
 
+    @property
+    def edge_ids(self) -> Tensor | None:
+        """The user's number of the edge at each position, made now where these are the arrays of the transpose; None
+        where they count up.
+        """
+        of = self.mirrors
+        if of is not None:
+            *_, self._numbers = untransformed(sort_rows, of.indptr, of.indices, of.edge_ids, self.shape[0])
+            self.mirrors = None
+        return self._numbers
+
+    @edge_ids.setter
+    def edge_ids(self, numbers: Tensor | None) -> None:
+        self._numbers = numbers
+
+    @property
+    def arrays(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The arrays that there are now."""
+        return self.indptr, self.indices, self._numbers
+
     def transposed(self) -> Csr:
+        if is_large(self.indices) and self.shape[0] == self.shape[1] and is_mirrored(self.indptr, self.indices):
+            csr = Csr(self.indptr, self.indices, None, self.shape)
+            csr.first, csr.mirrors, csr.computed, self.opposite = self.first or self, self, True, None
+            return csr
         arrays = None if self.opposite is None else self.opposite()
         computed = arrays is None
         if computed:
@@ -137,6 +169,18 @@ class Pair:
         if csr.listed is None:
             _live[_key(csr)] = self
 
+    @classmethod
+    def of_edges(cls, row: Tensor, col: Tensor, shape: tuple[int, int], in_order: bool) -> tuple[Pair, int]:
+        """(a pair, the side of it) that has the edges ``(row[e], col[e])``, which are in range. in_order: whether the
+        rows do not decrease. Many edges in the order of their columns are not sorted: they are the other side, as they
+        come.
+        """
+        dtype = index_dtype(shape, row.numel())
+        by_columns = not in_order and is_large(row) and ascends(col)
+        if by_columns:
+            row, col, shape = col, row, shape[::-1]
+        return cls(Csr(*coo_to_csr(row, col, shape[0], in_order or by_columns, dtype), shape)), int(by_columns)
+
     def side(self, index: int) -> Csr:
         csr = self.sides[index]
         if csr is None:
@@ -148,8 +192,18 @@ class Pair:
                         csr = self.sides[index] = Csr.of_list(other.listed.reversed())
                     else:
                         csr = self.sides[index] = untransformed(other.transposed)
-                        _live[_key(csr)] = self
+                        if csr.mirrors is None:
+                            _live[_key(csr)] = self
         return csr
+
+    def numbers(self, index: int) -> Tensor | None:
+        """The `Csr.edge_ids` of a side, from when on it is found by its arrays (`find_pair`)."""
+        csr = self.side(index)
+        with self.lock:
+            if csr.mirrors is not None:
+                csr.edge_ids  # noqa: B018  # makes them
+                _live[_key(csr)] = self
+        return csr.edge_ids
 
     def convert(self, index: int) -> Csr:
         """A side with its arrays, made of the list of edges if they are not there yet. Raises ValueError that quotes
@@ -188,7 +242,8 @@ class Pair:
                 if csr is not None:
                     csr.uses = 0
                     if self.spare(index):
-                        _live.pop(_key(csr), None)
+                        if csr.mirrors is None:
+                            _live.pop(_key(csr), None)
                         self.sides[index] = None
 
 
@@ -219,10 +274,15 @@ def find_pair(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, num_cols
     return pair, 0 if first.listed is None and _key(first) == key else 1
 
 
+def live_pairs() -> list[Pair]:
+    """The pairs of all graphs whose arrays were made."""
+    return list({id(pair): pair for pair in list(_live.values())}.values())
+
+
 _live: weakref.WeakValueDictionary[tuple, Pair] = weakref.WeakValueDictionary()
 
 
 def _key(csr: Csr) -> tuple:
-    indptr, indices, edge_ids = csr.indptr, csr.indices, csr.edge_ids
+    indptr, indices, edge_ids = csr.arrays
     addresses = indptr.data_ptr(), indices.data_ptr(), 0 if edge_ids is None else edge_ids.data_ptr()
     return (*addresses, csr.shape, indices.numel(), indices.dtype, indptr.device)

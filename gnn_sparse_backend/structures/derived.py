@@ -96,6 +96,19 @@ def fact(function: F) -> F:
     return kept  # type: ignore[return-value]
 
 
+def fact_of_arrays(function: F) -> F:
+    """Decorator: a `fact` that reads rows and columns alone, in which a symmetric graph and its transpose are one. The
+    function is given what keeps these (`Graph.of_arrays`).
+    """
+    kept = fact(function)
+
+    @functools.wraps(function)
+    def shared(structure: Any, *fields: Any, **named: Any) -> Any:
+        return kept(getattr(structure, "of_arrays", structure), *fields, **named)
+
+    return shared  # type: ignore[return-value]
+
+
 class Keeps:
     """A structure with ``facts``: what it has computed of itself."""
 

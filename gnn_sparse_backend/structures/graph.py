@@ -12,7 +12,7 @@ from torch import Tensor
 from ..compiler.cache.bounded import KernelCache
 from ..runtime import devices
 from . import facts, sources
-from .build import coo_to_csr, index_dtype
+from .build import index_dtype
 from .checks import (
     IndexArray,
     as_index_vector,
@@ -21,6 +21,7 @@ from .checks import (
     check_permutation,
     check_same_device,
     check_shape,
+    is_fixed,
 )
 from .csr import Csr, EdgeList, Pair, find_pair, stored
 from .derived import Keeper, Keeps
@@ -106,6 +107,9 @@ class Graph(Immutable, Keeps):
     ) -> Graph:
         """A graph from CSR arrays (torch tensors or NumPy arrays of any integer type, on one device).
 
+        Arrays of a file that is mapped into memory to be read alone (``numpy.load(path, mmap_mode="r")``) stay where
+        they are, if they have the graph's index type; other arrays are copied.
+
         Args:
             indptr: (destinations + 1,) non-decreasing offsets from 0 to the number of edges.
             indices: (edges,) source of each position, in [0, sources).
@@ -117,13 +121,14 @@ class Graph(Immutable, Keeps):
                 where it has not got them; called when the transpose is first needed.
         """
         shape = check_shape(shape)
+        copied = not trusted and not all(map(is_fixed, (indptr, indices, indptr if edge_ids is None else edge_ids)))
         indptr, indices = as_index_vector("indptr", indptr), as_index_vector("indices", indices)
         edge_ids = None if edge_ids is None else as_index_vector("edge_ids", edge_ids)
         check_same_device(indptr=indptr, indices=indices, edge_ids=edge_ids)
         if not trusted:
             check_csr(indptr, indices, edge_ids, shape)
         dtype = index_dtype(shape, indices.numel())
-        return _view(Pair(Csr(*stored(indptr, indices, edge_ids, dtype, not trusted), shape, opposite)), 0)
+        return _view(Pair(Csr(*stored(indptr, indices, edge_ids, dtype, copied), shape, opposite)), 0)
 
     @classmethod
     def from_coo(cls, row: IndexArray, col: IndexArray, shape: Sequence[int]) -> Graph:
@@ -138,10 +143,7 @@ class Graph(Immutable, Keeps):
         check_same_device(row=row, col=col)
         if row.numel() != col.numel():
             raise ValueError(f"row and col must have the same length, got {row.numel()} and {col.numel()}")
-        in_order = check_edges(row, col, shape)
-        dtype = index_dtype(shape, row.numel())
-        indptr, indices, edge_ids = coo_to_csr(row.to(dtype), col.to(dtype, copy=True), shape[0], in_order)
-        return _view(Pair(Csr(indptr, indices, edge_ids, shape)), 0)
+        return _view(*Pair.of_edges(row, col, shape, check_edges(row, col, shape)))
 
     @classmethod
     def from_scipy(cls, matrix: object) -> Graph:
@@ -155,14 +157,29 @@ class Graph(Immutable, Keeps):
         return cls.from_csr(*arrays, shape) if kind == "csr" else cls.from_coo(*arrays, shape)
 
     @classmethod
-    def from_edge_index(cls, edge_index: IndexArray, size: Sequence[int | None] | None = None) -> Graph:
+    def from_edge_index(
+        cls, edge_index: IndexArray, size: Sequence[int | None] | None = None, *, release: bool = False
+    ) -> Graph:
         """A graph from a (2, edges) tensor in PyG's convention: row 0 the sources, row 1 the destinations.
 
-        ``size`` is (number of sources, number of destinations), PyG's order and the reverse of ``shape``; an entry may
-        be None. What is not given is the largest index of either row plus one (a square graph).
+        Args:
+            edge_index: (2, edges) integers.
+            size: (number of sources, number of destinations), PyG's order and the reverse of ``shape``; an entry may be
+                None. What is not given is the largest index of either row plus one (a square graph).
+            release: leave ``edge_index`` without its memory, with shape (0,), once the graph is made. The memory is
+                freed where no other tensor shows it.
+
+        Raises:
+            TypeError, ValueError: ``edge_index`` or ``size`` is none, an index is out of range, or a tensor that is to
+                be released has a class of its own. It keeps its memory then.
         """
         source, destination, shape = sources.edge_index_arrays(edge_index, size)
-        return cls.from_coo(destination, source, shape)
+        if release:
+            sources.check_plain(edge_index)
+        graph = cls.from_coo(destination, source, shape)
+        if release:
+            sources.let_go(edge_index)
+        return graph
 
     @classmethod
     def from_dgl(cls, graph: object, etype: str | tuple[str, str, str] | None = None) -> Graph:
@@ -207,8 +224,11 @@ class Graph(Immutable, Keeps):
 
     def __getattr__(self, name: str) -> Any:
         """The arrays, at the first time that somebody asks for one of them."""
-        if name not in _ARRAYS or self.listed is None:
+        if name not in _ARRAYS:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        if self.listed is None:  # a transpose with the arrays of the graph
+            _set(self, name, self._pair.numbers(self._side))
+            return self.edge_ids
         csr = self._pair.convert(self._side)
         for each in _ARRAYS:
             _set(self, each, getattr(csr, each))
@@ -228,6 +248,12 @@ class Graph(Immutable, Keeps):
         """The graph of ``nodes`` nodes with a self-loop each: edge e is that of node e."""
         indptr = torch.arange(nodes + 1, dtype=index_dtype((nodes, nodes), nodes), device=device)
         return _view(Pair(Csr(indptr, indptr[:-1], None, (nodes, nodes))), 0)
+
+    @staticmethod
+    def _showing(pair: Pair) -> Graph | None:
+        """A live graph that shows a pair, if there is one."""
+        shown = (None if view is None else view() for view in pair.views)
+        return next((graph for graph in shown if graph is not None), None)
 
     def transpose(self) -> Graph:
         """The graph with every edge reversed. Computed once; its transpose is this graph again; edges keep their
@@ -300,7 +326,7 @@ class Graph(Immutable, Keeps):
         for of, side in (("graph", self._side), ("transpose", 1 - self._side)):
             csr = self._pair.sides[side]
             if csr is not None:
-                yield Keeper(of, csr, (csr.indptr, csr.indices, csr.edge_ids), self._pair.spare(side))
+                yield Keeper(of, csr, csr.arrays, self._pair.spare(side))
 
     def release(self) -> None:
         """Free all that was derived of the graph and its transpose, and the transpose itself if it was computed and
@@ -314,6 +340,12 @@ class Graph(Immutable, Keeps):
     def unsynchronised(self) -> int | None:
         """None; or for a graph of one call on a GPU, of whose arrays nothing is read: edges of a row at most."""
         return self._csr.unsynchronised
+
+    @property
+    def of_arrays(self) -> Csr:
+        """What keeps facts of rows and columns alone, for both directions of a symmetric graph."""
+        csr = self._csr
+        return csr.first or csr
 
     @property
     def _csr(self) -> Csr:
@@ -349,7 +381,7 @@ def _view(pair: Pair, side: int) -> Graph:
                 _set(graph, "num_edges", indices.shape[0])
                 _set(graph, "device", indices.device)
                 if csr.listed is None:
-                    for name in _ARRAYS:
+                    for name in _ARRAYS[: None if csr.mirrors is None else -1]:
                         _set(graph, name, getattr(csr, name))
                 for name in ("plans", "facts", "calls"):
                     _set(graph, name, getattr(csr, name))

@@ -12,6 +12,7 @@ here the order is kept within windows, so that rows that gather the same columns
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import field
 from typing import Any
 
@@ -31,7 +32,8 @@ class Piece(Keeps):
     Attributes:
         shape: (n_rows, n_cols) of the piece.
         indptr, indices: its CSR arrays, of the structure's index type.
-        positions: (nnz of the piece,) CSR position in the structure of each non-zero; None where it is the same.
+        positions: (nnz of the piece,) CSR position in the structure of each non-zero; None where it is the same, or
+            where whoever reads numbers of edges finds them elsewhere.
     """
 
     shape: tuple[int, int]
@@ -61,23 +63,28 @@ def column_partitions(indptr, indices, shape, parts) -> tuple[Piece, ...]:
     """Cut the columns into ``parts`` ranges of equal width (the last may be narrower, or empty): a piece for each.
 
     Order within a row is kept, so a row is reduced part by part, and within a part in the order of its non-zeros.
-    Time O(parts * nnz); memory that of the structure's indices, and as much for the positions.
+    Time O(parts * nnz); memory that of the structure's indices: `positions_in_partitions` are not kept.
 
     Args:
         indptr, indices, shape: a CSR structure (see `structure.check_csr`; its values are not looked at again).
         parts: at least 1.
     """
     indptr, indices, shape = check_csr(indptr, indices, shape, check=False)
+    ends, pieces = indptr.long(), []
+    for positions in positions_in_partitions(indices, shape, parts):
+        starts = torch.searchsorted(positions, ends).to(indptr.dtype)
+        pieces.append(Piece(shape, starts, indices.index_select(0, positions), None))
+    return tuple(pieces)
+
+
+def positions_in_partitions(indices, shape, parts) -> Iterator[torch.Tensor]:
+    """The CSR positions, int64 and ascending, of the non-zeros in each of the `column_partitions`."""
     parts = check_integer("parts", parts)
     width = max(-(-shape[1] // parts), 1)
     # one byte for each non-zero, to be read once for each part
     part_of = torch.div(indices, width, rounding_mode="floor").to(torch.uint8 if parts <= 256 else indices.dtype)
-    pieces = []
     for part in range(parts):
-        positions = (part_of == part).nonzero().flatten()
-        starts = torch.searchsorted(positions, indptr.long()).to(indptr.dtype)
-        pieces.append(Piece(shape, starts, indices.index_select(0, positions), positions.to(indptr.dtype)))
-    return tuple(pieces)
+        yield (part_of == part).nonzero().flatten()
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,6 +43,20 @@ def edge_index_arrays(edge_index, size) -> tuple[Tensor, Tensor, tuple[int, int]
     return source, destination, (num_destinations, num_sources)
 
 
+def check_plain(edge_index: Tensor) -> None:
+    """A tensor may be left without its memory: it has no class that knows more of it."""
+    if type(edge_index) is not Tensor:
+        raise TypeError(
+            f"release=True takes a plain tensor, got {type(edge_index).__name__}; give its data, edge_index.as_tensor()"
+        )
+
+
+def let_go(edge_index: Tensor) -> None:
+    """Leave a tensor without its memory, with shape (0,), which no layer takes for edges."""
+    with torch.inference_mode(edge_index.is_inference()):
+        edge_index.set_()
+
+
 def dgl_arrays(graph, etype):
     """``(indptr, indices, edge_ids, (destinations, sources))`` of a DGL graph, without a copy where DGL has the CSR."""
     index = getattr(graph, "_graph", None)

@@ -25,7 +25,7 @@ from gnn_sparse_backend.planner.cuda.plan import CudaPlan
 from gnn_sparse_backend.planner.cuda.rows import LONG_ROW, TeamPartPlan, TeamPlan
 from gnn_sparse_backend.planner.database import PlanDatabase
 from gnn_sparse_backend.runtime import timers
-from gnn_sparse_backend.structures.held import name_of
+from gnn_sparse_backend.structures.accounting.held import name_of
 from gnn_sparse_backend.tuning import calibrate_cuda as cuda_calibration
 from gnn_sparse_backend.tuning import tune
 from gnn_sparse_backend.tuning.tune import problem_of_task, time_plans

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import gnn_sparse_backend as gsb
+from gnn_sparse_backend.structures.accounting.held import name_of
 from gnn_sparse_backend.structures.derived import Keeps, fact
-from gnn_sparse_backend.structures.held import name_of
 
 
 @pytest.fixture

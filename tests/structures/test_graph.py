@@ -66,7 +66,7 @@ def test_ordering_is_stable_and_keeps_duplicates(rows, edges, dtype):
     row, col = draw.integers(rows, size=edges), draw.integers(5, size=edges)
     row[:2] = rows - 1, 0  # the ends of the range, and out of order
     apart = (torch.from_numpy(a).to(dtype).repeat_interleave(2)[::2] for a in (row, col))
-    indptr, indices, ids = build.coo_to_csr(*apart, rows, False)
+    indptr, indices, ids = build.coo_to_csr(*apart, rows, False, dtype)
     order = np.argsort(row, kind="stable")
     np.testing.assert_array_equal(indptr.numpy(), np.searchsorted(row[order], np.arange(rows + 1)))
     np.testing.assert_array_equal(indices.numpy(), col[order])

@@ -31,7 +31,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -39,7 +39,9 @@ from torch import Tensor
 
 from ...deferred import later
 from ...runtime import devices
+from ...runtime.accounts import account
 from ...structures.graph import Graph
+from .contents import IndexContent, Sighting, pair
 from .room import bytes_of, default_capacity, note_lost
 
 if TYPE_CHECKING:
@@ -59,45 +61,6 @@ _TIMES = 4  # bytes of two indices of a graph, it and its transpose, by those of
 _SIGHTINGS = 4  # tensors remembered for one content: layers often see it in several tensors
 
 
-class _Sighting(NamedTuple):
-    """A tensor that had an index's content: it, or what it is a view of, and its state then."""
-
-    owner: weakref.ref
-    state: tuple
-
-
-class _Index:
-    """One content of an index tensor, and the graphs that have it as their first index.
-
-    copy: the content; None if it is too large to keep, or on a GPU. graphs: by kind, other indices and shape. ends: for
-    a number of nodes, a graph that has this index as an end, and whether as its rows. derived: by second index and
-    computation, tensors that were computed from both, and their versions then. partners: indices that this one shares
-    graphs or tensors with. came_back: whether it was found in a second tensor.
-    """
-
-    __slots__ = (
-        "__weakref__",
-        "came_back",
-        "copy",
-        "derived",
-        "ends",
-        "graphs",
-        "key",
-        "nbytes",
-        "partners",
-        "sightings",
-    )
-
-    def __init__(self, key: tuple, copy: Tensor | None):
-        self.key, self.copy, self.came_back = key, copy, False
-        self.sightings: list[_Sighting] = []
-        self.graphs: dict[tuple, Graph | RelGraph] = {}
-        self.ends: dict[int, tuple[Graph, bool]] = {}
-        self.derived: dict[tuple, tuple] = {}
-        self.partners: set[_Index] = set()
-        self.nbytes = 0 if copy is None else copy.nbytes + len(key[-1])
-
-
 class GraphStore:
     """Graphs by the content of their index tensors, least recently used out first.
 
@@ -107,8 +70,8 @@ class GraphStore:
 
     def __init__(self, capacity: int | None = None):
         self.capacity = default_capacity() if capacity is None else capacity
-        self._indices: OrderedDict[tuple, list[_Index]] = OrderedDict()
-        self._transient: OrderedDict[_Index, None] = OrderedDict()
+        self._indices: OrderedDict[tuple, list[IndexContent]] = OrderedDict()
+        self._transient: OrderedDict[IndexContent, None] = OrderedDict()
         self._nbytes = 0
         self._lock = threading.RLock()
 
@@ -116,6 +79,13 @@ class GraphStore:
     def nbytes(self) -> int:
         """Bytes that count against ``capacity``."""
         return self._nbytes
+
+    @property
+    def copied(self) -> int:
+        """Bytes of the copies that contents are compared with."""
+        with self._lock:
+            indices = [index for same in self._indices.values() for index in same]
+        return sum(index.copy.nbytes for index in indices if index.copy is not None)
 
     def __len__(self) -> int:
         """Number of graphs."""
@@ -210,12 +180,12 @@ class GraphStore:
         with self._lock:
             if self._knows(one) and self._knows(other) and (one.copy is not None or _may_outlive(edge_index, kept)):
                 one.derived[other, key] = kept, _versions(kept)
-                _pair(one, other)
+                pair(one, other)
                 if found is None and one.copy is not None:
                     self._count(one, sum(x.nbytes for x in kept if type(x) is Tensor))
         return value
 
-    def _index(self, index: Tensor, owner: Tensor | None) -> _Index:
+    def _index(self, index: Tensor, owner: Tensor | None) -> IndexContent:
         """The content of ``index``, which becomes the most recently used. The lock is held."""
         length = index.numel()
         on_gpu = bool(devices.arch_of(index.device))
@@ -243,7 +213,7 @@ class GraphStore:
                     if sighting.state == state and sighting.owner() is owner:
                         return known
         if on_gpu and state is None:
-            return _Index(key, None)  # it will not be known again
+            return IndexContent(key, None)  # it will not be known again
         for known in same_sample or ():
             if known.copy is not None and np.array_equal(values, known.copy.numpy()):  # 8 times as fast as torch.equal
                 self._transient.pop(known, None)
@@ -253,14 +223,14 @@ class GraphStore:
             known = self._new(key, index, not on_gpu)
         if state is not None:
             when_gone = None if known.came_back else self._forgetter(known)
-            known.sightings = [_Sighting(weakref.ref(owner, when_gone), state), *known.sightings[: _SIGHTINGS - 1]]
+            known.sightings = [Sighting(weakref.ref(owner, when_gone), state), *known.sightings[: _SIGHTINGS - 1]]
         return known
 
-    def _new(self, key: tuple, index: Tensor, copied: bool) -> _Index:
-        # a graph and its transpose take about four numbers per edge beside the copy
-        fits = copied and (index.numel() <= WHOLE or 3 * index.nbytes <= self.capacity)
+    def _new(self, key: tuple, index: Tensor, copied: bool) -> IndexContent:
+        # a graph and its transpose take about as much as the copies of both indices
+        fits = copied and (index.numel() <= WHOLE or 4 * index.nbytes <= self.capacity)
         with torch.inference_mode(False):
-            known = _Index(key, index.clone() if fits else None)
+            known = IndexContent(key, index.clone() if fits else None)
         same_sample = self._indices.setdefault(key, [])
         same_sample.append(known)
         self._nbytes += known.nbytes
@@ -271,7 +241,7 @@ class GraphStore:
         return known
 
     def _add(
-        self, one: _Index, other: _Index, kind: str, shape: tuple[int, int], first: Tensor, second: Tensor
+        self, one: IndexContent, other: IndexContent, kind: str, shape: tuple[int, int], first: Tensor, second: Tensor
     ) -> Graph:
         graph = self._keep((one, other), (kind, other, shape), lambda: _build(kind, first, second, shape))
         with self._lock:
@@ -281,7 +251,9 @@ class GraphStore:
                     other.ends.setdefault(shape[1], (graph, False))
         return graph
 
-    def _keep(self, indices: tuple[_Index, ...], key: tuple, make: Callable[[], Graph | RelGraph]) -> Graph | RelGraph:
+    def _keep(
+        self, indices: tuple[IndexContent, ...], key: tuple, make: Callable[[], Graph | RelGraph]
+    ) -> Graph | RelGraph:
         """The graph under ``key`` of the first index, made if there is none, as long as all indices are known."""
         try:
             graph = make()
@@ -299,12 +271,12 @@ class GraphStore:
             if known is not graph:
                 return known
             for other in indices[1:]:
-                _pair(one, other)
+                pair(one, other)
             if one.copy is not None:
                 self._count(one, bytes_of(graph))
         return graph
 
-    def _count(self, index: _Index, nbytes: int) -> None:
+    def _count(self, index: IndexContent, nbytes: int) -> None:
         """Count what is kept with an index. The lock is held."""
         index.nbytes += nbytes
         self._nbytes += nbytes
@@ -314,10 +286,10 @@ class GraphStore:
         if needed > self.capacity:
             note_lost(needed, self.capacity, alone)
 
-    def _knows(self, index: _Index) -> bool:
+    def _knows(self, index: IndexContent) -> bool:
         return index in self._indices.get(index.key, ())
 
-    def _drop(self, index: _Index) -> None:
+    def _drop(self, index: IndexContent) -> None:
         """Forget one content with its graphs. The lock is held."""
         if not self._knows(index):
             return
@@ -339,7 +311,7 @@ class GraphStore:
             other.ends = {size: end for size, end in other.ends.items() if end[0] not in gone}
         index.partners.clear()
 
-    def _forgetter(self, index: _Index) -> Callable:
+    def _forgetter(self, index: IndexContent) -> Callable:
         store, this = weakref.ref(self), weakref.ref(index)
 
         def forget(_):
@@ -350,7 +322,7 @@ class GraphStore:
 
         return forget
 
-    def _gone(self, index: _Index) -> None:
+    def _gone(self, index: IndexContent) -> None:
         """A tensor that had this content is gone. The lock is held."""
         if index.came_back or any(sighting.owner() is not None for sighting in index.sightings):
             return
@@ -365,19 +337,11 @@ class GraphStore:
                 self._drop(next(iter(self._transient)))
 
 
-def _pair(one: _Index, other: _Index) -> None:
-    if one is not other:
-        one.partners.add(other)
-        other.partners.add(one)
-
-
 def _may_outlive(edge_index: Tensor, kept: tuple) -> bool:
-    """Whether none of what is kept would keep the edge index alive, as a view of it does: on a GPU alone, where nothing
-    else bounds what is kept."""
+    """Whether none of what is kept would keep the edge index alive, as a view of it does: where there is no copy, its
+    life alone bounds what is kept."""
     memory = edge_index.untyped_storage().data_ptr()
-    return bool(devices.arch_of(edge_index.device)) and all(
-        x.untyped_storage().data_ptr() != memory for x in kept if type(x) is Tensor
-    )
+    return all(x.untyped_storage().data_ptr() != memory for x in kept if type(x) is Tensor)
 
 
 def _versions(tensors: tuple) -> tuple:
@@ -396,3 +360,8 @@ def _build(kind: str, first: Tensor, second: Tensor, shape: tuple[int, int]) -> 
 
 GRAPHS = GraphStore()
 """Graphs of the index tensors that layers were called with, PyG's and those of compiled programs."""
+
+
+@account("copies of edge indices, to be known again by content")
+def _copied() -> int:
+    return GRAPHS.copied

@@ -14,15 +14,14 @@ from typing import Any
 
 from .patch import Patches
 
-Enabled = Callable[[], tuple[tuple[str, bool], ...]]
-"""The frameworks that are enabled, and whether each defers messages."""
+Enabled = Callable[[], tuple[tuple[str, dict[str, Any]], ...]]
+"""The frameworks that are enabled, and how."""
 
 _patches = Patches()
 
 
 def take_along(enabled: Enabled, enable: Callable[..., None]) -> None:
-    """From now on processes have ``enabled()`` enabled by ``enable(name, deferred=...)``, a function that is imported
-    there."""
+    """From now on processes have ``enabled()`` enabled by ``enable(name, **how)``, a function imported there."""
     original = BaseProcess.__init__
 
     @functools.wraps(original)
@@ -48,6 +47,6 @@ class _Baggage:
         return _unpack, (self.enable, self.enabled())
 
 
-def _unpack(enable: Callable[..., None], frameworks: tuple[tuple[str, bool], ...]) -> None:
-    for name, deferred in frameworks:
-        enable(name, deferred=deferred)
+def _unpack(enable: Callable[..., None], frameworks: tuple[tuple[str, dict[str, Any]], ...]) -> None:
+    for name, how in frameworks:
+        enable(name, **how)

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ... import config
 from ...deferred import import_module, no_collection
@@ -47,6 +47,16 @@ IMMEDIATE: set[str] = set()
 _active: dict[str, _Framework] = {}  # in the order of enabling
 
 
+class _Memory:
+    """low: whether what is kept until the backward pass is kept small, where that takes time."""
+
+    low = False
+
+
+MEMORY = _Memory()
+_LOW, _FAST = "low", "fast"
+
+
 def register(name: str, activate: Callable[[], None], deactivate: Callable[[], None]) -> None:
     """Make `name` a framework that can be enabled.
 
@@ -76,7 +86,7 @@ def enabled_frameworks() -> tuple[str, ...]:
         return tuple(_active)
 
 
-def enable(*names: str, deferred: bool | None = None) -> None:
+def enable(*names: str, deferred: bool | None = None, memory: str | None = None) -> None:
     """Route message passing of "dgl" or "pyg", or the layers of "spconv", to this package, for the whole process; or
     give this package for "MinkowskiEngine" or "torchsparse", which need not be installed: call this before the first
     import of one; and so for "torch_scatter", "torch_cluster", "torch_spline_conv", "torch_sparse" and "pyg_lib".
@@ -84,18 +94,23 @@ def enable(*names: str, deferred: bool | None = None) -> None:
     While a framework is enabled, freed tensors' memory is kept for the next ones (``gsb.reuse_memory``), PyTorch's
     dropouts on a CPU are drawn faster, with the same bits, and processes that are started, those of loaders and of
     ``torch.multiprocessing`` among them, have it enabled, too.
-    Enabling what is enabled changes nothing but ``deferred``, where that is given. A DGL 2 whose GraphBolt does not
-    load beside this PyTorch is imported without it: call this before, or in place of, ``import dgl``. Raises ValueError
-    for an unknown name and ImportError where the framework is not installed, or cannot be imported; nothing is enabled
-    then that was not before.
+    Enabling what is enabled changes nothing but ``deferred`` and ``memory``, where these are given. A DGL 2 whose
+    GraphBolt does not load beside this PyTorch is imported without it: call this before, or in place of, ``import
+    dgl``. Raises ValueError for an unknown name or ``memory`` and ImportError where the framework is not installed, or
+    cannot be imported; nothing is enabled then that was not before.
 
     Args:
         names: of one framework or of several.
         deferred: whether what a layer computes for every edge may wait until it is known what for, and then become a
             part of one kernel. With False everything is computed where it is asked for, by kernels of this package all
             the same: the first thing to try where something looks odd. By default as ``GSB_DEFERRED`` says, else True.
+        memory: ``"low"`` keeps what rectified units and dropouts between layers need for their gradients in a bit for
+            each number, for all frameworks until none is enabled or ``"fast"`` is asked for; see also
+            ``gsb.checkpoint_layers``. No result changes.
     """
     _check_names("enable", names)
+    if memory not in (None, _LOW, _FAST):
+        raise ValueError(f"memory must be {_LOW!r} or {_FAST!r}, got {memory!r}")
     with _lock:
         before = tuple(_active)
         try:
@@ -106,6 +121,8 @@ def enable(*names: str, deferred: bool | None = None) -> None:
                 if name not in before:
                     disable(name)
             raise
+        if memory is not None:
+            MEMORY.low = memory == _LOW
 
 
 def _enable(name: str, deferred: bool | None) -> None:
@@ -138,21 +155,23 @@ def disable(name: str | None = None) -> None:
         for each in reversed(tuple(_active)):
             if name is None or each == name:
                 _active.pop(each).deactivate()
+        MEMORY.low = MEMORY.low and bool(_active)
         _while_enabled(bool(_active))
 
 
 @contextmanager
-def enabled(*names: str, deferred: bool | None = None) -> Iterator[None]:
+def enabled(*names: str, deferred: bool | None = None, memory: str | None = None) -> Iterator[None]:
     """Enable `names` inside a `with` block; at its end each is switched as it was at its beginning.
 
-    deferred: as of `enable`.
+    deferred, memory: as of `enable`.
     """
     _check_names("enabled", names)
     with _lock:
         before = {name: (name in _active, name not in IMMEDIATE) for name in names}
+        low = MEMORY.low
     try:
         for name in names:
-            enable(name, deferred=deferred)
+            enable(name, deferred=deferred, memory=memory)
         yield
     finally:
         for name, (active, deferring) in reversed(before.items()):
@@ -160,6 +179,7 @@ def enabled(*names: str, deferred: bool | None = None) -> Iterator[None]:
                 enable(name, deferred=deferring)
             else:
                 disable(name)
+        MEMORY.low = low and bool(_active)
 
 
 def _defer(name: str, deferred: bool) -> None:
@@ -177,9 +197,11 @@ def _while_enabled(held: bool) -> None:
         sys.modules[_TORCH].deactivate()
 
 
-def _enabled_here() -> tuple[tuple[str, bool], ...]:
-    """The frameworks of this package that are enabled, and whether each is deferring."""
-    return tuple((name, name not in IMMEDIATE) for name in enabled_frameworks() if name not in _registered)
+def _enabled_here() -> tuple[tuple[str, dict[str, Any]], ...]:
+    """The frameworks of this package that are enabled, and how."""
+    memory = _LOW if MEMORY.low else _FAST
+    names = (name for name in enabled_frameworks() if name not in _registered)
+    return tuple((name, {"deferred": name not in IMMEDIATE, "memory": memory}) for name in names)
 
 
 def _check_names(what: str, names: tuple[str, ...]) -> None:

@@ -22,6 +22,7 @@ from ..lazy import LEAST, watched
 from ..scopes import has_hooks as module_has_hooks
 from ..scopes import kind_of
 from ..scopes.given import PASSING, enter, leave
+from ..scopes.modes import in_checkpoint
 from .few.kinds import is_direct
 from .host import HOST, PROPAGATE, TINY
 from .matmul import is_untraceable
@@ -51,7 +52,7 @@ def watched_call(self, *args, **kwargs):
     layers on an adjacency that PyTorch cannot trace, or does with errors, run between two programs.
     """
     eager = not torch.compiler.is_compiling() and not torch.jit.is_tracing()  # which has tensors for sizes
-    if eager and (work := _work(self, args, kwargs)) and HOST.deferring:
+    if eager and not in_checkpoint() and (work := _work(self, args, kwargs)) and HOST.deferring:
         tiny = work <= FEW.tiny and (torch.is_grad_enabled() or not is_direct(self))
         if tiny:
             fallback(HOST.name, PROPAGATE, TINY.reason)

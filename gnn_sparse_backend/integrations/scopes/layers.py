@@ -42,9 +42,11 @@ def kind_of(layer: Module, args: tuple, kwargs: dict[str, Any]) -> Hashable | No
     return type(layer), layer.training, torch.is_autocast_enabled("cpu"), *given
 
 
-def keeps_all(kind: Hashable | None) -> bool:
-    """Whether calls of this kind hand out nothing of what they have in between, as far as was seen."""
-    return kind is not None and _hands_out.get(kind) is False
+def keeps_all(kind: Hashable | None, again: bool) -> bool:
+    """Whether calls of this kind hand out nothing of what they have in between, as far as was seen. again: whether what
+    runs may be computed again, when more was seen: what nobody has seen then counts as nothing.
+    """
+    return kind is not None and _hands_out.get(kind, not again) is False
 
 
 def note(kind: Hashable, handed_out: bool) -> None:

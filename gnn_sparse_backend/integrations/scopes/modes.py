@@ -63,6 +63,13 @@ def mode() -> tuple:
     )
 
 
+def in_checkpoint() -> bool:
+    """Whether hooks take what the gradients of operations keep: what runs may be computed again, and has to be what was
+    computed at first, whatever was learnt in between.
+    """
+    return saving_hooks() is not None
+
+
 @contextlib.contextmanager
 def restored(before: tuple):
     """Run in a mode that ``mode`` returned, but for transformations, which cannot be restored."""

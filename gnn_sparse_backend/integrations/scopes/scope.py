@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from . import layers
 from .copies import copied
+from .modes import in_checkpoint
 
 
 class Scope:
@@ -57,7 +58,7 @@ class Scope:
 
     def __init__(self, trusted: bool, given: Any = (), kind: Hashable | None = None):
         self.trusted, self.given, self.kind = trusted, given, kind
-        self.plain, self.consumed = layers.keeps_all(kind), False
+        self.plain, self.consumed = layers.keeps_all(kind, in_checkpoint()), False
         self.alive: list[weakref.ref] = []
         self.ways: list[Any] = []
         self.passed: list[weakref.ref] = []

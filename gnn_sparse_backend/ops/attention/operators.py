@@ -154,21 +154,27 @@ class AttentionText(NamedTuple):
     reduced: bool
 
 
+_hooked = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda ignore_if_tracing: None)
+"""The hooks that take what gradients read, such as those of a checkpoint, where PyTorch says so."""
+
+
 @dataclass(slots=True)
 class _Result:
     """The result of an eager call, for its gradient.
 
     Not saved as operands are: users may write to what a layer returns, and the framework's own layers would not mind.
-    Freed after its use, as saved tensors are. same: for each operand the first that is the same variable.
+    Freed after its use, as saved tensors are. In a checkpoint it is saved all the same, to be freed until then.
+
+    tensor: None in a checkpoint. same: for each operand the first that is the same variable.
     """
 
     tensor: Tensor | None
     version: int
     same: tuple[int, ...]
 
-    def taken(self) -> Tensor | None:
-        """The tensor; None if somebody wrote to it, or asked before."""
-        found, self.tensor = self.tensor, None
+    def taken(self, saved: Tensor | None) -> Tensor | None:
+        """The tensor, or what was ``saved`` of it; None if somebody wrote to it, or asked before."""
+        found, self.tensor = saved if self.tensor is None else self.tensor, None
         return found if found is not None and found._version == self.version else None
 
 
@@ -177,7 +183,8 @@ def _record_attention(graph, operands, attributes, needed):
     out, *normaliser = calls.run_attention(of, graph, operands, call)
     result = out.detach()
     places = [id(x) for x in operands]
-    return out, (None, *normaliser, *operands), _Result(result, result._version, tuple(map(places.index, places)))
+    kept, saved = (None, result) if _hooked(True) is not None else (result, None)
+    return out, (saved, *normaliser, *operands), _Result(kept, result._version, tuple(map(places.index, places)))
 
 
 def _gradients_of_attention(structure, attributes, saved, memo: _Result | None, needed, grad: Tensor, *_):
@@ -186,7 +193,7 @@ def _gradients_of_attention(structure, attributes, saved, memo: _Result | None, 
     operands = saved[3:]
     same = tuple(range(len(operands)))
     if memo is not None:
-        result = memo.taken()
+        result = memo.taken(result)
         if not isinstance(structure, Traced):
             same = memo.same
     if differentiated_again():

@@ -84,6 +84,7 @@ FILLED = {
     ("ops.core.prepared", "KINDS"): "kinds of structures",
     ("ops.core.prepared", "PREPARED"): "operators of this package",
     ("planner.plan", "STRATEGIES"): "strategies of this package",
+    ("runtime.accounts", "ACCOUNTS"): "functions of this package",
 }
 
 

@@ -2,6 +2,8 @@
 to.
 """
 
+import gc
+
 import pytest
 import torch
 import torch_geometric.nn as gnn
@@ -153,3 +155,23 @@ def test_the_index_beside_edge_values_is_that_of_the_first_call(call):
         found = [call(edge_index, values) for values in (one, other)]
     assert found[0][0] is found[1][0]
     assert all(same(a, b) for a, b in zip(found, expected))
+
+
+def test_what_is_derived_of_an_index_too_large_to_copy_lives_as_long_as_its_tensor(monkeypatch, calls_to):
+    monkeypatch.setattr(GRAPHS, "capacity", 1000)
+    made = calls_to(gcn_conv, "add_remaining_self_loops")
+    layer, x, edge_index = gnn.GCNConv(5, 4).double(), features(5), large()
+    expected = layer(x, edge_index)
+    made.clear()
+    with gsb.enabled("pyg"):
+        first, second = (layer(x, edge_index) for _ in range(2))
+        assert len(GRAPHS) == 1 and len(made) == 1
+        torch.testing.assert_close(first, expected)
+        assert torch.equal(first, second)
+        edge_index[0, 0] = (edge_index[0, 0] + 1) % NODES
+        changed = layer(x, edge_index)
+        del edge_index, first, second
+        made.clear()  # which has what the functions were called with
+        gc.collect()
+        assert len(GRAPHS) == 0
+    assert not torch.equal(changed, expected)

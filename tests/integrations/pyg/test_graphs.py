@@ -169,7 +169,7 @@ def none_lost():
 
 def tight(edge_index):
     """Room for copies of both indices, and not for their graph as well."""
-    return 8 * edge_index.nbytes // 5
+    return 2 * edge_index.nbytes
 
 
 def test_a_graph_that_never_fits_is_told_once_with_the_number_to_set(none_lost):

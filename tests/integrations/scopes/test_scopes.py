@@ -81,7 +81,7 @@ def test_whether_a_layer_hands_out_is_seen_at_its_first_call():
     x = torch.randn(3, 4, requires_grad=True)
 
     def known(layer, **kwargs):
-        return keeps_all((kind_of(layer, (x, EDGES), kwargs), False))
+        return keeps_all((kind_of(layer, (x, EDGES), kwargs), False), False)
 
     ordinary, keeping = gnn.GATConv(4, 4), Kept(4, 4)
     with gsb.enabled("pyg"):

@@ -209,3 +209,32 @@ def test_programs_know_pytorchs_own_afterwards(some_framework):
         with gsb.enabled("some") if enabled else nullcontext():
             found = torch.compile(lambda x: 2 - torch.relu(x), backend="aot_eager", fullgraph=True)(x)
         assert torch.equal(found, 2 - x.relu())
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.relu,
+        lambda x: F.dropout(torch.relu(x), 0.3),
+        lambda x: F.dropout(F.relu(x.view(70, 10).t()), 0.3),
+        lambda x: (unit := torch.relu(x)) + F.dropout(unit, 0.3),
+    ],
+    ids=["unit", "both", "both, transposed", "both, unit read twice"],
+)
+def test_bits_in_the_place_of_what_is_kept(function, dtype):
+    run = step(function, dtype)
+    expected = seeded(run)[0]
+    with gsb.enabled("some", memory="low"):
+        found = seeded(run)[0]
+    assert bits(found) == bits(expected)
+
+
+def test_in_bits_a_result_may_be_written_to():
+    x = torch.randn(700, requires_grad=True)
+    with gsb.enabled("some", memory="low"):
+        unit = torch.relu(x * 1)
+        (expected,) = torch.autograd.grad(unit.sum(), x, retain_graph=True)
+        with torch.no_grad():
+            unit.zero_()
+        assert torch.equal(torch.autograd.grad(unit.sum(), x)[0], expected)

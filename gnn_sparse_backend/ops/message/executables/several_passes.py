@@ -17,7 +17,7 @@ from ....planner.cpu.rows import RowPlan
 from ....planner.cpu.spmm import group_count
 from ....runtime.threads import planned_threads
 from ....structures import pieces
-from ....structures.derived import fact
+from ....structures.derived import fact, fact_of_arrays
 from ....structures.pieces import Piece, Rows
 from ...core.arguments import kernel_arguments, operand_arguments, structure_arguments
 from ...core.executable import builds
@@ -47,12 +47,13 @@ class Partitions(MayGoInLanes):
     def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
         spec, plan = self.spec, self.plan
         parts = column_partitions(graph, plan.partitions)
+        numbered = partition_numbers(graph, plan.partitions) if spec.numbered else ()
         edges = [x.shape[0] for x, place in zip(operands, self.places) if place == "edge"][:1]
         given = operand_arguments(self.places, self.widths, operands, False)
         note(self, "")
-        for piece in parts:
+        for at, piece in enumerate(parts):
             turn = "first" if piece is parts[0] else "last" if piece is parts[-1] else "next"
-            numbers = (piece.edge_numbers(graph.edge_numbers),) if spec.numbered else ()
+            numbers = numbered[at : at + 1]
             degrees = self.degrees(graph) if turn == "last" else ()
             (*sizes, nnz), arrays = structure_arguments(piece, plan.groups, plan.balance)
             kernel = self.kernel(
@@ -102,10 +103,19 @@ class Parts(MayGoInLanes):
         self.kernel(how, partial(aggregate_kernel, *how)).entry(*arguments, result)
 
 
-@fact
+@fact_of_arrays
 def column_partitions(graph, partitions: int) -> tuple[Piece, ...]:
     """`column_partitions` of a graph."""
     return pieces.column_partitions(graph.indptr, graph.indices, graph.shape, partitions)
+
+
+@fact
+def partition_numbers(graph, partitions: int) -> tuple[Tensor, ...]:
+    """The edge at each position of each column partition."""
+    found = pieces.positions_in_partitions(graph.indices, graph.shape, partitions)
+    if graph.edge_ids is None:
+        return tuple(positions.to(graph.indices.dtype) for positions in found)
+    return tuple(graph.edge_ids.index_select(0, positions) for positions in found)
 
 
 @fact

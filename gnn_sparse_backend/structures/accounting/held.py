@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from torch import Tensor
 
-from ..deferred import console, table
-from ..frozen import dataclass
-from .derived import Derived, Keeper
+from ...deferred import console, table
+from ...frozen import dataclass
+from ..derived import Derived, Keeper
 
 WIDTH = 100
 """Columns of the printed table."""
@@ -57,29 +57,27 @@ class Memory:
         return sum(row.nbytes for row in self.rows if row.derived)
 
     def __str__(self) -> str:
-        rows = table.Table("of", "what")
-        rows.add_column("bytes", justify="right")
-        for row in self.rows:
-            rows.add_row(row.of, row.what, f"{row.nbytes:,}")
-        rows.add_section()
-        rows.add_row("", f"{self.calls} calls and {self.plans} plans are known", f"{self.nbytes:,}")
-        text = io.StringIO()
-        console.Console(file=text, width=WIDTH, markup=False, emoji=False).print(rows)
-        return text.getvalue()
+        return tabulated(self.rows, f"{self.calls} calls and {self.plans} plans are known", self.nbytes)
 
 
-def memory(structure: Any) -> Memory:
-    """What a structure holds: the arrays that it was made of, and every fact that it has derived, with bytes.
+def tabulated(held: Iterable[Held], words: str, total: int) -> str:
+    """What takes memory as a table, whose last line has ``words`` and the total."""
+    rows = table.Table("of", "what")
+    rows.add_column("bytes", justify="right")
+    for row in held:
+        rows.add_row(row.of, row.what, f"{row.nbytes:,}")
+    rows.add_section()
+    rows.add_row("", words, f"{total:,}")
+    text = io.StringIO()
+    console.Console(file=text, width=WIDTH, markup=False, emoji=False).print(rows)
+    return text.getvalue()
 
-        print(gsb.memory(graph))
-        graph.release()            # frees what was derived; it is derived again where it is needed
 
-    Bytes are those of the whole storage that an array keeps alive, and count once however many facts share it. On a GPU
-    they are those of the GPU. Kernels belong to the process and are not in it: ``gsb.status()`` names their packs.
+def memory_of(structure: Any) -> Memory:
+    """The `Memory` of one structure.
 
     Raises:
-        TypeError: anything but a ``Graph``, ``RelGraph``, ``Segments``, ``KernelMap``, ``masks.Mask`` or
-            ``nn.SparseTensor``.
+        TypeError: it is no structure.
     """
     if not callable(getattr(structure, "keepers", None)):
         raise TypeError(
@@ -87,14 +85,15 @@ def memory(structure: Any) -> Memory:
             f"{type(structure).__name__}"
         )
     keepers = list(structure.keepers())
-    covered = _Covered([keeper.it for keeper in keepers])
+    covered = Covered([keeper.it for keeper in keepers])
     own = [Held(keeper.of, "index arrays", covered.add(keeper.arrays), keeper.derived) for keeper in keepers]
-    rows = [row for keeper, first in zip(keepers, own) for row in (first, *_derived(keeper, covered))]
+    rows = [row for keeper, first in zip(keepers, own) for row in (first, *facts_of(keeper, covered))]
     calls, plans = (sum(len(getattr(keeper.it, name, ())) for keeper in keepers) for name in ("calls", "plans"))
     return Memory((rows[0], *(row for row in rows[1:] if row.nbytes)), calls, plans)
 
 
-def _derived(keeper: Keeper, covered: _Covered) -> Iterable[Held]:
+def facts_of(keeper: Keeper, covered: Covered) -> Iterable[Held]:
+    """The facts of a keeper, and what its calls hold, with the bytes that are not covered yet."""
     for fact, value in list(keeper.it.facts.items()):
         yield Held(keeper.of, name_of(fact), covered.add(value), True)
     yield Held(keeper.of, "calls", covered.add(list(getattr(keeper.it, "calls", {}).values())), True)
@@ -113,7 +112,7 @@ def _word(value: object) -> str:
     return value.__name__ if isinstance(value, FunctionType) else repr(value)
 
 
-class _Covered:
+class Covered:
     """The memory that arrays were found to hold. apart: what is looked at by itself, wherever it is found."""
 
     def __init__(self, apart: list[Any]) -> None:

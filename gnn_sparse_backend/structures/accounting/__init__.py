@@ -1,0 +1,1 @@
+"""What takes memory: of a structure, and of the process."""

@@ -1,0 +1,64 @@
+"""``gsb.memory()``: what the process holds, so that it adds up to what the system says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...frozen import dataclass
+from ...runtime.accounts import ACCOUNTS
+from ...system import process_memory
+from ..csr import live_pairs
+from ..derived import Keeps
+from ..graph import Graph
+from ..immutable import Structure
+from .held import Covered, Held, facts_of, tabulated
+
+
+@dataclass(frozen=True)
+class ProcessMemory:
+    """What the process holds. Prints as a table.
+
+    rows: structures, what is kept for later, and the rest; they add up to ``nbytes``. nbytes: bytes of the process in
+    memory now. peak: the most there were at a time; 0 where the system does not say.
+    """
+
+    rows: tuple[Held, ...]
+    nbytes: int
+    peak: int
+
+    def __str__(self) -> str:
+        words = f"in memory now; the most at a time: {self.peak:,}" if self.peak else "in memory now"
+        return tabulated(self.rows, words, self.nbytes)
+
+
+def memory_of_process() -> ProcessMemory:
+    """Account for the memory of this process."""
+    resident, files, peak = process_memory()
+    rows = [*_of_structures(), *(Held("kept", words, nbytes(), False) for words, nbytes in list(ACCOUNTS.items()))]
+    rows.append(Held("files", "libraries, and data that is mapped into memory", files, False))
+    known = sum(row.nbytes for row in rows)
+    rows.append(Held("the rest", "tensors of the program, PyTorch, Python", max(resident - known, 0), False))
+    return ProcessMemory(tuple(row for row in rows if row.nbytes), resident, peak)
+
+
+def _of_structures() -> Iterator[Held]:
+    """Index arrays and derived arrays of the live structures of each kind. What two share is counted once."""
+    kinds: dict[str, list[Keeps]] = {}
+    for structure in _live_structures():
+        kinds.setdefault(type(structure).__name__, []).append(structure)
+    keepers = [keeper for structures in kinds.values() for each in structures for keeper in each.keepers()]
+    covered = Covered([keeper.it for keeper in keepers])
+    for kind, structures in kinds.items():
+        of_kind = [keeper for each in structures for keeper in each.keepers()]
+        words = f"{kind} ({len(structures)})"
+        yield Held(words, "index arrays", sum(covered.add(keeper.arrays) for keeper in of_kind), False)
+        yield Held(words, "derived", sum(row.nbytes for each in of_kind for row in facts_of(each, covered)), True)
+
+
+def _live_structures() -> Iterator[Keeps]:
+    yield from (graph for pair in live_pairs() if (graph := Graph._showing(pair)) is not None)
+    kinds = [Structure]
+    while kinds:
+        kind = kinds.pop()
+        kinds += kind.__subclasses__()
+        yield from list(kind._live.values()) if "_live" in kind.__dict__ else ()
