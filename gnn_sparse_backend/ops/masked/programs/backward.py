@@ -85,7 +85,7 @@ def backward(spec: MaskedSpec) -> Program:
 
                 def change(i, lane, item=item, block=block, of_query=of_query):
                     at, score = i * L + lane, S[i * L + lane]
-                    pair = item, w.column(block, i), minimum(item.row + lane, item.rows - 1)
+                    pair = item, w.column(block, i), modified.row(item, lane)
                     if slope_of is not None:
                         Slopes[at] = modified.of(slope_of, score, *pair)
                     S[at] = exp(modified.of(modified.modifier.node, score, *pair) - of_query(Lse, i))

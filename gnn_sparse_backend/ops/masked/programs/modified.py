@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ....compiler.language.builder import BufferHandle
-from ....compiler.language.expr import Expr, as_expr, maximum, minimum, number, select
+from ....compiler.language.expr import Expr, as_expr, cast, maximum, minimum, number, select
 from .items import Block, Item, Items
-from .modifier import Modifier, Node, lower
+from .lower import NARROW, WIDE, Index, lower
+from .modifier import Modifier, Node
 
 PLANES = "batch_step", "all_batches", "head_step", "all_heads"
 """A step between planes of neighbouring batches, their number, and both of heads."""
@@ -32,12 +33,14 @@ class Modified:
             steps = [as_expr(p.size(f"C{n}_step{d}")) for d in range(dims)]
             self.captured.append((p.buffer(f"C{n}", (p.dense_fixed(f"C{n}_axis", span),), dtype), sizes, steps))
 
-    def _load(self, which: int, indices: Sequence[Expr]) -> Expr:
+    def _load(self, which: int, indices: Sequence[Index]) -> Expr:
         buffer, sizes, steps = self.captured[which]
         at = as_expr(0)
-        for index, size, step in zip(indices, sizes, steps):
-            index = select(index < number(0), index + size, index)
-            at = at + minimum(maximum(index, number(0)), size - 1) * step
+        for (index, bounds), size, step in zip(indices, sizes, steps):
+            none, size = number(0, index.dtype), cast(index.dtype, size)
+            if bounds is None or bounds[0] < 0:
+                index = maximum(select(index < none, index + size, index), none)
+            at = at + cast(WIDE, minimum(index, size - 1)) * step
         return buffer[at]
 
     def change(self, scores: BufferHandle, item: Item, block: Block) -> None:
@@ -45,10 +48,14 @@ class Modified:
         line = self.items.spec.line
 
         def change(j: Expr, lane: Expr) -> None:
-            query, key = minimum(item.row + lane, item.rows - 1), self.items.column(block, j)
-            scores[j * line + lane] = self.of(self.modifier.node, scores[j * line + lane], item, query, key)
+            pair = self.row(item, lane), self.items.column(block, j)
+            scores[j * line + lane] = self.of(self.modifier.node, scores[j * line + lane], item, *pair)
 
         self.each(block, change)
+
+    def row(self, item: Item, lane: Expr) -> Expr:
+        """The row of a lane; the last one in the place of those beyond it."""
+        return minimum(cast(NARROW, item.row) + cast(NARROW, lane), cast(NARROW, item.rows - 1))
 
     def each(self, block: Block, write: Callable[[Expr, Expr], None]) -> None:
         """``write(column of the block, lane)``, one vector after the other: expressions may be long, and stand in the
@@ -64,9 +71,9 @@ class Modified:
         batch_step, batches, head_step, heads = self.planes
         leaves = {
             "score": score,
-            "batch": item.plane // batch_step % batches,
-            "head": item.plane // head_step % heads,
-            "query": query,
-            "key": key,
+            "batch": cast(NARROW, item.plane // batch_step % batches),
+            "head": cast(NARROW, item.plane // head_step % heads),
+            "query": cast(NARROW, query),
+            "key": cast(NARROW, key),
         }
-        return lower(node, self.items.spec.accumulator, leaves, self._load)
+        return lower(self.modifier, node, self.items.spec.accumulator, leaves, self._load)
