@@ -18,7 +18,7 @@ from ....compiler.language.expr import (
     select,
 )
 from .modifier import CONDITION, INTEGER, NUMBER, Modifier, Node
-from .ranges import Bounds, bounds_of
+from .places import Bounds, bounds_of
 
 NARROW, WIDE = "int32", "int64"
 Index = tuple[Expr, Bounds | None]
