@@ -247,3 +247,53 @@ def test_padding_counts_in_the_gradients_of_captured_tensors():
     mask = gsb.masks.causal(LENGTH, block=16) & gsb.masks.padding(present)
     found = gsb.flex_attention(*given, function, mask)
     assert_dense(found, given, function, captured, lambda b, h, q, k: (q >= k) & present[b, k])
+
+
+def few(queries: int, of_keys: int = 1, keys: int = LENGTH) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(4)
+    shapes = (HEADS * 2, queries, WIDTH), (of_keys, keys, WIDTH), (of_keys, keys, WIDTH)
+    return [torch.randn(BATCH, *shape, generator=generator, dtype=torch.float64).requires_grad_() for shape in shapes]
+
+
+@pytest.mark.parametrize("of", ["all", "padding", "sequences"])
+def test_few_queries_of_heads_that_share_keys(of):
+    """They are computed together, whatever hides keys from them."""
+    given = few(2)
+    present = torch.arange(LENGTH) < torch.tensor([[23], [40]])
+    mod = lambda s, b, h, q, k: 2 * torch.tanh(s / 2) + OF_KEYS[k]
+    mask, hides = None, None
+    if of == "padding":
+        mask, hides = gsb.masks.band((2, LENGTH), 1, 30, block=16) & gsb.masks.padding(present), None
+        hides = lambda b, h, q, k: (k >= q - 1) & (k <= q + 30) & present[b, k]
+    elif of == "sequences":
+        hides = lambda b, h, q, k: (k <= q + 20) & present[b, k]
+        mask = create_block_mask(hides, BATCH, None, 2, LENGTH, device="cpu", BLOCK_SIZE=16)
+    found = gsb.flex_attention(*given, mod, mask, enable_gqa=True)
+    repeated = [given[0], *(x.repeat_interleave(4, 1) for x in given[1:])]
+    expected, _ = dense(*repeated, mod, hides)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+    flow = torch.randn(found.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    ours, theirs = (torch.autograd.grad(out, [*given, OF_KEYS], flow) for out in (found, expected))
+    for one, other in zip(ours, theirs):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
+
+
+def test_pages_of_a_cache():
+    """Keys of all sequences lie in the pages of one cache, in the order in which they were taken."""
+    paged = pytest.importorskip("torch.nn.attention.experimental._paged_attention")
+    page, lengths = 16, (23, 40)
+    q, k, v = (x.detach() for x in few(1, of_keys=HEADS * 2, keys=48))
+    cache = paged.PagedAttention(8, page, BATCH, device="cpu")
+    for taken in ((10, 20), (23, 40)):
+        for b, length in enumerate(taken):
+            cache.reserve(torch.tensor(b), torch.tensor(length))
+    stored = [torch.zeros(1, HEADS * 2, 8 * page, WIDTH, dtype=torch.float64) for _ in range(2)]
+    at = torch.arange(48)
+    for b, length in enumerate(lengths):
+        cache.assign(torch.tensor([b]), at[None, :length], *(x[b : b + 1, :, :length] for x in (k, v)), *stored)
+    allowed = lambda b, h, q, k: k < torch.tensor(lengths)[b]
+    logical = create_block_mask(allowed, BATCH, None, 1, 48, device="cpu", BLOCK_SIZE=page)
+    mod = lambda s, b, h, q, k: s + 0.125 * k
+    blocks, moved = cache.convert_logical_block_mask(logical), cache.get_score_mod(mod)
+    found = gsb.flex_attention(q, *stored, moved, blocks)
+    torch.testing.assert_close(found, dense(q, k, v, mod, allowed)[0], rtol=1e-9, atol=1e-9)

@@ -124,7 +124,7 @@ def flex_attention(
     mask, layout = _mask(block_mask, query, key)
     key, value = (x.expand(query.shape[0], -1, -1, -1) for x in (key, value))
     changed = score_mod is not None or dropout or return_lse
-    if not (changed or query.shape[2] <= FEW) and _is_everything(mask) and query.dtype is not torch.float16:
+    if not changed and not _few(query, heads) and _is_everything(mask) and query.dtype is not torch.float16:
         return scaled_dot_product_attention(query, key, value, scale=scale, enable_gqa=enable_gqa)
     if not query.shape[2] or not key.shape[2] or not query.numel():
         return _of_nothing(query, key, value, return_lse)
@@ -148,6 +148,11 @@ def flex_attention(
     operands = tuple(x.transpose(0, 1) for x in (query, key, value))
     out, lse = CHANGED(mask, (*operands, *more), (scale, modifier, (1, batch, batch, of_query), dropout))
     return _results(out.transpose(0, 1).contiguous(), lse.transpose(0, 1).contiguous(), shape, return_lse)
+
+
+def _few(query: Tensor, heads: int) -> bool:
+    """Whether queries are so few that kernels read their keys faster than PyTorch does."""
+    return query.shape[2] <= FEW and (query.shape[1] > heads or query.dtype is torch.bfloat16)
 
 
 def _knows_no_query(modifier: Modifier | None) -> bool:
