@@ -50,6 +50,11 @@ def traced(score_mod: Callable[..., Tensor], dtype: torch.dtype) -> Traced:
     return _Reader(graph).read()
 
 
+def _stored(dtype: torch.dtype) -> str:
+    """The type that kernels read."""
+    return "uint8" if dtype in (torch.bool, torch.uint8) else type_name(dtype)
+
+
 class Indexing(TorchFunctionMode):
     """``x[i, j]`` of tensors i and j without dimensions is an index, not a choice by the numbers that they hold."""
 
@@ -81,7 +86,7 @@ class _Reader:
                 self.values[step] = self._called(step)
             elif step.op == "output":
                 found = self.node(step.args[0])
-                kinds = tuple((type_name(x.dtype), x.dim()) for x in self.tensors)
+                kinds = tuple((_stored(x.dtype), x.dim()) for x in self.tensors)
                 return Traced(Modifier(converted(found, NUMBER), kinds), tuple(self.tensors))
         raise Untraceable("score_mod returns nothing")
 

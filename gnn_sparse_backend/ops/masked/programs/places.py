@@ -106,7 +106,7 @@ def _by_distance(node: Node) -> bool:
 
 
 def _steps(node: Node) -> tuple[int, int] | None:
-    """By how much an integer grows with the query, and with the key; None where it is not by the same everywhere."""
+    """What an integer grows by from one query, and from one key, to the next; None where steps differ."""
     if node.op in ("query", "key"):
         return (1, 0) if node.op == "query" else (0, 1)
     if not leaves_of(node) & {"query", "key"}:
