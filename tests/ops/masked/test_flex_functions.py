@@ -130,6 +130,15 @@ MODS: dict[str, tuple[Callable, tuple[Tensor, ...]]] = {
 }
 
 
+OF_ALL_PAIRS: dict[str, Callable] = {
+    "index after index": lambda s, b, h, q, k: s + BATCHES_AND_QUERIES[b, q],
+    "indices in turns": lambda s, b, h, q, k: s + OF_FOUR_FIRST[0, b, h, q],
+    "index of a tensor": lambda s, b, h, q, k: s + OF_FOUR[b, h, WHICH, q],
+    "bias of pairs, index after index": lambda s, b, h, q, k: s + OF_PAIRS[q, k],
+}
+"""Functions whose indices are of one pair, as functions of all pairs at once."""
+
+
 def causal(b, h, q, k):
     return q >= k
 
@@ -188,7 +197,7 @@ def assert_dense(found: Tensor, given: list[Tensor], mod: Callable | None, captu
 )
 def test_functions_of_scores(name):
     given, (function, captured) = operands(), MODS[name]
-    assert_dense(gsb.flex_attention(*given, function), given, function, captured)
+    assert_dense(gsb.flex_attention(*given, function), given, OF_ALL_PAIRS.get(name, function), captured)
 
 
 @pytest.mark.parametrize("name", MASKS)
