@@ -2,9 +2,10 @@
 
 Bands as in Longformer, with and without a global token, the butterfly of Pixelated Butterfly, and causal attention, of
 4,096 tokens and 12 heads of 64: forward, forward with the gradients to q, k and v, and the batched products alone
-(SDDMM, SpMM). Every cell runs all contenders on the same operands, checks their answers against float64 and times them
-interleaved; peak memory, results included, is of a fresh process for each. FlexAttention is compiled before, and what
-that takes is told apart.
+(SDDMM, SpMM). ``--masks`` has FlexAttention's cases as well: windows, documents and prefixes, and changed scores under
+a causal mask (ALiBi, a soft cap, relative positions). Every cell runs all contenders on the same operands, checks their
+answers against float64 and times them interleaved; peak memory, results included, is of a fresh process for each.
+FlexAttention is compiled before, and what that takes is told apart.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 
 from benchmarks.masked import contenders, gpu, memory
-from benchmarks.masked.contenders import CONTENDERS, NOTES, OURS, PRODUCTS
-from benchmarks.masked.problem import DTYPES, MASKS, OPS, Place, Problem
+from benchmarks.masked.contenders import ATTENTION, CONTENDERS, NOTES, OURS, PRODUCTS
+from benchmarks.masked.problem import DTYPES, FLEX, MASKS, OPS, Place, Problem
 from benchmarks.support import cells, cli, machine, report, roofline, summary
 from benchmarks.support.gpu.device import device_parser
 from benchmarks.support.reasons import duration
@@ -87,10 +88,12 @@ def series(options: argparse.Namespace) -> cells.Series:
 
 def places(options: argparse.Namespace) -> list[Place]:
     return [
-        Place(mask, op, precision, options.tokens, options.heads, options.width, options.seed)
+        Place(mask, op, precision, tokens, options.heads, options.width, options.seed)
+        for tokens in options.tokens
         for mask in options.masks
         for op in options.ops
         for precision in options.precisions
+        if op in ATTENTION or mask not in FLEX
     ]
 
 
@@ -136,18 +139,18 @@ def show(results: Mapping, console: Console) -> None:
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.parser(__doc__.splitlines()[0], budget=160.0, parents=[device_parser()])
-    parser.add_argument("--masks", nargs="+", choices=tuple(MASKS), default=list(MASKS))
+    parser.add_argument("--masks", nargs="+", choices=(*MASKS, *FLEX), default=list(MASKS))
     parser.add_argument("--ops", nargs="+", choices=OPS, default=list(OPS))
     parser.add_argument("--precisions", nargs="+", choices=tuple(DTYPES), default=list(DTYPES))
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
     parser.add_argument("--parts", nargs="+", choices=("time", "memory"), help="what to measure, by default both")
-    parser.add_argument("--tokens", type=cli.positive_int, default=4096)
+    parser.add_argument("--tokens", nargs="+", type=cli.positive_int, default=[4096])
     parser.add_argument("--heads", type=cli.positive_int, default=12)
     parser.add_argument("--width", type=cli.positive_int, default=64)
     cli.add_append(parser)
     options = parser.parse_args(argv)
     if options.quick:
-        options.tokens, options.heads, options.budget = min(options.tokens, 512), 2, min(options.budget, 8.0)
+        options.tokens, options.heads, options.budget = [min(512, *options.tokens)], 2, min(options.budget, 8.0)
         options.contenders = [name for name in options.contenders if name != "flex"]  # compiling takes a minute
     # what starts processes takes longer than the rest
     options.parts = options.parts or (["time"] if options.quick else ["time", "memory"])

@@ -42,6 +42,8 @@ WHEELS = {
 
 def how_to_install(extra: str) -> str:
     """The command that installs a framework, or why none does on this machine."""
+    if extra == "flex_attention":
+        return "pip install 'torch>=2.5'"
     wheels = WHEELS.get(extra)
     if wheels is None or wheels.are_here():
         return f"pip install 'gnn-sparse-backend[{extra}]'"

@@ -98,7 +98,20 @@ LIBRARIES = {
     "distributed": {"dgl", "matplotlib", "numpy", "pymetis", "rich", "scipy", "torch"},
     "nn": {"rich", "torch"},
     "integrations": {
-        *("cumm", "dgl", "numpy", "psutil", "pymetis", "pytest", "rich", "scipy", "spconv", "torch", "torch_geometric"),
+        *(
+            "cumm",
+            "dgl",
+            "numpy",
+            "psutil",
+            "pymetis",
+            "pytest",
+            "rich",
+            "scipy",
+            "spconv",
+            "transformers",
+            "torch",
+            "torch_geometric",
+        ),
     },
     "cli": {"numpy", "rich", "scipy", "torch", "tvm"},
 }

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 import gnn_sparse_backend as gsb
-from benchmarks.masked.problem import BLOCK, WINDOW, Problem
+from benchmarks.masked.problem import BLOCK, FLEX, WINDOW, Problem
 from benchmarks.support.cells import Unable
 
 OURS = "gsb"
@@ -18,6 +18,7 @@ NOTES = {
     OURS: "gsb.sparse_attention, gsb.masked_sddmm, gsb.masked_spmm",
     "sdpa": "scaled_dot_product_attention of all pairs, with the mask as a bool matrix, or is_causal",
     "flex": "FlexAttention under torch.compile, with a block mask made before; it has no backward pass on CPUs",
+    "plain": "scores of all pairs, changed, and a softmax in plain PyTorch",
     "chunks": "bands in plain PyTorch: chunks of queries, the three chunks of keys around each, and the global token",
     "gathered": "blocks of keys gathered for each block of queries in plain PyTorch, all rows with as many",
     "dense": "torch.bmm of everything, and the blocks taken out",
@@ -95,6 +96,8 @@ def _ours(problem: Problem) -> Call:
         values, v = problem.values, problem.qkv[2]
         return lambda: (gsb.masked_spmm(mask, values, v),)
     attend = lambda q, k, v: gsb.sparse_attention(q, k, v, mask)
+    if problem.place.mask_name in FLEX:
+        attend = lambda q, k, v: gsb.flex_attention(q, k, v, problem.score_mod, mask)
     return _stepped(problem, attend) if op == "step" else lambda: (attend(*problem.qkv),)
 
 
@@ -102,7 +105,23 @@ def _sdpa(problem: Problem) -> Compute:
     if problem.place.mask_name == "causal":
         return lambda q, k, v: scaled_dot_product_attention(q, k, v, is_causal=True)
     allowed = problem.allowed
+    if problem.place.mask_name == "soft cap":
+        raise Unable("a cap of scores is no mask")
+    if problem.score_mod is not None:
+        nothing = torch.zeros(1, 1, 1)
+        allowed = problem.changed(nothing, slice(None)).to(problem.place.dtype)[None]
     return lambda q, k, v: scaled_dot_product_attention(q, k, v, attn_mask=allowed)
+
+
+def _plain(problem: Problem) -> Compute:
+    if problem.score_mod is None:
+        raise Unable("scores are as they are: see sdpa")
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        scores = problem.changed((q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5)[0], slice(None))
+        return (scores.softmax(-1).to(v.dtype) @ v[0])[None]
+
+    return attend
 
 
 def _flex(problem: Problem) -> Compute:
@@ -117,6 +136,9 @@ def _flex(problem: Problem) -> Compute:
         "causal": lambda b, h, i, j: j <= i,
     }
     n, name = problem.place.tokens, problem.place.mask_name
+    if name in FLEX:
+        compiled, blocks, mod = torch.compile(flex_attention, dynamic=False), problem.block_mask, problem.score_mod
+        return lambda q, k, v: compiled(q, k, v, score_mod=mod, block_mask=blocks)
     side = BLOCK if name == "butterfly" else 128
     mask = create_block_mask(mods[name], None, None, n, n, device=problem.device, BLOCK_SIZE=side)
     compiled = torch.compile(flex_attention, dynamic=False)
@@ -157,7 +179,7 @@ def _chunks(problem: Problem) -> Compute:
 def _gathered(problem: Problem) -> Compute:
     mask = problem.mask
     lengths = mask.indptr.diff()
-    if problem.place.mask_name in ("causal", "global") or problem.place.tokens % BLOCK:
+    if problem.place.mask_name in ("causal", "global", *FLEX) or problem.place.tokens % BLOCK:
         raise Unable("rows differ too much in length to be padded, or the last block is not whole")
     longest, rows = int(lengths.max()), mask.block_rows
     lines = problem.lines
@@ -249,7 +271,7 @@ def _csr_sddmm(problem: Problem) -> Compute:
     return compute
 
 
-_ATTENTION = {"sdpa": _sdpa, "flex": _flex, "chunks": _chunks, "gathered": _gathered}
+_ATTENTION = {"sdpa": _sdpa, "flex": _flex, "plain": _plain, "chunks": _chunks, "gathered": _gathered}
 _PRODUCTS = {
     ("sddmm", "dense"): _dense_sddmm,
     ("spmm", "dense"): _dense_spmm,

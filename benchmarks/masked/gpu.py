@@ -7,13 +7,14 @@ from __future__ import annotations
 import argparse
 import functools
 from collections.abc import Iterator
+from itertools import product
 
 import torch
 from rich.console import Console
 
 from benchmarks.layers import gpu_steps
 from benchmarks.masked import contenders
-from benchmarks.masked.problem import Place, Problem
+from benchmarks.masked.problem import MASKS, Place, Problem
 from benchmarks.support.turns import Switched
 
 OURS = "masks+gsb"
@@ -47,11 +48,9 @@ def main(options: argparse.Namespace, console: Console) -> int:
     names = tuple(name for name in NAMES if name == OURS or name in options.contenders)
 
     def cells(precision: str) -> Iterator[gpu_steps.Cell]:
-        for mask in options.masks:
-            for op in options.ops:
-                yield cell_on_gpu(
-                    Place(mask, op, precision, options.tokens, options.heads, options.width, options.seed), names
-                )
+        for tokens, mask, op in product(options.tokens, options.masks, options.ops):
+            if mask in MASKS:
+                yield cell_on_gpu(Place(mask, op, precision, tokens, options.heads, options.width, options.seed), names)
 
     headings = ("graph", "layer", "tokens")
     return gpu_steps.in_each_precision(

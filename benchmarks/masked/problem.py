@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,8 +14,45 @@ from torch.nn.functional import scaled_dot_product_attention
 import gnn_sparse_backend as gsb
 from benchmarks.operators.work import Work
 from benchmarks.support.cells import relative_error
+from gnn_sparse_backend.ops.masked.flex.block_masks import mask_of
 
 BLOCK, WINDOW = 64, 128
+PREFIX, DOCUMENTS, CAP = 4, 8, 20.0
+"""The share of tokens that a prefix is of, the number of documents, and the cap of scores."""
+
+
+def documents(n: int) -> Tensor:
+    """(n,) the document of each token: `DOCUMENTS`, of which each is longer than the one before."""
+    lengths = torch.arange(1, DOCUMENTS + 1) * n // (DOCUMENTS * (DOCUMENTS + 1) // 2)
+    lengths[-1] += n - lengths.sum()
+    return torch.arange(DOCUMENTS).repeat_interleave(lengths)
+
+
+def _functions(n: int) -> dict[str, Callable[..., Tensor]]:
+    """The masks of FlexAttention by their names, of n tokens."""
+    document = documents(n)
+    causal = lambda b, h, i, j: j <= i
+    return {
+        "window": lambda b, h, i, j: (j <= i) & (i - j < 2 * WINDOW),
+        "documents": lambda b, h, i, j: document[i] == document[j],
+        "prefix": lambda b, h, i, j: (j <= i) | (j < n // PREFIX),
+        **dict.fromkeys(("alibi", "soft cap", "relative"), causal),
+    }
+
+
+def _scores(heads: int) -> dict[str, Callable[..., Tensor]]:
+    """The functions of scores by the names of their cases, which have causal masks."""
+    slopes = torch.exp2(-torch.arange(1, heads + 1) * 8.0 / heads)
+    bias = torch.randn(heads, 2 * WINDOW, generator=torch.Generator().manual_seed(9))
+    return {
+        "alibi": lambda s, b, h, i, j: s + slopes[h] * (j - i),
+        "soft cap": lambda s, b, h, i, j: CAP * torch.tanh(s / CAP),
+        "relative": lambda s, b, h, i, j: s + bias[h, (i - j).clamp(0, 2 * WINDOW - 1)],
+    }
+
+
+FLEX = "window", "documents", "prefix", "alibi", "soft cap", "relative"
+"""Cases that are FlexAttention's: masks, and changed scores under a causal mask."""
 MASKS: dict[str, Callable[[int], gsb.masks.Mask]] = {
     "band": lambda n: gsb.masks.band(n, WINDOW, WINDOW),
     "global": lambda n: gsb.masks.band(n, WINDOW, WINDOW, global_tokens=[0]),
@@ -56,7 +94,32 @@ class Problem:
     def __init__(self, place: Place, device: torch.device | str = "cpu") -> None:
         self.place = place
         self.device = torch.device(device)
-        self.mask = MASKS[place.mask_name](place.tokens).to(self.device)
+        self.mask = self._mask().to(self.device)
+
+    def _mask(self) -> gsb.masks.Mask:
+        name, n = self.place.mask_name, self.place.tokens
+        return MASKS[name](n) if name in MASKS else mask_of(self.block_mask)
+
+    @cached_property
+    def block_mask(self) -> Any:
+        """The mask as PyTorch's ``BlockMask``, of a case of `FLEX`."""
+        from torch.nn.attention.flex_attention import create_block_mask
+
+        n = self.place.tokens
+        return create_block_mask(_functions(n)[self.place.mask_name], None, None, n, n, device=self.device)
+
+    @cached_property
+    def score_mod(self) -> Callable[..., Tensor] | None:
+        """What scores become; None for themselves."""
+        return _scores(self.place.heads).get(self.place.mask_name)
+
+    def changed(self, scores: Tensor, head: slice) -> Tensor:
+        """Scores (heads, tokens, tokens) of some heads as the case has them, -inf where a pair is not allowed."""
+        if self.score_mod is not None:
+            at = torch.arange(self.place.tokens)
+            of = torch.arange(self.place.heads)[head, None, None]
+            scores = self.score_mod(scores, torch.zeros((), dtype=torch.int64), of, at[:, None], at)
+        return scores.masked_fill(~self.allowed, -torch.inf)
 
     def _drawn(self, number: int, *shape: int) -> Tensor:
         generator = torch.Generator().manual_seed(self.place.seed + number)
@@ -141,7 +204,12 @@ class Problem:
         if self.place.op == "spmm":
             return (self.dense_values(head, torch.float64) @ v,)
         leaves = [x.requires_grad_() for x in (q, k, v)] if self.place.op == "step" else []
-        out = scaled_dot_product_attention(q, k, v, attn_mask=self.allowed)
+        if self.score_mod is None:
+            out = scaled_dot_product_attention(q, k, v, attn_mask=self.allowed)
+        else:
+            head %= self.place.heads
+            scores = self.changed((q @ k.t() * q.shape[1] ** -0.5)[None], slice(head, head + 1))[0]
+            out = scores.softmax(-1) @ v
         grads = torch.autograd.grad(out, leaves, self.cotangent[0, head].double()) if leaves else ()
         return (out.detach(), *grads)
 

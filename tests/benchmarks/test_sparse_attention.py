@@ -20,6 +20,9 @@ MINE = {
     ("global", "step"): {"sdpa", "chunks"},
     ("butterfly", "step"): {"sdpa", "gathered"},
     ("causal", "forward"): {"sdpa"},
+    ("prefix", "forward"): {"sdpa"},
+    ("soft cap", "forward"): {"plain"},
+    ("alibi", "step"): {"sdpa", "plain"},
     ("band", "sddmm"): {"dense", "csr"},
     ("butterfly", "spmm"): {"dense", "bsr", "csr"},
 }

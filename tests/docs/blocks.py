@@ -44,6 +44,8 @@ def python_block(example) -> None:
         pytest.importorskip("torch_geometric")
     if re.search(r"\bimport spconv\b", example.parsed):
         pytest.importorskip("spconv")
+    if re.search(r"\bimport transformers\b", example.parsed):
+        pytest.importorskip("transformers")
     code = compile("\n" * (example.line + example.parsed.line_offset) + example.parsed, example.path, "exec")
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(code, example.namespace)

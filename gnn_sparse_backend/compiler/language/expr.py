@@ -24,7 +24,7 @@ ARITHMETIC = ("+", "-", "*", "/", "//", "%", "min", "max")
 BITWISE = ("&", "|")
 COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 LOGICAL = ("and", "or")
-FUNCTIONS = ("exp", "log", "sqrt", "tanh", "sigmoid", "abs")
+FUNCTIONS = ("exp", "log", "sqrt", "tanh", "sigmoid", "abs", "sin", "cos")
 PREDICATES = ("is_nan",)
 # A word of 32 bits holds two neighbouring bfloat16 numbers: each as a float32, and the bits of one, rounded.
 HALVES = ("low_half", "high_half")
@@ -307,8 +307,8 @@ def cast(dtype: str, value: ExprLike) -> Expr:
 
 
 def call(function: str, argument: ExprLike) -> Expr:
-    """A function of one value, by name: "exp", "log", "sqrt", "tanh", "sigmoid", "abs", "is_nan"; and of bfloat16
-    numbers in words "low_half", "high_half" and "bfloat16_bits"; of sets "bit", "bit_count", "trailing_zeros"."""
+    """A function of one value, by its name in FUNCTIONS or PREDICATES; of bfloat16 numbers in words "low_half",
+    "high_half" and "bfloat16_bits"; of sets "bit", "bit_count", "trailing_zeros"."""
     known = (*FUNCTIONS, *PREDICATES, *HALVES, *BITS, *SETS)
     if function not in known:
         raise StageIError(f"unknown function {function!r}; there are {', '.join(known)}")

@@ -45,6 +45,8 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "log": np.log,
     "sqrt": np.sqrt,
     "tanh": np.tanh,
+    "sin": np.sin,
+    "cos": np.cos,
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "abs": abs,
 }

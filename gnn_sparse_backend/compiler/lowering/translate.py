@@ -83,6 +83,8 @@ _CALLS: dict[str, Callable[..., tirx.Expr]] = {
     "tanh": lambda x: tirx.tanh(x),
     "sigmoid": lambda x: tirx.sigmoid(x),
     "abs": lambda x: tirx.abs(x),
+    "sin": lambda x: tirx.sin(x),
+    "cos": lambda x: tirx.cos(x),
     # TVM has no isnan of bfloat16
     "is_nan": lambda x: tirx.isnan(x.astype("float32") if str(x.ty.dtype) == "bfloat16" else x),
     "low_half": bits.low_half,

@@ -34,7 +34,9 @@ class _Builtin(NamedTuple):
 _BUILTIN = {
     "dgl": _Builtin("gnn_sparse_backend.integrations.dgl", "dgl", import_dgl),
     "pyg": _Builtin("gnn_sparse_backend.integrations.pyg", "torch_geometric"),
+    "flex_attention": _Builtin("gnn_sparse_backend.integrations.flex_attention", "torch.nn.attention.flex_attention"),
     "spconv": _Builtin("gnn_sparse_backend.integrations.spconv", "spconv"),
+    "transformers": _Builtin("gnn_sparse_backend.integrations.transformers", "transformers"),
 }
 
 _TORCH = "gnn_sparse_backend.integrations.torch"
@@ -87,9 +89,10 @@ def enabled_frameworks() -> tuple[str, ...]:
 
 
 def enable(*names: str, deferred: bool | None = None, memory: str | None = None) -> None:
-    """Route message passing of "dgl" or "pyg", or the layers of "spconv", to this package, for the whole process; or
-    give this package for "MinkowskiEngine" or "torchsparse", which need not be installed: call this before the first
-    import of one; and so for "torch_scatter", "torch_cluster", "torch_spline_conv", "torch_sparse" and "pyg_lib".
+    """Route message passing of "dgl" or "pyg", the layers of "spconv", PyTorch's "flex_attention" on a CPU, or models
+    of "transformers" with ``attn_implementation="gsb"`` to this package, for the whole process; or give this package
+    for "MinkowskiEngine" or "torchsparse", which need not be installed: call this before the first import of one; and
+    so for "torch_scatter", "torch_cluster", "torch_spline_conv", "torch_sparse" and "pyg_lib".
 
     While a framework is enabled, freed tensors' memory is kept for the next ones (``gsb.reuse_memory``), PyTorch's
     dropouts on a CPU are drawn faster, with the same bits, and processes that are started, those of loaders and of

@@ -80,6 +80,11 @@ REMEDIES = {
     "the number of nodes is not an int": "give the number of nodes as an int",
     "the types are not sorted, as promised": "sort the rows by type, or build the layer without is_sorted",
     "several edge types": "ask for one edge type: graph[edge_type]",
+    "score_mod is no expression of scores that kernels have": (
+        "write it with arithmetic, comparisons, torch.where and elements of tensors; what is read of a whole tensor is "
+        "computed before"
+    ),
+    "the largest scores are asked for": "ask for AuxRequest(lse=True) alone: kernels keep no largest scores",
     "the reduction is {}": "use a sum, a mean or a maximum, or leave it: no kernel is for this reduction here",
     "a gradient of the {} of NaN or infinities may be asked for": _NO_GRADIENT,
     "a gradient of the numbers drawn may be asked for": _NO_GRADIENT,

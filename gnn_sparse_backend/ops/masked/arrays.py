@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from ...structures.derived import fact
-from ...structures.masks import Mask
+from ...structures.masks import Mask, from_dense, padding
 
 
 @fact
 def tile_columns(mask: Mask, line: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(tiles column by column, each padded to ``line`` rows; which columns of a tile are in any pair; which rows are).
-    One tile at least.
+    """(tiles column by column, each of ``line`` rows: zeros fill it up, or the last ones are none; which columns
+    of a tile are in any pair; which rows are). One tile at least.
     """
     tiles = mask.tiles
     if not tiles.shape[0]:
@@ -47,6 +47,13 @@ def narrowed(mask: Mask) -> Mask:
     """Return a mask of the pairs in smaller blocks, without padding."""
     found = mask.with_block(SIDE)
     return Mask._make(found.shape, found.heads, found.block, found._arrays[:4])
+
+
+@fact
+def repeated(mask: Mask, times: int) -> Mask:
+    """Return a mask with its queries again and again, ``times`` times. They are few."""
+    found = from_dense(mask.to_dense().repeat(1, times, 1), block=mask.block, of="heads")
+    return found if mask.padding is None else found & padding(mask.padding)
 
 
 @fact

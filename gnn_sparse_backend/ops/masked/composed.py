@@ -48,6 +48,10 @@ def _allowed(mask: Mask) -> Tensor:
     return found & keys[:, None, :, None, :]
 
 
+def _kept(mask: Mask, seed: Tensor, planes: tuple[int, ...], lines: Tensor, dropout: float) -> Tensor:
+    return kept_blocks(mask, seed, planes, lines, mask.indices.long(), dropout)
+
+
 def composed(
     dots: Any, sums: Any, mask: Mask, operands: Sequence[Tensor], seed: Tensor | None, scale: float, dropout: float
 ) -> Tensor:
@@ -67,7 +71,7 @@ def composed(
     total = weights.new_zeros(shape).index_add(2, lines, weights.sum(4))
     weights = weights / torch.where(total == 0, 1.0, total)[:, :, lines, :, None]
     if seed is not None:
-        weights = weights * kept_blocks(mask, seed, q.shape[:2], lines, dropout).to(weights.dtype) / (1.0 - dropout)
+        weights = weights * _kept(mask, seed, q.shape[:2], lines, dropout).to(weights.dtype) / (1.0 - dropout)
     return sums(mask, (weights.to(v.dtype), v), (False,))
 
 

@@ -41,16 +41,18 @@ def least_word(probability: float) -> int:
     return min(round(probability * WORDS), WORDS - 1)
 
 
-def kept_blocks(mask: Mask, seed: Tensor, planes: tuple[int, ...], lines: Tensor, probability: float) -> Tensor:
-    """(batch, heads / heads of the mask, num_blocks, block, block) bool: whether the weight of each pair of a block is
-    kept, by the function of `programs.random`. planes: batch and heads.
+def kept_blocks(
+    mask: Mask, seed: Tensor, planes: tuple[int, ...], lines: Tensor, columns: Tensor, probability: float
+) -> Tensor:
+    """(batch, heads / heads of the mask, blocks, block, block) bool: whether the weight of each pair of a block is
+    kept, by the function of `programs.random`. planes: batch and heads. lines, columns: of the blocks that are asked.
     """
     batch, heads = planes
     device = mask.device
     groups, block, seed = batch * heads // mask.heads, torch.arange(mask.block, device=device), seed.to(device)
     plane = torch.arange(groups, device=device)[:, None] * mask.heads + (lines // mask.block_rows)[None]
     query = (lines % mask.block_rows)[:, None] * mask.block + block
-    key = mask.indices.long()[:, None] * mask.block + block
+    key = columns[:, None] * mask.block + block
     words: dict[str, Tensor] = {}
     write_word(words, "row", plane[:, :, None], query, seed, key=False)
     write_word(words, "column", None, key, seed, key=True)

@@ -68,10 +68,13 @@ def _spec(
     value_width: int,
     dropout: bool = False,
     change: Change | None = None,
+    queries: int = 0,
 ) -> MaskedSpec:
     modifier = None if change is None else change.modifier
     padded = mask.padding is not None
-    return spec_of(mask.block, width, value_width, type_name(x.dtype), padded, dropout, modifier=modifier)
+    return spec_of(
+        mask.block, width, value_width, type_name(x.dtype), padded, dropout, modifier=modifier, queries=queries
+    )
 
 
 def attend(
@@ -92,7 +95,7 @@ def attend(
     mask, width = _cut(mask), q.shape[3]
     given = scalars(q, scale, dropout) | {"Out": out.view(-1, value_width), "Lse": lse.view(-1, 1)}
     given |= arguments_of(change)
-    spec = _spec(mask, q, width, value_width, dropout is not None, change)
+    spec = _spec(mask, q, width, value_width, dropout is not None, change, shape[2])
     _run("forward", mask, spec, {"Q": q, "K": k, "V": v}, given, width + value_width)
     return out, lse
 

@@ -33,6 +33,8 @@ WORKSPACES: dict[str, Callable[[MaskedSpec], int]] = {"forward": workspace}
 # Rows and vectors of a tile of sums: with a vector of the right and a number of the left for each they fill the 16
 # registers of AVX2.
 TILE = 6, 2
+# One vector of few queries: with as many sums again they do not wait for each other.
+NARROW_TILE = 12, 1
 
 
 def spec_of(
@@ -44,13 +46,16 @@ def spec_of(
     dropout: bool = False,
     target: Target | None = None,
     modifier: Modifier | None = None,
+    queries: int = 0,
 ) -> MaskedSpec:
-    """The spec of a program on this CPU by default."""
+    """The spec of a program on this CPU by default. queries: of all rows of a mask; 0 for more than a vector holds."""
     target = target or host_target()
     lanes = target.lanes(dtype)
+    few = lanes if 0 < queries <= lanes < block else 0
     divided = all(side % SIDE == 0 for side in (block, width, value_width))
-    tiles = target.has_bf16_tiles and dtype == "bfloat16" and divided and modifier is None
-    return MaskedSpec(block, width, value_width, dtype, *TILE, lanes, padding, dropout, tiles, modifier)
+    tiles = target.has_bf16_tiles and dtype == "bfloat16" and divided and modifier is None and not few
+    tile = NARROW_TILE if few else TILE
+    return MaskedSpec(block, width, value_width, dtype, *tile, lanes, padding, dropout, tiles, modifier, few)
 
 
 @kept

@@ -66,7 +66,7 @@ def test_disable_without_a_name_switches_off_the_last_enabled_first(framework):
 def test_unknown_names_are_quoted_with_the_known_ones(framework):
     framework()
     for switch in (gsb.enable, gsb.disable, lambda name: gsb.enabled(name).__enter__()):
-        with pytest.raises(ValueError, match="'pgy'.*'dgl', 'made_up', 'pyg'"):
+        with pytest.raises(ValueError, match="'pgy'.*'dgl', 'flex_attention', 'made_up', 'pyg'"):
             switch("pgy")
     with pytest.raises(ValueError, match="needs the name"):
         gsb.enabled().__enter__()

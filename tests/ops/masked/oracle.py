@@ -59,3 +59,18 @@ def operands(mask, batch, heads, width, value_width, dtype=torch.float64, seed=0
 
     queries, keys = mask.shape
     return some(queries, width), some(keys, width), some(keys, value_width), some(queries, value_width)
+
+
+def flex(q, k, v, mod=None, mask=None):
+    """(result, logarithms): attention of PyTorch's functions of scores and of pairs."""
+    shared = q.shape[1] // k.shape[1]
+    k, v = (x.repeat_interleave(shared, 1) for x in (k, v))
+    scores = q @ k.transpose(2, 3) / q.shape[3] ** 0.5
+    places = [torch.arange(size).view(*(-1 if d == n else 1 for d in range(4))) for n, size in enumerate(scores.shape)]
+    scores = scores if mod is None else mod(scores, *places)
+    allowed = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask(*places).expand_as(scores)
+    scores = torch.where(allowed, scores, -torch.inf)
+    some = allowed.any(-1, keepdim=True)
+    weights = torch.where(some, scores, 0.0).softmax(-1)
+    lse = torch.where(some, scores, 0.0).logsumexp(-1)
+    return torch.where(some, weights, 0.0) @ v, torch.where(some[..., 0], lse, -torch.inf)

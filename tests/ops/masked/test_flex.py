@@ -15,6 +15,7 @@ import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.masked.flex.evaluated import evaluate
 from gnn_sparse_backend.ops.masked.flex.recognition import Unknown, contents_of
 from gnn_sparse_backend.ops.masked.flex.trace import Untraceable, traced
+from tests.ops.masked.oracle import flex as dense
 
 BATCH, HEADS, LENGTH, WIDTH = 2, 4, 43, 6
 ROUNDING = {torch.float64: 1e-9, torch.float32: 2e-4, torch.bfloat16: 5e-2}
@@ -37,20 +38,6 @@ MASKS: dict[str, tuple[Callable | None, bool, bool]] = {
     "of heads": (lambda b, h, q, k: (q - k) % (h + 2) == 0, False, True),
     "of both": (lambda b, h, q, k: (q - k) % (h + b + 2) == 0, True, True),
 }
-
-
-def dense(q: Tensor, k: Tensor, v: Tensor, mod: Callable | None, mask: Callable | None) -> tuple[Tensor, Tensor]:
-    shared = q.shape[1] // k.shape[1]
-    k, v = (x.repeat_interleave(shared, 1) for x in (k, v))
-    scores = q @ k.transpose(2, 3) / q.shape[3] ** 0.5
-    places = [torch.arange(size).view(*(-1 if d == n else 1 for d in range(4))) for n, size in enumerate(scores.shape)]
-    scores = scores if mod is None else mod(scores, *places)
-    allowed = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask(*places).expand_as(scores)
-    scores = torch.where(allowed, scores, -torch.inf)
-    some = allowed.any(-1, keepdim=True)
-    weights = torch.where(some, scores, 0.0).softmax(-1)
-    lse = torch.where(some, scores, 0.0).logsumexp(-1)
-    return torch.where(some, weights, 0.0) @ v, torch.where(some[..., 0], lse, -torch.inf)
 
 
 def block_mask(name: str, size: tuple[int, int] = (16, 16), queries: int = LENGTH):

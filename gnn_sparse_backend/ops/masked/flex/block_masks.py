@@ -7,7 +7,7 @@ once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,9 +16,26 @@ from torch.utils.weak import WeakIdKeyDictionary
 from ....structures.masks import Mask
 from ....structures.masks.blocks import FULL, Blocks, settled
 from .recognition import Unknown, contents_of
+from .trace import Indexing
 
 PAIRS = 1 << 22
 """Pairs that are asked at a time."""
+
+
+class Planes(NamedTuple):
+    """A mask whose heads are those of each sequence, one sequence behind the other. batch, heads: how many; 1 where one
+    is for all.
+    """
+
+    mask: Mask
+    batch: int
+    heads: int
+
+    def dense(self) -> Tensor:
+        """(batch or 1, heads or 1, queries, keys) bool, padding counted."""
+        found = self.mask.to_dense().unflatten(0, (self.batch, self.heads))
+        return found if self.mask.padding is None else found & self.mask.padding[:, None, None, :]
+
 
 _known: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
@@ -104,6 +121,6 @@ def _asked(
     asked = [each.flatten()[within] for each in every]
     found = torch.zeros(within.numel(), dtype=torch.uint8)
     if asked[0].numel():
-        with torch.no_grad():
+        with torch.no_grad(), Indexing():
             found[within] = torch.vmap(mask_mod)(*asked).to(torch.uint8)
     return found.view(-1, tall, wide)

@@ -33,6 +33,8 @@ COMPUTED: dict[str, Callable[..., Tensor]] = {
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
     "abs": torch.abs,
+    "sin": torch.sin,
+    "cos": torch.cos,
 }
 """The operations of a `Node` as PyTorch has them."""
 

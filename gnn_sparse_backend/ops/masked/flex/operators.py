@@ -17,6 +17,7 @@ from ....structures.masks import Mask
 from ...core.operator import Operator
 from ..change import Change
 from ..composed import allowed_pairs, block_lines
+from ..dropout import Dropout, kept_blocks
 from ..executables_cpu import attend, attend_backward, delta_of
 from ..programs.modifier import Modifier
 from .evaluated import evaluate
@@ -25,9 +26,13 @@ PAIRS = 1 << 22
 """Pairs of all heads and sequences whose numbers are written out at a time."""
 
 
-def _run(mask: Mask, operands: Sequence[Tensor], attributes: tuple) -> tuple[Tensor, Tensor]:
-    (q, k, v, *captured), (scale, modifier, planes) = operands, attributes
-    return attend(mask, q, k, v, scale, None, _change(modifier, captured, planes))
+def _run(mask: Mask, operands: Sequence[Any], attributes: tuple) -> tuple[Tensor, Tensor]:
+    (q, k, v, seed, *captured), (scale, modifier, planes, probability) = operands, attributes
+    return attend(mask, q, k, v, scale, _dropout(seed, probability), _change(modifier, captured, planes))
+
+
+def _dropout(seed: Tensor | None, probability: float) -> Dropout | None:
+    return None if seed is None else Dropout(probability, seed)
 
 
 def _change(modifier: Modifier | None, captured: Sequence[Tensor], planes: tuple) -> Change | None:
@@ -42,25 +47,26 @@ def _record(mask: Mask, operands: Sequence[Tensor], attributes: tuple, needed: S
 def _gradients(
     mask: Mask, attributes: tuple, saved: Sequence[Tensor], memo: Any, needed: Sequence[bool], grad: Tensor, of_lse: Any
 ) -> list[Tensor | None]:
-    (*operands, out, lse), (scale, modifier, planes) = saved, attributes
-    found = _BACKWARD(mask, (*operands, out, lse, grad, of_lse), (scale, modifier, planes, tuple(needed)))
-    return list(found)
+    return list(_BACKWARD(mask, (*saved, grad, of_lse), (*attributes, tuple(needed))))
 
 
-def _run_backward(mask: Mask, operands: Sequence[Tensor], attributes: tuple) -> tuple[Tensor | None, ...]:
-    (q, k, v, *captured, out, lse, grad, of_lse), (scale, modifier, planes, needed) = operands, attributes
+def _run_backward(mask: Mask, operands: Sequence[Any], attributes: tuple) -> tuple[Tensor | None, ...]:
+    (q, k, v, seed, *captured, out, lse, grad, of_lse), (scale, modifier, planes, probability, needed) = (
+        operands,
+        attributes,
+    )
     delta = delta_of(out, grad)
     if of_lse is not None:  # of a query without keys, whose logarithm is none
         delta = delta - torch.where(lse.isinf(), 0.0, of_lse.to(delta.dtype))
-    change = _change(modifier, captured, planes)
+    change, dropout = _change(modifier, captured, planes), _dropout(seed, probability)
     first: Sequence[Tensor | None] = (None, None, None)
     if any(needed[:3]):
-        first = attend_backward(mask, (q, k, v), out, lse, grad, scale, None, change, delta.contiguous())
-    wanted = [x for x, need in zip(captured, needed[3:]) if need]
+        first = attend_backward(mask, (q, k, v), out, lse, grad, scale, dropout, change, delta.contiguous())
+    wanted = [x for x, need in zip(captured, needed[4:]) if need]
     if not wanted or change is None:
-        return (*first, *(None for _ in captured))
-    sums = iter(_gradients_of_captured(mask, (q, k, v), lse, grad, delta, scale, change, needed[3:]))
-    return (*first, *(next(sums) if need else None for need in needed[3:]))
+        return (*first, None, *(None for _ in captured))
+    sums = iter(_gradients_of_captured(mask, (q, k, v), lse, grad, delta, scale, dropout, change, needed[4:]))
+    return (*first, None, *(next(sums) if need else None for need in needed[4:]))
 
 
 def _gradients_of_captured(
@@ -70,6 +76,7 @@ def _gradients_of_captured(
     grad: Tensor,
     delta: Tensor,
     scale: float,
+    dropout: Dropout | None,
     change: Change,
     needed: Sequence[bool],
 ) -> list[Tensor]:
@@ -107,8 +114,14 @@ def _gradients_of_captured(
             changed = evaluate(change.modifier.node, places | {"score": score}, leaves)
         logarithm, common = (x.flatten(0, 1)[at[..., None], own][..., None] for x in (lse, delta))
         there = allowed[part]
+        if mask.padding is not None:
+            there = there & mask.padding.expand(batch, -1)[(at // heads)[..., None], other][:, :, None, :]
         weight = torch.where(there, (changed.detach() - logarithm).exp(), 0.0)
-        slope = torch.where(there, weight * (cotangents @ values.transpose(2, 3) - common), 0.0)
+        arriving = cotangents @ values.transpose(2, 3)
+        if dropout is not None:
+            kept = kept_blocks(mask, dropout.seed, (batch, heads), line, columns[part], dropout.probability)
+            arriving = arriving * kept.flatten(0, 1) / (1.0 - dropout.probability)
+        slope = torch.where(there, weight * (arriving - common), 0.0)
         if changed.requires_grad:
             found = torch.autograd.grad(changed, wanted, slope.expand_as(changed), allow_unused=True)
             for total, one in zip(totals, found):
@@ -125,7 +138,9 @@ def _no_second(*given: Any) -> list[Tensor | None]:
 
 
 CHANGED = Operator("changed_attention", _run, _gradients, _record)
-"""Attributes: (scale, what scores become or None, numbers for `PLANES`); results: out, lse."""
+"""Operands: q, k, v, the seed of a dropout or None, captured tensors. Attributes: (scale, what scores become or None,
+numbers for `PLANES`, probability of a dropout). Results: out, lse.
+"""
 _BACKWARD = Operator(
     "changed_attention_backward",
     _run_backward,

@@ -13,8 +13,10 @@ from ....compiler.language.expr import cast, exp, minimum, number
 from ....compiler.language.program import Program
 from .items import Items
 from .modified import Modified
+from .modifier import const
 from .modifier import slope as slope_by_score
 from .random import Random
+from .softmax import BRIEF
 from .spec import MaskedSpec
 
 
@@ -32,8 +34,11 @@ def backward(spec: MaskedSpec) -> Program:
     parts, planes, block_cols, sums, queries = p.sizes("parts", "planes", "block_cols", "num_sums", "num_queries")
     Scale = p.buffer("Scale", (b.axis(1),), acc)
     random = Random(w) if spec.dropout else None
-    modified = None if spec.modifier is None else Modified(w, spec.modifier)
-    slope_of = None if spec.modifier is None else slope_by_score(spec.modifier.node)
+    modified, slope_of = None, None
+    if spec.modifier is not None:
+        slope_of = slope_by_score(spec.modifier.node)
+        modified = Modified(w, spec.modifier, "key", [spec.modifier.node, slope_of or const(0.0)])
+    sloping = slope_of not in (None, const(1.0))
     Lse, Delta = (p.buffer(name, (p.dense_fixed(f"{name}_axis", queries),), acc) for name in ("Lse", "Delta"))
     DQ = p.buffer("DQ", (p.dense_fixed("DQ_axis", sums), b.axis(wide)), acc)
     DK, DV = w.result("DK", spec.dtype, D), w.result("DV", spec.dtype, E)
@@ -53,7 +58,9 @@ def backward(spec: MaskedSpec) -> Program:
             at = item.row + j
             b.row("pack_r", D, lambda d: Kr.__setitem__(j * wide + d, cast(acc, K[w.at("K", item, at) + d]) * Scale[0]))
         w.lanes_allowed(item)
-        if slope_of is not None:
+        if modified is not None:
+            modified.begin(item)
+        if sloping:
             Slopes = b.local("Slopes", spec.block * L)
         if random:
             Kept, Dropped = b.local("Kept", spec.block * L), b.local("Dropped", spec.block * L)
@@ -82,15 +89,20 @@ def backward(spec: MaskedSpec) -> Program:
                 some_rows=reach,
             )
             if modified is not None:
+                modified.prepare(item, block)
 
-                def change(i, lane, item=item, block=block, of_query=of_query):
-                    at, score = i * L + lane, S[i * L + lane]
-                    pair = item, w.column(block, i), minimum(item.row + lane, item.rows - 1)
-                    if slope_of is not None:
-                        Slopes[at] = modified.of(slope_of, score, *pair)
-                    S[at] = exp(modified.of(modified.modifier.node, score, *pair) - of_query(Lse, i))
+                def change(i, lane, item=item, block=block):
+                    at, pair = i * L + lane, (item, block, i, lane)
+                    if sloping:
+                        Slopes[at] = modified.of(1, S[at], *pair)
+                    S[at] = modified.of(0, S[at], *pair)
 
                 modified.each(block, change)
+
+                def power(i, lane, of_query=of_query):
+                    S[i * L + lane] = exp(S[i * L + lane] - of_query(Lse, i))
+
+                modified.each(block, power, BRIEF if spec.dtype == "bfloat16" else "power")
             w.hide(S, nothing, item, block)
 
             if random:
@@ -115,7 +127,7 @@ def backward(spec: MaskedSpec) -> Program:
                 if random:
                     value = value * Kept[i * L + c]
                 found = S[i * L + c] * (value - of_query(Delta, i))
-                if slope_of is not None:
+                if sloping:
                     found = found * Slopes[i * L + c]
                 S[i * L + c] = found if modified is None or slope_of is not None else nothing
 

@@ -30,7 +30,7 @@ def forward(spec: MaskedSpec) -> Program:
     Q, K, V = w.operand("Q"), w.operand("K"), w.operand("V")
     Scale = p.buffer("Scale", (b.axis(1),), acc)
     random = Random(w) if spec.dropout else None
-    modified = None if spec.modifier is None else Modified(w, spec.modifier)
+    modified = None if spec.modifier is None else Modified(w, spec.modifier, "query", [spec.modifier.node])
     Out, Lse = w.result("Out", spec.dtype, E), w.result("Lse", acc, 1)
     with w.items() as item:
         QT, Acc, S = b.local("QT", D * L), b.local("Acc", E * L), b.local("Scores", spec.block * L)
@@ -44,6 +44,8 @@ def forward(spec: MaskedSpec) -> Program:
         b.vectors("no_value", E * L, lambda c: Acc.__setitem__(c, 0.0))
         if random:
             random.of_lanes(item, keys=False)
+        if modified is not None:
+            modified.begin(item)
         with w.blocks_of(item) as block:
             reach = w.reach(block)
             w.copy("K", K, Kc, D, item, block)

@@ -9,34 +9,19 @@ A `Node` is such an expression: static, and a part of a kernel. Its derivative i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from ....compiler.language.expr import (
-    Expr,
-    both,
-    call,
-    cast,
-    differ,
-    either,
-    equal,
-    maximum,
-    minimum,
-    number,
-    select,
-)
 from ....frozen import dataclass
 
 NUMBER, INTEGER, CONDITION = "number", "integer", "condition"
-Load = Callable[[int, Sequence[Expr]], Expr]
-"""From a captured tensor and an index for each of its dimensions to its element there."""
 
 
 @dataclass(frozen=True)
 class Node:
     """One operation. kind: of its value, ``NUMBER``, ``INTEGER`` or ``CONDITION``.
 
-    op: one of `OPERATIONS`, with nodes as parts; ``"score"``, ``"batch"``, ``"head"``, ``"query"`` or ``"key"``;
+    op: one of `lower.OPERATIONS`, with nodes as parts; ``"score"``, ``"batch"``, ``"head"``, ``"query"`` or ``"key"``;
     ``"const"`` with its value; ``"load"`` with the number of a captured tensor and a node for each of its indices;
     ``"to"``, which converts its part.
     """
@@ -54,6 +39,11 @@ class Modifier:
     captured: tuple[tuple[str, int], ...] = ()
 
 
+def leaves_of(node: Node) -> frozenset[str]:
+    """The operations of a node and all of its parts."""
+    return frozenset((node.op,)).union(*(leaves_of(part) for part in node.parts if isinstance(part, Node)))
+
+
 SCORE = Node("score")
 BATCH, HEAD, QUERY, KEY = PLACES = tuple(Node(name, (), INTEGER) for name in ("batch", "head", "query", "key"))
 
@@ -64,64 +54,6 @@ def const(value: float, kind: str = NUMBER) -> Node:
 
 
 _ZERO, _ONE = const(0.0), const(1.0)
-_NUMBERS = ("add", "sub", "mul", "div", "min", "max")
-_FUNCTIONS = ("exp", "log", "sqrt", "tanh", "sigmoid", "abs")
-_LOWERED: dict[str, Callable[..., Expr]] = {
-    "add": lambda x, y: x + y,
-    "sub": lambda x, y: x - y,
-    "mul": lambda x, y: x * y,
-    "div": lambda x, y: x / y,
-    "floor_div": lambda x, y: x // y,
-    "mod": lambda x, y: x % y,
-    "neg": lambda x: -x,
-    "min": minimum,
-    "max": maximum,
-    "less": lambda x, y: x < y,
-    "less_equal": lambda x, y: x <= y,
-    "equal": equal,
-    "differ": differ,
-    "and": both,
-    "or": either,
-    "where": select,
-    **{name: lambda x, name=name: call(name, x) for name in _FUNCTIONS},
-}
-OPERATIONS = frozenset(_LOWERED)
-"""What a `Node` may do to its parts."""
-
-
-def lower(node: Node, accumulator: str, leaves: dict[str, Expr], load: Load) -> Expr:
-    """The node as an expression of coordinate space. leaves: score and places, by name."""
-
-    def of(each: Node) -> Expr:
-        if each.op in leaves:
-            return leaves[each.op]
-        if each.op == "const":
-            if each.kind == CONDITION:
-                return equal(number(int(each.parts[0])), number(1))
-            return number(each.parts[0], accumulator if each.kind == NUMBER else "int64")
-        if each.op == "load":
-            which, *at = each.parts
-            found = load(which, [of(index) for index in at])
-            return cast(accumulator, found) if each.kind == NUMBER else _as_condition(found, each.kind)
-        parts = [of(part) for part in each.parts]
-        if each.op == "to":
-            return _converted(parts[0], each.parts[0].kind, each.kind, accumulator)
-        return _LOWERED[each.op](*parts)
-
-    return of(node)
-
-
-def _as_condition(value: Expr, kind: str) -> Expr:
-    return differ(value, number(0)) if kind == CONDITION else value
-
-
-def _converted(value: Expr, kind: str, to: str, accumulator: str) -> Expr:
-    if to == CONDITION:
-        return differ(value, number(0, value.dtype))
-    if kind == CONDITION:
-        one, none = (number(n, accumulator if to == NUMBER else "int64") for n in (1, 0))
-        return select(value, one, none)
-    return cast(accumulator if to == NUMBER else "int64", value)
 
 
 def slope(node: Node) -> Node | None:
@@ -187,6 +119,8 @@ _SLOPES: dict[str, Callable[..., Any]] = {
     "sqrt": lambda node, x, dx: _times(dx, Node("div", (const(0.5), node))),
     "tanh": lambda node, x, dx: _times(dx, Node("sub", (_ONE, _square(node)))),
     "sigmoid": lambda node, x, dx: _times(dx, Node("mul", (node, Node("sub", (_ONE, node))))),
+    "sin": lambda node, x, dx: _times(dx, Node("cos", (x,))),
+    "cos": lambda node, x, dx: _times(_minus(dx), Node("sin", (x,))),
     "abs": lambda node, x, dx: Node(
         "where",
         (

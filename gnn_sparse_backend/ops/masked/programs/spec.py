@@ -19,7 +19,8 @@ class MaskedSpec:
     dtype: of operands and result; all is computed in its accumulation type.
     rows, vectors: a tile of sums has ``rows`` rows of ``vectors`` vectors of ``lanes``, which are registers.
     padding: keys are taken away sequence by sequence. dropout: weights are. tiles: products are those of tile
-    registers, of rows of bfloat16. modifier: what scores become before the softmax, None for themselves.
+    registers, of rows of bfloat16. modifier: what scores become before the softmax, None for themselves. queries: lanes
+    that hold all rows of a mask which has fewer than a block; 0 for those of a block.
     """
 
     block: int
@@ -33,6 +34,7 @@ class MaskedSpec:
     dropout: bool = False
     tiles: bool = False
     modifier: Modifier | None = None
+    queries: int = 0
 
     def __post_init__(self) -> None:
         if min(self.block, self.width, self.value_width, self.rows, self.vectors, self.lanes) < 1:
@@ -51,8 +53,8 @@ class MaskedSpec:
 
     @property
     def line(self) -> int:
-        """Lanes of a block: its side, filled up to whole vectors."""
-        return self.padded(self.block)
+        """Lanes of a block: its side, or its few queries, filled up to whole vectors."""
+        return self.padded(self.queries or self.block)
 
     @property
     def groups(self) -> int:
