@@ -223,7 +223,7 @@ def test_methods_of_users_are_called():
     layer, index, x = Mine(8, 6), edges(), features(8, dtype=torch.float32)
     with gsb.enabled("pyg"):
         for _ in range(3):
-            layer(x, index)
+            layer(x, index, x.new_ones(index.shape[1]))  # PyG 2.5 wants some
     assert len(called) == 3
 
 
@@ -324,15 +324,15 @@ def test_layers_are_copied_pickled_scripted_and_compiled():
 
 
 def test_switching_puts_every_class_back():
-    class Mine(pyg.GraphConv):
+    class Other(pyg.GraphConv):  # PyG 2.5 generates methods by the name of a class
         pass
 
     before = {kind: kind.__dict__.get("propagate") for kind in (pyg.GraphConv, pyg.GATConv)}
     with gsb.enabled("pyg"):
-        layer = Mine(8, 6)  # PyG makes its methods while we are on
+        layer = Other(8, 6)  # PyG makes its methods while we are on
         layer(features(8, dtype=torch.float32), edges())
-        assert hasattr(Mine.propagate, "__wrapped__")
-    assert not hasattr(Mine.propagate, "__wrapped__")
+        assert hasattr(Other.propagate, "__wrapped__")
+    assert not hasattr(Other.propagate, "__wrapped__")
     for kind, method in before.items():
         assert kind.__dict__.get("propagate") is method
 

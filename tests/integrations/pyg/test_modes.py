@@ -268,7 +268,7 @@ def test_aggregation_in_another_mode_than_the_gather():
 
 
 def test_deterministic_algorithms_and_edge_index():
-    from torch_geometric import EdgeIndex
+    from tests.integrations.pyg.edge_index import EdgeIndex
 
     edge_index = EdgeIndex(edges(), sparse_size=(NODES, NODES)).sort_by("col").values
     torch.use_deterministic_algorithms(True)

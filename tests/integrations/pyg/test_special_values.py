@@ -74,6 +74,10 @@ def test_softmax(given, dtype):
     scores = [-inf, -inf, -inf, 1, 2, inf, 1, -inf, inf, inf, 0, 3, math.nan, 1, math.nan, -inf]
     x = torch.tensor(scores, dtype=dtype)[:, None].expand(16, 3).clone().requires_grad_()
     if given == "ptr":
+        try:
+            softmax(x.detach(), ptr=pointers)
+        except NotImplementedError as error:  # of PyG before 2.6
+            pytest.skip(str(error))
         counts = check_pair(lambda x: softmax(x, ptr=pointers), x, rtol=1e-2, equal_nan=True)
     else:
         index = torch.arange(7).repeat_interleave(pointers.diff())
