@@ -150,7 +150,7 @@ def edge_map(graph: Any, operands: Sequence[Tensor | None], attributes: Sequence
 
 @defines("shared_maps")
 def shared_maps(graph: Any, operands: Sequence[Tensor], attributes: Sequence[Any]) -> tuple[Tensor, ...]:
-    """The same map of rows with each vector."""
+    """One map of rows for each vector."""
     x, *vectors = operands
     return tuple(edge_map(graph, (x, vector), attributes) for vector in vectors)
 

@@ -11,7 +11,7 @@ from torch_geometric.utils import coalesce, spmm
 
 import gnn_sparse_backend as gsb
 from tests.covering import covering
-from tests.integrations.pyg.edge_index import EdgeIndex
+from tests.integrations.pyg.features import EdgeIndex
 from tests.integrations.pyg.pair import NODES, calls, check_pair, edges, features
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*Sparse"), pytest.mark.filterwarnings("ignore:.*sparse")]

@@ -7,7 +7,7 @@ from torch_geometric import nn as gnn
 from torch_geometric.utils import spmm
 
 import gnn_sparse_backend as gsb
-from tests.integrations.pyg.edge_index import EdgeIndex
+from tests.integrations.pyg.features import EdgeIndex
 from tests.integrations.pyg.hetero import COUNTS, RELATIONS
 from tests.integrations.pyg.hetero import edges as hetero_edges
 from tests.integrations.pyg.hetero import inputs as hetero_inputs

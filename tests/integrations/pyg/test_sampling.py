@@ -13,7 +13,7 @@ from torch_geometric.sampler import hgt_sampler
 from torch_geometric.sampler.neighbor_sampler import NeighborSampler
 
 import gnn_sparse_backend as gsb
-from tests.integrations.pyg.edge_index import EdgeIndex
+from tests.integrations.pyg.features import EdgeIndex, edge_times
 
 from ...sampling.statistics import assert_distributed
 
@@ -89,6 +89,7 @@ def test_neighbor_loader(given):
     assert torch.equal(torch.cat(seen), torch.arange(200))
 
 
+@edge_times
 def test_edge_times():
     data = graph_data()
     until = torch.full((200,), 25)
@@ -223,6 +224,7 @@ def test_what_torch_sparse_samples_stays_with_it(monkeypatch, asked):
             check_batch(data, next(iter(NeighborLoader(data, [3, 2], batch_size=20, **given))))
 
 
+@edge_times
 def test_switching_puts_everything_back():
     data = graph_data()
     with warnings.catch_warnings():

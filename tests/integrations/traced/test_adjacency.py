@@ -12,7 +12,7 @@ from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, HeteroConv,
 from torch_geometric.utils import spmm
 
 import gnn_sparse_backend as gsb
-from tests.integrations.pyg.edge_index import EdgeIndex
+from tests.integrations.pyg.features import EdgeIndex
 from tests.integrations.traced.programs import VERSION
 from tests.integrations.traced.test_layers import EDGES, NODES, WIDTH, Recorder, drawn, outcome
 
