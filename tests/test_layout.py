@@ -68,6 +68,12 @@ FAMILIES = {
         "grouped": "an offset's pairs are rows of a group",
         "relational": "offsets are relations, where its panels are the faster dataflow",
     },
+    "eager": {
+        "core": "every family",
+        "message": "messages are evaluated as they are written",
+        "attention": "its forms are taken apart",
+        "random": "what a mask says of rectified units",
+    },
 }
 LATE = {
     # (importer, imported): why an import within a function closes a circle

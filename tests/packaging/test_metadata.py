@@ -40,6 +40,14 @@ def test_the_tested_versions_are_within_the_ranges():
     assert {"torch", "apache-tvm", "apache-tvm-ffi"} <= {pin.name for pin in pins if "==" in str(pin)}
 
 
+def test_addresses_are_the_same_everywhere():
+    lines = (ROOT / "pyproject.toml").read_text() + (ROOT / "CITATION.cff").read_text()
+    source, site = (re.search(rf'^{name} = "(.*)"$', lines, re.MULTILINE)[1] for name in ("Source", "Documentation"))
+    assert re.findall(r'^(?:repository-code|url): "(.*)"$', lines, re.MULTILINE) == [source, site]
+    for name, path in (("Issues", "issues"), ("Changelog", "blob/main/CHANGELOG.md")):
+        assert f'{name} = "{source}/{path}"' in lines
+
+
 def test_the_readme_of_the_package_index_leads_to_files_of_this_version():
     shown = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")["description"]()
     base = f"https://github.com/gnn-sparse-backend/gnn_sparse_backend/{{}}/v{gnn_sparse_backend.__version__}/"

@@ -118,6 +118,7 @@ def _write_programs(root: Path, run: Path) -> None:
         "PYTHONDONTWRITEBYTECODE": "1",
         "GSB_CACHE_DIR": str(root / "kernels"),
         "OMP_NUM_THREADS": "2",
+        "TVM_FFI_DISABLE_TORCH_C_DLPACK": "1",  # nothing compiles C++ there
     }
     words = " ".join(f"{name}={value}" for name, value in settings.items())
     emulator = f'{qemu(root)} -cpu {CPU} -L {debian} -0 {run} {debian}/usr/bin/python{PYTHON} "$@"'

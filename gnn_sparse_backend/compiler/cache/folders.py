@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ... import system
-from ..codegen.errors import NoKernelError
+from ..packs.errors import NoKernelError
 from .errors import BadEntry, UnsafeCacheError
 
 STAGING, TRASH = ".staging-", ".trash-"

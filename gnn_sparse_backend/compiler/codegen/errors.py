@@ -22,10 +22,3 @@ class BuildError(RuntimeError):
 
     def __reduce__(self) -> tuple[type[BuildError], tuple[str, str, str]]:
         return type(self), self._given
-
-
-class NoKernelError(RuntimeError):
-    """This machine cannot make or load any kernel now, for want of room or of permission: `gsb doctor` looks at both.
-
-    Frameworks run by themselves then.
-    """

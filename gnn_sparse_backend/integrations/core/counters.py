@@ -13,10 +13,14 @@ from io import StringIO
 from ...compiler.packs import packs
 from ...frozen import dataclass
 from ...log import first_at_info
+from ...runtime import without_kernels
 from ...runtime.text import width
 from .registry import enabled_frameworks
 from .remedies import remedy_of
 from .room import lost, reset_lost
+
+NO_KERNEL = "no kernel can be made or loaded here, see gsb doctor"
+"""The reason of calls, and of gradients, that somebody else computes for want of a kernel."""
 
 _log = logging.getLogger(__name__)
 _lock = threading.Lock()
@@ -98,6 +102,7 @@ def reset_status() -> None:
         _ours.clear()
         _fallbacks.clear()
         _first.clear()
+    without_kernels.reset_counts()
     reset_lost()
 
 
@@ -192,6 +197,8 @@ def status() -> Status:
         ran = {key: tally.read() for key, tally in _ours.items()}
         fell_back = {key: tally.read() for key, tally in _fallbacks.items()}
         first = dict(_first)
+    for operator, count in without_kernels.counts().items():
+        fell_back["torch", f"{operator} backward", NO_KERNEL] = count
     rows = {
         key: OperatorCounts(*key, ours=ran.get(key, 0), fallbacks={})
         for key in sorted({*ran, *(key[:2] for key in fell_back)})

@@ -27,10 +27,10 @@ from torch.compiler import is_dynamo_compiling
 
 from ...compiler.cache.background import in_background
 from ...compiler.cache.bounded import kept
-from ...compiler.codegen.errors import NoKernelError
+from ...compiler.packs.errors import NoKernelError, NoKernelWarning
 from ...dynamo import not_traced
 from ...frozen import renamed
-from .counters import fallback, ours
+from .counters import NO_KERNEL, fallback, ours
 from .registry import IMMEDIATE
 from .remedies import remedy_of
 from .waiting import attempted, leaving
@@ -98,11 +98,7 @@ def refusal_of(reason: str | None) -> Refusal | None:
 def _without_kernels(error: NoKernelError) -> Refusal:
     """The refusal of a call whose kernel cannot be made or loaded here, of which a warning tells why."""
     warnings.warn(f"{error}. Until then frameworks run by themselves", NoKernelWarning, stacklevel=3)
-    return Refusal("no kernel can be made or loaded here, see gsb doctor")
-
-
-class NoKernelWarning(UserWarning):
-    """Nothing can be compiled or loaded here, for want of room or of permission."""
+    return Refusal(NO_KERNEL)
 
 
 class Boundary:

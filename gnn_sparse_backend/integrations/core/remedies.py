@@ -51,7 +51,8 @@ REMEDIES = {
     "device {}": "move the graph and the features to the CPU or to a GPU of CUDA",
     "CUDA kernels lack something here, see gsb doctor": "run gsb doctor, which says what to install",
     "no kernel can be made or loaded here, see gsb doctor": (
-        "run gsb doctor: TMPDIR or GSB_CACHE_DIR must name a folder with room that you can write"
+        "run gsb doctor: TMPDIR or GSB_CACHE_DIR must name a folder with room that you can write, and apache-tvm be "
+        "installed, or a pack have the kernel"
     ),
     "missing, subclass or traced tensor": "give an ordinary tensor, outside of what torch.compile or torch.func traces",
     "sparse layout": _DENSE,

@@ -1,4 +1,4 @@
-"""Our kernels under PyTorch Geometric (2.7 and later).
+"""Our kernels under PyTorch Geometric (2.4 and later).
 
 Counted as ``copy.*``, ``mul.*`` and ``message.*`` (the reduction of a message that is a copy, a product of two,
 anything else), ``attention``, ``rgms`` (sums by relation), ``gather_mm`` (products by type), ``gather`` (of one
@@ -15,7 +15,6 @@ from collections.abc import Callable
 import torch
 import torch_geometric.nn
 import torch_geometric.utils
-from torch_geometric.edge_index import EdgeIndex
 from torch_geometric.nn import HeteroLinear
 from torch_geometric.nn.aggr import Aggregation
 from torch_geometric.nn.conv import FastRGCNConv, HeteroConv, MessagePassing, RGCNConv
@@ -28,10 +27,10 @@ from ..pyg_lib import served
 from ..traced import install, uninstall
 from . import hetero_conv, inplace, layers, matmul, relational, sampling, scatter, typed_linear  # noqa: F401  (``inplace``: lazy tensors)
 from .derived import FUNCTIONS, LAYERS, kept
-from .errors import errors_of_gathers
 from .few import direct
-from .gather import lazy_gather
+from .gather import errors_of_gathers, lazy_gather, lazy_lift
 from .host import HOST
+from .releases import LIFTS, EdgeIndex, generator_of_steps
 from .scripting import SCRIPTED, compiled_operators, overloads_of_originals, scriptable, scriptable_method
 from .tracing import always, between_programs
 
@@ -45,13 +44,18 @@ def activate() -> None:
     if _patches is not None:
         return
     _patches = patches = Patches()
-    patches.set(MessagePassing, "_index_select_safe", lazy_gather(MessagePassing._index_select_safe))
+    if LIFTS:
+        patches.set(MessagePassing, "_lift", lazy_lift(MessagePassing._lift))
+    else:
+        patches.set(MessagePassing, "_index_select_safe", lazy_gather(MessagePassing._index_select_safe))
     patches.set(Aggregation, "__call__", errors_of_gathers(Aggregation.__call__))
     patches.set(MessagePassing, "__call__", layers.watched_call)
-    patches.set(MessagePassing, "_set_jittable_templates", direct.generated(patches, MessagePassing))
+    if (generator := generator_of_steps()) is not None:
+        patches.set(MessagePassing, generator, direct.generated(patches, MessagePassing, generator))
     for layer in direct.made():
         direct.put_before(patches, layer)
-    patches.set(EdgeIndex, "matmul", _ours(EdgeIndex.matmul, "matmul.{reduce}", matmul.matmul, always))
+    if hasattr(EdgeIndex, "matmul"):
+        patches.set(EdgeIndex, "matmul", _ours(EdgeIndex.matmul, "matmul.{reduce}", matmul.matmul, always))
     patches.set(HeteroConv, "forward", _ours(HeteroConv.forward, "rgms", hetero_conv.forward))
     for layer, operator, run, breaks in (
         (HeteroLinear, "gather_mm", typed_linear.forward, None),

@@ -1,16 +1,21 @@
 """The gather of ``MessagePassing``: the one place that every layer's ``propagate`` goes through.
 
 ``propagate`` is generated for each class, so replacing it on the base class changes nothing; ``_index_select_safe`` is
-what all of them call to turn node features into one row per edge.
+what all of them call to turn node features into one row per edge, and in PyG 2.4 ``_lift``.
+
+PyG gathers a message before it aggregates, and its user sees the error of the gather. A message that waits is gathered
+inside the aggregation, whose own error may come first, and whose ``__call__`` raises a ``ValueError`` in the place of
+an ``IndexError`` (`errors_of_gathers`).
 """
 
 from __future__ import annotations
 
+import functools
 import sys
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch_geometric.index import Index
 
 from ...planner.cpu.listed import FEW
 from ...structures.checks import COMPLEX, FLOATING, WHOLE
@@ -20,6 +25,8 @@ from ..scopes import current
 from ..scopes.given import passing
 from .host import HOST, PROPAGATE, IndexEnd
 from .layers import has_hooks
+from .releases import Index
+from .scripting import scriptable_method
 
 _GATHERED = FLOATING | COMPLEX | WHOLE
 
@@ -64,10 +71,44 @@ def lazy_gather(original):
     return HOST.admit(original, PROPAGATE, _index_select_safe, entering=False, passes=passes)
 
 
+def lazy_lift(original):
+    """``MessagePassing._lift``, which gathers at one end of an edge index by `lazy_gather`, and of a sparse adjacency
+    as PyG does.
+    """
+    gathered = lazy_gather(lambda self, src, index: original(self, src, index.unsqueeze(0), 0))
+
+    def _lift(self, src, edge_index, dim):
+        plain = type(edge_index) is Tensor and edge_index.layout is torch.strided and isinstance(src, Tensor)
+        if not plain or torch.compiler.is_compiling():
+            return original(self, src, edge_index, dim)
+        return gathered(self, src, edge_index[dim])
+
+    return scriptable_method(_lift, original)
+
+
+def errors_of_gathers(original: Callable) -> Callable:
+    """``Aggregation.__call__``, which itself is ``original``: where it fails in a layer, what waits is computed, and an
+    error of that is the one that is raised."""
+
+    @functools.wraps(original)
+    def __call__(self, x, *args, **kwargs):
+        scope = current()
+        if scope is None:
+            return original(self, x, *args, **kwargs)
+        try:
+            return original(self, x, *args, **kwargs)
+        except (IndexError, RuntimeError, ValueError) as error:
+            failed = error
+        scope.settle("its reduction")
+        raise failed
+
+    return __call__
+
+
 def plain_index(index) -> Tensor | None:
     """``index`` as an ordinary (E,) int64 tensor; None if it is not one."""
     if type(index) is Index:
-        index = index._data
+        index = index.as_tensor()
     if type(index) is Tensor and index.dtype is torch.int64 and index.dim() == 1:
         return index
     return None

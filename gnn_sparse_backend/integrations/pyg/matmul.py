@@ -13,7 +13,6 @@ import torch
 import torch_geometric.typing
 from torch import Tensor
 from torch.nn import Parameter
-from torch_geometric.edge_index import EdgeIndex
 
 from ...ops.message.api.spmm import spmm
 from ...ops.message.message_op import message_op
@@ -23,6 +22,7 @@ from ...structures.graph import Graph
 from ..core.graphs import GRAPHS
 from ..core.refusal import PASS, Refusal
 from ..lazy import INTO_ZEROS, as_real, refuse
+from .releases import EdgeIndex
 
 _REDUCES = {"sum": "sum", "add": "sum", "mean": "mean", "max": "max", "min": "min"}
 _OF_EDGES = _REDUCES | {"amax": "max", "amin": "min"}
@@ -96,7 +96,7 @@ def matmul(edges, other, input_value=None, other_value=None, reduce="sum", trans
     refusal = _refuse_edge_index(edges, other, input_value, other_value, transpose)
     if (refusal := refusal or _refuse_product(other, _OF_EDGES, reduce)) is not None:
         return refusal
-    row, col = edges._data
+    row, col = edges.as_tensor()
     shape = edges.get_sparse_size()
     if transpose:
         row, col, shape = col, row, shape[::-1]

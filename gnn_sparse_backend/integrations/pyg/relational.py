@@ -12,7 +12,6 @@ import torch
 import torch_geometric.backend
 from torch import Tensor
 from torch.nn import Parameter
-from torch_geometric.edge_index import EdgeIndex
 from torch_geometric.nn.conv import FastRGCNConv, RGCNConv
 
 from ...deferred import later
@@ -31,6 +30,7 @@ from ..few.listed import is_list
 from ..scopes import transformed
 from .host import HOST, OUT_OF_RANGE
 from .layers import has_hooks, is_rerouted
+from .releases import EdgeIndex
 
 if TYPE_CHECKING:
     from ...ops.relational import api, few

@@ -25,6 +25,7 @@ from ..core.patch import Patches
 from ..core.refusal import PASS
 from ..pyg_lib import served
 from .host import HOST
+from .releases import of_sampler
 
 if TYPE_CHECKING:
     from ...sampling import draws, hgt
@@ -74,7 +75,7 @@ def _is_of_torch_sparse(sampler) -> bool:
         torch_geometric.typing.WITH_TORCH_SPARSE
         and not SAMPLER.get()
         and not sampler.disjoint
-        and sampler.edge_time is None
+        and of_sampler(sampler, "edge_time") is None
         and sampler.edge_weight is None
     )
 
@@ -107,17 +108,19 @@ def _neighbours(self, seed, seed_time=None, **kwargs):
 
 
 def _of_one_type(self):
-    times = self.node_time if self.edge_time is None else self.edge_time
+    of_edges = of_sampler(self, "edge_time")
+    times = self.node_time if of_edges is None else of_edges
     sources = self.num_nodes
     relation = draws.Relation(
-        ONE, ONE, self.colptr, self.row, sources, _weights(self.edge_weight), _whole(times), self.edge_time is not None
+        ONE, ONE, self.colptr, self.row, sources, _weights(self.edge_weight), _whole(times), of_edges is not None
     )
     return [relation], {ONE: sources}, [self.num_neighbors.get_mapped_values()], {ONE: self.node_time}
 
 
 def _of_types(self):
     fanouts, relations = self.num_neighbors.get_mapped_values(self.edge_types), []
-    node_times, edge_times, weights = self.node_time or {}, self.edge_time or {}, self.edge_weight or {}
+    node_times, edge_times = self.node_time or {}, of_sampler(self, "edge_time") or {}
+    weights = self.edge_weight or {}
     for kind in self.edge_types:
         source, _, destination = kind
         name = self.to_rel_type[kind]
@@ -132,7 +135,7 @@ def _latest(self, seeds, seed_time, node_times) -> Tensor | None:
     """Until when the neighbours of each seed may be drawn: given, or the seed's own time."""
     if not self.is_temporal:
         return None
-    if seed_time is None and self.edge_time is not None:
+    if seed_time is None and of_sampler(self, "edge_time") is not None:
         raise ValueError("Seed time needs to be specified")
     times = [node_times[kind][nodes] if seed_time is None else seed_time[kind] for kind, nodes in seeds.items()]
     return _whole(torch.cat(times))
@@ -171,7 +174,7 @@ def _ends(indices: Tensor) -> tuple[int, int]:
 def _output(self, layers: by_layers.Layers) -> SamplerOutput:
     (edges,) = layers.edges
     row, col = edges.sources, edges.destinations
-    if self.sample_direction == "backward":
+    if of_sampler(self, "sample_direction") == "backward":
         row, col = col, row
     return SamplerOutput(
         node=layers.nodes[ONE],
@@ -184,7 +187,7 @@ def _output(self, layers: by_layers.Layers) -> SamplerOutput:
 
 
 def _hetero_output(self, layers: by_layers.Layers) -> HeteroSamplerOutput:
-    backward = self.sample_direction == "backward"
+    backward = of_sampler(self, "sample_direction") == "backward"
     kinds = [self.to_restored_edge_type[kind] if backward else kind for kind in self.edge_types]
     found = dict(zip(kinds, layers.edges))
     row = {kind: edges.sources for kind, edges in found.items()}

@@ -11,8 +11,12 @@ import torch
 from torch import Tensor
 from torch.autograd import Function, forward_ad
 
+from ... import ops
 from ...compiler.cache.background import BACKGROUND, PendingKernel, waits
+from ...compiler.packs.errors import NoKernelError
+from ...deferred import import_module
 from ...frozen import dataclass
+from ...runtime.without_kernels import run_without_kernel
 from .batched import for_each, in_batch
 from .last_run import note_operator
 from .library import Attributes, Declaration, Operands, call_library, call_transformed
@@ -30,7 +34,8 @@ class Operator(Declaration):
     what stands for one where a program is traced (`Traced`) as an operator of ``torch.library``, and where a function
     is transformed as one that knows the transforms (`Transformed`). All are derived from the declaration, and have one
     derivative. A second derivative is the first of another operator. One that has a schema is in ``torch.ops.gsb``
-    (`library.NAMESPACE`). What ``precompile`` and ``explain`` know it by is said in `prepared`.
+    (`library.NAMESPACE`). What ``precompile`` and ``explain`` know it by is said in `prepared`, and what computes it in
+    a backward pass that has no kernel for it in `ops.eager`.
     """
 
     def __call__(self, structure: Any, operands: Operands, attributes: Attributes = ()) -> Any:
@@ -55,6 +60,11 @@ class Operator(Declaration):
                     _rehearse(self, structure, operands, attributes)
                 pending.make = None
                 raise
+            except NoKernelError as error:
+                if _in_backward() < 0:
+                    raise
+                import_module(f"{ops.__name__}.eager")  # the definitions, which few processes need
+                return run_without_kernel(error, self.name, structure, operands, attributes)
 
 
 def _kind_of(operator: Operator, operands: Operands, attributes: Attributes) -> Hashable:

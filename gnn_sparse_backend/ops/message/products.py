@@ -56,7 +56,13 @@ def _dot(graph, u: Tensor, v: Tensor, mean: bool) -> tuple[MessageOp, tuple]:
     return (_SCALED_DOT, (u, v, inverse_degrees(graph, u.dtype, u.dim()))) if mean else (_DOT, (u, v))
 
 
-def _described(structure, operands, attributes) -> tuple[MessageOp, tuple]:
+def dot_of(structure, operands, attributes) -> tuple[tuple, tuple]:
+    """(operands, attributes) of the edge map that sampled products are, before its last dimension goes."""
+    of, given = _dot(structure, *operands, *attributes)
+    return given, (of, _LAST[given[0].dim()])
+
+
+def product_of(structure, operands, attributes) -> tuple[MessageOp, tuple]:
     """The aggregation that a product is, on ``structure``, which may be the transpose of what a mean is of."""
     mean, transposed = attributes
     if mean and transposed:
@@ -65,24 +71,23 @@ def _described(structure, operands, attributes) -> tuple[MessageOp, tuple]:
 
 
 def _run_spmm(graph, operands, attributes) -> Tensor:
-    of, operands = _described(graph, operands, attributes)
+    of, operands = product_of(graph, operands, attributes)
     return run_aggregate(of, graph, operands)
 
 
 def _run_sddmm(graph, operands, attributes) -> Tensor:
-    of, operands = _dot(graph, *operands, *attributes)
-    return run_edge_map(of, graph, operands, _LAST[operands[0].dim()]).squeeze(-1)
+    operands, (of, reduced) = dot_of(graph, operands, attributes)
+    return run_edge_map(of, graph, operands, reduced).squeeze(-1)
 
 
 def _gradients_of_spmm(structure, attributes, saved, memo, needed, grad: Tensor) -> list[Tensor | None]:
-    of, operands = _described(structure, saved, attributes)
+    of, operands = product_of(structure, saved, attributes)
     found = _as_recorded(AGGREGATE, structure, operands, (of,), (*needed, False)[: len(operands)], grad)
     return [found[0], _like(found[1], saved[1]) if saved[1] is not None else None]
 
 
 def _gradients_of_sddmm(structure, attributes, saved, memo, needed, grad: Tensor) -> list[Tensor | None]:
-    of, operands = _dot(structure, *saved, *attributes)
-    of_edges = of, _LAST[saved[0].dim()]
+    operands, of_edges = dot_of(structure, saved, attributes)
     return _as_recorded(EDGE_MAP, structure, operands, of_edges, (*needed, False), grad.unsqueeze(-1))[:2]
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from gnn_sparse_backend.compiler.cache import DiskCache, KernelCacheWarning, KernelStore, default, folders
 from gnn_sparse_backend.compiler.codegen import build_shared, host_target, linker, load, opened
-from gnn_sparse_backend.compiler.codegen.errors import BuildError, NoKernelError
+from gnn_sparse_backend.compiler.codegen.errors import BuildError
+from gnn_sparse_backend.compiler.packs.errors import NoKernelError
 from tests.compiler.cache.conftest import scale_function
 from tests.compiler.cache.helpers import ROOT, assert_scales, get
 

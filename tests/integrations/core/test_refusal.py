@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.compiler.codegen.errors import NoKernelError
+from gnn_sparse_backend.compiler.packs.errors import NoKernelError
 from gnn_sparse_backend.integrations.core import counters
 from gnn_sparse_backend.integrations.core.refusal import PASS, Boundary, NoKernelWarning, Refusal, attempt
 from gnn_sparse_backend.integrations.core.remedies import REMEDIES, remedy_of
@@ -182,7 +182,7 @@ def test_the_more_telling_reason_is_found_first():
 # Every reason in the code, as it is written there.
 
 TAKE_A_REASON = {"Refusal", "computed", "materialise", "segments", "settle", "_settle", "value", "value_below_autograd"}
-HOLD_A_REASON = {"reason", "OUT_OF_RANGE", "_BELOW", "_LOOK"}
+HOLD_A_REASON = {"reason", "NO_KERNEL", "OUT_OF_RANGE", "_BELOW", "_LOOK"}
 
 
 def reasons_in(tree):

@@ -6,12 +6,12 @@ import pytest
 import torch
 import torch_geometric
 from torch import nn
-from torch_geometric import EdgeIndex
 from torch_geometric import nn as gnn
 from torch_geometric.utils import coalesce, spmm
 
 import gnn_sparse_backend as gsb
 from tests.covering import covering
+from tests.integrations.pyg.features import EdgeIndex
 from tests.integrations.pyg.pair import NODES, calls, check_pair, edges, features
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*Sparse"), pytest.mark.filterwarnings("ignore:.*sparse")]
@@ -228,7 +228,7 @@ def test_gradients_of_torch_sparse_are_its_own(double, monkeypatch):
     """It gives that of a maximum to the first of equal products."""
     monkeypatch.setattr(torch_geometric.typing, "WITH_TORCH_SPARSE", True)
     x = torch.ones(NODES, 5, requires_grad=True)
-    row, col = edge_index("row")._data
+    row, col = edge_index("row").as_tensor()
     with gsb.enabled("pyg"):
         (grad,) = torch.autograd.grad(edge_index("row").matmul(x, reduce="max").sum(), x)
     first = torch.cat([row.new_ones(1, dtype=torch.bool), row[1:] != row[:-1]])

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric import nn as gnn
-from torch_geometric.edge_index import EdgeIndex
 from torch_geometric.utils import spmm
 
 import gnn_sparse_backend as gsb
+from tests.integrations.pyg.features import EdgeIndex
 from tests.integrations.pyg.hetero import COUNTS, RELATIONS
 from tests.integrations.pyg.hetero import edges as hetero_edges
 from tests.integrations.pyg.hetero import inputs as hetero_inputs

@@ -377,7 +377,10 @@ def test_explained_models_agree():
         )
         return explainer(data.x_dict, data.edge_index_dict)
 
-    expected = explain()
+    try:
+        expected = explain()
+    except ValueError as error:  # of releases whose explainer knows no such graphs
+        pytest.skip(str(error))
     with gsb.enabled("pyg"):
         found = explain()
     for name in names:

@@ -7,6 +7,7 @@ from torch_geometric.utils import scatter, segment
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.integrations import reset_status
 from tests.covering import covering
+from tests.integrations.pyg.features import segments
 from tests.integrations.pyg.pair import NODES, calls, edges
 from tests.integrations.pyg.test_errors import agree, put
 from tests.integrations.pyg.test_messages import Layer
@@ -88,6 +89,7 @@ def test_an_index_out_of_range(value, reduce):
     assert not isinstance(agree(lambda: scatter(numbers(90, 4), put(1, value)[1], 0, NODES, reduce)), torch.Tensor)
 
 
+@segments
 def test_segments_are_the_frameworks():
     """PyTorch has them of floating numbers alone."""
     found = agree(lambda: segment(numbers(90, 4), torch.tensor([0, 3, 90])))

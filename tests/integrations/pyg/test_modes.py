@@ -16,6 +16,7 @@ from torch_geometric.nn import MessagePassing
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.integrations import reset_status
 from gnn_sparse_backend.integrations.lazy import LazyTensor
+from tests.integrations.pyg.features import steps
 from tests.integrations.pyg.pair import NODES, calls, check_pair, edges, features, step
 
 SCRIPTED = Path(__file__).with_name("scripted.py")
@@ -109,6 +110,7 @@ def test_explainer():
     assert expected[0].abs().sum() > 0
 
 
+@steps
 def test_torchscript():
     x, edge_index = features(5, dtype=torch.float32).detach(), edges()
     for layer in (gnn.SAGEConv(5, 4), gnn.GCNConv(5, 4), gnn.GraphConv(5, 4), gnn.GINConv(torch.nn.Linear(5, 4))):
@@ -268,7 +270,7 @@ def test_aggregation_in_another_mode_than_the_gather():
 
 
 def test_deterministic_algorithms_and_edge_index():
-    from torch_geometric import EdgeIndex
+    from tests.integrations.pyg.features import EdgeIndex
 
     edge_index = EdgeIndex(edges(), sparse_size=(NODES, NODES)).sort_by("col").values
     torch.use_deterministic_algorithms(True)

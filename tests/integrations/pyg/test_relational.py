@@ -8,6 +8,7 @@ from torch_geometric import nn as gnn
 
 import gnn_sparse_backend as gsb
 from tests.covering import covering
+from tests.integrations.pyg.features import steps
 from tests.integrations.pyg.pair import EDGES, NODES, check_pair, edges, features
 from tests.ops.allocations import recorded
 
@@ -152,6 +153,7 @@ def test_changed_edge_types_are_noticed():
     torch.testing.assert_close(actual, layer(x, edge_index, given))
 
 
+@steps
 def test_torchscript():
     edge_index, x = edges(), features(6, dtype=torch.float32).detach()
     torch.manual_seed(0)

@@ -7,13 +7,13 @@ from collections import Counter
 import pytest
 import torch
 import torch_geometric.typing
-from torch_geometric import EdgeIndex
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import HGTLoader, LinkNeighborLoader, NeighborLoader
 from torch_geometric.sampler import hgt_sampler
 from torch_geometric.sampler.neighbor_sampler import NeighborSampler
 
 import gnn_sparse_backend as gsb
+from tests.integrations.pyg.features import EdgeIndex, edge_times
 
 from ...sampling.statistics import assert_distributed
 
@@ -89,6 +89,7 @@ def test_neighbor_loader(given):
     assert torch.equal(torch.cat(seen), torch.arange(200))
 
 
+@edge_times
 def test_edge_times():
     data = graph_data()
     until = torch.full((200,), 25)
@@ -154,7 +155,7 @@ def test_loaders_of_an_edge_index_of_pyg(order, given):
     if order is not None:
         data.edge_index, _ = data.edge_index.sort_by(order)
     for batch in NeighborLoader(data, [3, 2], input_nodes=torch.arange(40), batch_size=20, **given):
-        assert type(batch.edge_index) is torch.Tensor
+        assert type(batch.edge_index) in (torch.Tensor, EdgeIndex)  # the latter with PyG 2.5
         check_batch(data, batch)
     for batch in LinkNeighborLoader(data, [3, 2], edge_label_index=data.edge_index[:, :40], batch_size=20):
         check_batch(data, batch)
@@ -223,6 +224,7 @@ def test_what_torch_sparse_samples_stays_with_it(monkeypatch, asked):
             check_batch(data, next(iter(NeighborLoader(data, [3, 2], batch_size=20, **given))))
 
 
+@edge_times
 def test_switching_puts_everything_back():
     data = graph_data()
     with warnings.catch_warnings():

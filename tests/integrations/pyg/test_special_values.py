@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch_geometric.utils import segment, softmax
 
+from tests.integrations.pyg.features import segments
 from tests.integrations.pyg.pair import NODES, check_pair, edges
 from tests.integrations.pyg.test_messages import Layer
 
@@ -56,6 +57,7 @@ def test_numbers_that_a_type_cannot_hold(function, dtype):
     check_pair(Layer(function, aggr="max"), x, edges(), special(90, 1, dtype=dtype, seed=1), equal_nan=True)
 
 
+@segments
 @pytest.mark.parametrize("shape", [(90,), (90, 3)])
 @pytest.mark.parametrize("reduce", ["max", "min"])
 def test_segments(reduce, shape):
@@ -74,6 +76,10 @@ def test_softmax(given, dtype):
     scores = [-inf, -inf, -inf, 1, 2, inf, 1, -inf, inf, inf, 0, 3, math.nan, 1, math.nan, -inf]
     x = torch.tensor(scores, dtype=dtype)[:, None].expand(16, 3).clone().requires_grad_()
     if given == "ptr":
+        try:
+            softmax(x.detach(), ptr=pointers)
+        except (NotImplementedError, ImportError) as error:  # of PyG before 2.6
+            pytest.skip(str(error))
         counts = check_pair(lambda x: softmax(x, ptr=pointers), x, rtol=1e-2, equal_nan=True)
     else:
         index = torch.arange(7).repeat_interleave(pointers.diff())

@@ -12,6 +12,7 @@ from torch_geometric.nn.aggr import base
 from torch_geometric.nn.conv import MessagePassing
 
 import gnn_sparse_backend as gsb
+from tests.integrations.pyg.features import GATHER
 from tests.integrations.pyg.pair import DEGREES, calls, edges, features
 
 
@@ -37,7 +38,7 @@ def test_disable_restores_every_attribute():
         during = attributes()
         changed = {key for key in during if during[key] != before.get(key)}
         assert ("torch_geometric.utils", "spmm") in changed
-        assert any(key[-1] == "_index_select_safe" for key in changed)
+        assert any(key[-1] == GATHER for key in changed)
         gsb.enable("pyg")
         assert attributes() == during
         gsb.disable("pyg")
@@ -59,7 +60,7 @@ def test_modules_imported_in_between_are_restored_too(name, monkeypatch):
 def test_failure_half_way_leaves_nothing(monkeypatch):
     from gnn_sparse_backend.integrations import pyg
 
-    before = MessagePassing._index_select_safe, base.scatter, torch_geometric.utils.spmm
+    before = getattr(MessagePassing, GATHER), base.scatter, torch_geometric.utils.spmm
 
     def broken(original):
         raise OSError("no")
@@ -67,7 +68,7 @@ def test_failure_half_way_leaves_nothing(monkeypatch):
     monkeypatch.setattr(pyg, "kept", broken)
     with pytest.raises(OSError):
         gsb.enable("pyg")
-    assert (MessagePassing._index_select_safe, base.scatter, torch_geometric.utils.spmm) == before
+    assert (getattr(MessagePassing, GATHER), base.scatter, torch_geometric.utils.spmm) == before
 
 
 def test_counts_add_up_over_layers_and_epochs():

@@ -9,6 +9,10 @@ import torch_geometric.nn as gnn
 from torch_geometric.nn import aggr, conv, models, norm, pool
 
 import gnn_sparse_backend as gsb
+
+if not hasattr(gnn, "PatchTransformerAggregation"):
+    pytest.skip("the walk is over layers of later releases", allow_module_level=True)
+
 from tests.coverage import report as coverage
 from tests.coverage.pyg import attention as zoo_pyg_attention
 from tests.coverage.pyg import conv as zoo_pyg_conv

@@ -8,11 +8,11 @@ import copy
 import pytest
 import torch
 from torch import nn
-from torch_geometric.edge_index import EdgeIndex
 from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, HeteroConv, SAGEConv
 from torch_geometric.utils import spmm
 
 import gnn_sparse_backend as gsb
+from tests.integrations.pyg.features import EdgeIndex
 from tests.integrations.traced.programs import VERSION
 from tests.integrations.traced.test_layers import EDGES, NODES, WIDTH, Recorder, drawn, outcome
 

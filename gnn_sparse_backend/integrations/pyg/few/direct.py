@@ -94,14 +94,12 @@ def made() -> Iterator[type]:
             yield layer
 
 
-def generated(patches: Patches, base: type) -> Callable:
-    """``MessagePassing._set_jittable_templates``, behind which a class of which this is the first layer goes
-    directly.
-    """
-    original = base._set_jittable_templates
+def generated(patches: Patches, base: type, generator: str) -> Callable:
+    """A method of layers that generates steps, behind which a class of which this is the first layer goes directly."""
+    original = getattr(base, generator)
 
     @functools.wraps(original)
-    def _set_jittable_templates(self, *args, **kwargs):
+    def generating(self, *args, **kwargs):
         kind = type(self)
         before = vars(kind).get("propagate")
         result = original(self, *args, **kwargs)
@@ -109,7 +107,7 @@ def generated(patches: Patches, base: type) -> Callable:
             put_before(patches, kind)
         return result
 
-    return _set_jittable_templates
+    return generating
 
 
 def _directly(original: Callable, step: str, layer: MessagePassing, edge_index: Tensor, size, given: dict):

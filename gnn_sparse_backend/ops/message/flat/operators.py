@@ -8,6 +8,7 @@ batch of gradients) goes to the operator on a graph of the list.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from ....compiler.cache.background import PendingKernel
 from ....compiler.language.reduction import REDUCTIONS
+from ....compiler.packs.errors import NoKernelError
 from ....structures.csr import EdgeList
 from ....structures.graph import Graph
 from ...core.last_run import note_operator
@@ -84,7 +86,8 @@ class Flat(ABC):
         saved, found = saved or (None,) * (1 + len(needed)), None
         if not (torch.is_grad_enabled() or transformed()):
             note_operator(self.operator.name)
-            found = self.by_kernels(edges, saved, *memo, needed, grad)
+            with contextlib.suppress(NoKernelError):  # the operator knows what to do without
+                found = self.by_kernels(edges, saved, *memo, needed, grad)
         if found is not None:
             return found
         graph = Graph._of_list(edges)

@@ -1,0 +1,63 @@
+"""Gradients whose kernels cannot be had here, for want of room, of permission or of a compiler.
+
+A call of the forward pass is then left to whoever asked: a framework runs it itself. On the way back there is nobody to
+leave it to, since the framework has recorded a call of ours. So PyTorch's own functions compute there what the operator
+would (`ops.eager`), at their speed, with a warning, and counted.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from ..compiler.packs.errors import NoKernelError, NoKernelWarning
+
+Definition: TypeAlias = Callable[..., Any]
+"""From a structure, operands and attributes, as an operator is called with, to its result or results. It records
+itself for autograd by what it is made of."""
+
+_definitions: dict[str, Definition] = {}
+_counts: dict[str, int] = {}
+_lock = threading.Lock()
+
+
+def defines(*operators: str) -> Callable[[Definition], Definition]:
+    """Make a function what computes operators of these names where their kernels cannot be had."""
+
+    def add(definition: Definition) -> Definition:
+        _definitions.update(dict.fromkeys(operators, definition))
+        return definition
+
+    return add
+
+
+def run_without_kernel(error: NoKernelError, operator: str, *given: Any) -> Any:
+    """Return what an operator of a backward pass would have of what it is ``given``: structure, operands, attributes.
+
+    Raises ``error``, why it has no kernel, where nothing else defines it.
+    """
+    definition = _definitions.get(operator)
+    if definition is None:
+        raise error
+    warnings.warn(
+        f"{error}. Until then PyTorch's own functions compute the gradients of calls that ran on kernels",
+        NoKernelWarning,
+        stacklevel=3,
+    )
+    with _lock:
+        _counts[operator] = _counts.get(operator, 0) + 1
+    return definition(*given)
+
+
+def counts() -> dict[str, int]:
+    """How often each operator was computed so since `reset_counts`."""
+    with _lock:
+        return dict(_counts)
+
+
+def reset_counts() -> None:
+    """Set all of them to zero."""
+    with _lock:
+        _counts.clear()

@@ -1,0 +1,131 @@
+"""Gradients whose kernels cannot be had: PyTorch's functions compute them, and they are what kernels compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import gnn_sparse_backend as gsb
+from gnn_sparse_backend.compiler.cache import KernelStore
+from gnn_sparse_backend.compiler.cache.bounded import forget
+from gnn_sparse_backend.compiler.own_schedules import in_force
+from gnn_sparse_backend.compiler.packs.errors import NoKernelError, NoKernelWarning
+from gnn_sparse_backend.integrations import reset_status
+from gnn_sparse_backend.runtime import without_kernels
+from tests.ops.differentiated import CASES
+from tests.ops.operators import OPERATORS, RGMS, ROUNDING, some_graph
+
+OWN = "composed", "masked_attention", "sparse_attention", "masked"
+"""Families that no framework calls, whose gradients have kernels or none."""
+SECOND = ("spmm_weighted_mean", "gspmm_mul_max", "attention", "edge_softmax", "rgms_weighted", "segment_mm")
+
+
+@pytest.fixture
+def lose_kernels(monkeypatch) -> Callable[[], None]:
+    """From when it is called on there is none, as where a disk is full, or TVM and the pack are missing."""
+
+    def refuse(*wanted, **named):
+        raise NoKernelError("there is no room")
+
+    def lose() -> None:
+        monkeypatch.setattr(KernelStore, "get", refuse)
+        forget()
+        in_force.renew()
+
+    reset_status()
+    yield lose
+    reset_status()
+
+
+def likes(out: Tensor) -> Tensor:
+    return torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith(OWN) or name == "masked"])
+def test_every_gradient(name, lose_kernels):
+    function, operands = CASES[name]
+    operands = [x.clone().requires_grad_() for x in operands]
+    out = function(*operands)
+    expected = torch.autograd.grad(out, operands, likes(out), retain_graph=True)
+    lose_kernels()
+    with pytest.warns(NoKernelWarning, match="no room. Until then PyTorch's own functions compute the gradients"):
+        found = torch.autograd.grad(out, operands, likes(out))
+    torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-9)
+    assert sum(without_kernels.counts().values()) > 0
+    with pytest.raises(NoKernelError, match="there is no room"):
+        function(*operands)
+
+
+@pytest.mark.parametrize("name", SECOND)
+def test_a_gradient_of_a_gradient(name, lose_kernels):
+    function, operands = CASES[name]
+    operands = [x.clone().requires_grad_() for x in operands]
+    out = function(*operands)
+
+    def twice() -> tuple[Tensor, ...]:
+        once = torch.autograd.grad(out, operands, likes(out), create_graph=True)
+        total = sum((x * likes(x) * x).sum() for x in once)
+        return torch.autograd.grad(total, operands, retain_graph=True)
+
+    expected = twice()
+    lose_kernels()
+    with pytest.warns(NoKernelWarning):
+        torch.testing.assert_close(twice(), expected, atol=1e-12, rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["spmm_weighted_mean", "gspmm_copy_u_max", "gat_attention", "rgms_mean", "gather_mm"])
+def test_types(name, dtype, lose_kernels):
+    """On a graph with rows without edges, and edges in an order of their own."""
+    graph = some_graph()
+    if name in RGMS:
+        graph = gsb.RelGraph.from_graph(graph, torch.arange(graph.num_edges) % 3, 4)
+    of = {**OPERATORS, **RGMS}[name]
+    torch.manual_seed(0)
+    operands = of.operands(graph, dtype)
+    out = of.run(graph, *operands)
+    expected = torch.autograd.grad(out, operands, likes(out), retain_graph=True)
+    lose_kernels()
+    with pytest.warns(NoKernelWarning):
+        found = torch.autograd.grad(out, operands, likes(out))
+    assert [x.dtype for x in found] == [dtype] * len(operands)
+    torch.testing.assert_close(found, expected, atol=ROUNDING[dtype], rtol=ROUNDING[dtype])
+
+
+@pytest.mark.filterwarnings("ignore::gnn_sparse_backend.compiler.packs.errors.NoKernelWarning")
+@pytest.mark.parametrize("edges", [0, 1])
+def test_graphs_of_hardly_an_edge(edges, lose_kernels):
+    graph = gsb.Graph.from_coo(torch.arange(edges), torch.arange(edges), (3, 2))
+    x = torch.ones(2, 1, requires_grad=True)
+    w = torch.full((edges, 1), 2.0, requires_grad=True)
+    y = gsb.gspmm(graph, "mul", "prod" if edges else "sum", x, w)
+    lose_kernels()
+    y.sum().backward()
+    assert x.grad.tolist() == [[2.0], [0.0]] if edges else [[0.0], [0.0]]
+    assert w.grad.shape == (edges, 1) and bool((w.grad == 1).all())
+
+
+def test_what_nothing_else_defines_is_an_error(lose_kernels):
+    function, operands = CASES["composed_spmm"]
+    out = function(*(x.clone().requires_grad_() for x in operands))
+    lose_kernels()
+    with pytest.raises(NoKernelError, match="there is no room"):
+        out.sum().backward()
+    assert without_kernels.counts() == {}
+
+
+def test_they_are_counted_with_the_reason(lose_kernels):
+    x = torch.ones(12, 5, requires_grad=True)
+    y = gsb.spmm(some_graph(), x)
+    lose_kernels()
+    with pytest.warns(NoKernelWarning):
+        y.sum().backward()
+    (row,) = gsb.status().rows
+    assert (row.framework, row.operator, row.ours) == ("torch", "aggregate backward", 0)
+    assert row.fallbacks == {"no kernel can be made or loaded here, see gsb doctor": 1}
+    assert "aggregate backward" in str(gsb.status())
+    reset_status()
+    assert gsb.status().rows == ()
