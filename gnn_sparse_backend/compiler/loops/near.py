@@ -251,7 +251,10 @@ class _Search:
         with T.serial(0, (end - begin + (LANES - 1)) >> 3) as block:
             at = named("at", begin + block * lanes)
             self._measure(at)
-            with T.serial(0, tirx.min(lanes, end - at)) as lane:
+            nearest = self.near[0]
+            for lane in range(1, LANES):
+                nearest = tirx.min(nearest, self.near[lane])
+            with T.If(near(named("nearest", nearest))), T.Then(), T.serial(0, tirx.min(lanes, end - at)) as lane:
                 distance = named("distance", self.near[lane])
                 with T.If(near(distance)), T.Then():
                     take(named("number", self.numbers[at + lane]), distance)
