@@ -2,8 +2,8 @@
 
     pytest -p gnn_sparse_backend.integrations.pytest_plugin --gsb dgl --gsb-report calls.json tests/
 
-enables the framework (``--gsb`` may be given for several) before the first ``conftest.py`` is read, since these and
-test files make graphs and layers while they are imported, and ends with `status()`: with pytest-xdist the counts of its
+enables the framework (``--gsb`` may be given for several) before any conftest is read, since these and test files
+make graphs and layers while they are imported, and ends with `status()`: with pytest-xdist the counts of its
 own process, which ran no test. It is loaded by name alone: pytest finds no plug-in of this package by itself.
 """
 
