@@ -2,8 +2,9 @@
 
 Parts: ``points`` times the nearest points and those within a radius beside SciPy's cKDTree, which is built for each
 call, with a tree for each cloud; ``reductions`` sums, means and maxima by an index and by pointers beside
-``torch.scatter_reduce`` and ``torch.segment_reduce``, forward, and forward and backward. All contenders of a case are
-timed interleaved.
+``torch.scatter_reduce`` and ``torch.segment_reduce``, forward, and forward and backward; ``products`` those of two
+sparse matrices beside ``torch.sparse.mm``; ``periodic`` radius graphs of crystals beside ASE's list
+(with ``pip install ase``). All contenders of a case are timed interleaved.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import torch
 from scipy.spatial import cKDTree
 from torch import Tensor
 
+import gnn_sparse_backend as gsb
 from benchmarks.support import cli, machine, report
 from benchmarks.support.timing import Rules, interleaved
-from gnn_sparse_backend.integrations import torch_cluster, torch_scatter
+from gnn_sparse_backend.integrations import torch_cluster, torch_scatter, torch_sparse
 
-PARTS = ("points", "reductions")
+PARTS = ("points", "reductions", "products", "periodic")
 NEIGHBOURS = 16
 ROWS_PER_ENTRY = 8
 """Numbers that are reduced into a row, in the mean."""
@@ -96,6 +98,44 @@ def reductions(quick: bool, seed: int) -> dict[str, dict[str, Callable]]:
                     "gsb": lambda f=mine, x=x: _back(f, x),
                     "PyTorch": lambda f=other, x=x: _back(f, x),
                 }
+    return found
+
+
+def products(quick: bool, seed: int) -> dict[str, dict[str, Callable]]:
+    """Squares of matrices with entries at random places."""
+    torch.manual_seed(seed)
+    found: dict[str, dict[str, Callable]] = {}
+    for rows, entries in [(2_000, 8)] if quick else [(2_000, 8), (20_000, 8), (20_000, 32), (200_000, 8)]:
+        index = torch.randint(rows, (2, rows * entries))
+        matrix = torch_sparse.SparseTensor(
+            row=index[0], col=index[1], value=torch.rand(rows * entries), sparse_sizes=(rows,) * 2
+        )
+        matrix = matrix.coalesce()
+        theirs = matrix.to_torch_sparse_coo_tensor()  # as torch-sparse multiplies
+        found[f"spspmm, {rows:,} rows of {entries}"] = {
+            "gsb": lambda a=matrix: torch_sparse.matmul(a, a),
+            "torch.sparse.mm": lambda a=theirs: torch.sparse.mm(a, a).coalesce(),
+        }
+    return found
+
+
+def periodic(quick: bool, seed: int) -> dict[str, dict[str, Callable]]:
+    """Atoms at random places, a tenth of one in a cubic angstrom, with neighbours up to 5 angstroms away."""
+    from ase import Atoms
+    from ase.neighborlist import neighbor_list
+
+    torch.manual_seed(seed)
+    found: dict[str, dict[str, Callable]] = {}
+    for count in (8, 1_000) if quick else (8, 1_000, 10_000):
+        side = (count / 0.1) ** (1 / 3)
+        cell = torch.eye(3, dtype=torch.float64) * side
+        cell[1, 0] = 0.3 * side
+        pos = torch.rand(count, 3, dtype=torch.float64) @ cell
+        atoms = Atoms(numbers=[1] * count, positions=pos.numpy(), cell=cell.numpy(), pbc=True)
+        found[f"periodic radius graph, {count:,} atoms"] = {
+            "gsb": lambda pos=pos, cell=cell: gsb.radius_graph(pos, 5.0, cell),
+            "ASE": lambda atoms=atoms: neighbor_list("ijSD", atoms, 5.0),
+        }
     return found
 
 

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from .structures.accounting.memory import memory as memory
     from .structures.graph import Graph as Graph
     from .structures.kernel_map import KernelMap as KernelMap
+    from .structures.points.periodic import radius_graph as radius_graph
     from .structures.relational.graph import RelGraph as RelGraph
     from .structures.reordering.reorder import reorder as reorder
     from .structures.segments import Segments as Segments
@@ -94,6 +95,7 @@ _HOMES = {
     "segment_reduce": "gnn_sparse_backend.ops.grouped.segment_reduce",
     "RelGraph": "gnn_sparse_backend.structures.relational.graph",
     "rgms": "gnn_sparse_backend.ops.relational.api",
+    "radius_graph": "gnn_sparse_backend.structures.points.periodic",
     "reorder": "gnn_sparse_backend.structures.reordering.reorder",
     "Segments": "gnn_sparse_backend.structures.segments",
     "KernelMap": "gnn_sparse_backend.structures.kernel_map",

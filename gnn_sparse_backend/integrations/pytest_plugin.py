@@ -2,9 +2,9 @@
 
     pytest -p gnn_sparse_backend.integrations.pytest_plugin --gsb dgl --gsb-report calls.json tests/
 
-enables the framework (``--gsb`` may be given for several) before the tests are collected, since test files make
-graphs and layers while they are imported, and ends with `status()`: with pytest-xdist the counts of its own process,
-which ran no test. It is loaded by name alone: pytest finds no plug-in of this package by itself.
+enables the framework (``--gsb`` may be given for several) before any conftest is read, since these and test files
+make graphs and layers while they are imported, and ends with `status()`: with pytest-xdist the counts of its
+own process, which ran no test. It is loaded by name alone: pytest finds no plug-in of this package by itself.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    for name in config.getoption("gsb_frameworks"):
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    for name in early_config.known_args_namespace.gsb_frameworks:
         try:
             enable(name)
         except (ImportError, ValueError) as error:
             raise pytest.UsageError(f"--gsb {name}: {error}") from error
-        config.add_cleanup(functools.partial(disable, name))
+        early_config.add_cleanup(functools.partial(disable, name))
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -137,9 +137,7 @@ def check_times(
     if edge_time is not None and seed_time is None:
         raise ValueError("sample_neighbors: edge_time wants seed_time, until when edges of each seed may be drawn")
     found = []
-    for kind in sizes:
-        if kind not in seeds:
-            continue
+    for kind in seeds:
         given = (time if seed_time is None else seed_time) or {}
         if kind not in given:
             raise ValueError(f"sample_neighbors: seeds of type {kind!r} have no time; give seed_time for them")

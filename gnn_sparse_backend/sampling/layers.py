@@ -67,15 +67,7 @@ def sample_layers(
             raise ValueError(
                 f"{each.destinations} rows for {sizes[each.destination]} nodes of type {each.destination!r}"
             )
-    known: dict[str, Numbers] = {}
-    tree = 0
-    for kind, size in sizes.items():
-        keys = seeds.get(kind)
-        keys = torch.empty(0, dtype=torch.int64) if keys is None else keys.to(torch.int64)
-        if disjoint:
-            keys = keys + torch.arange(tree, tree + len(keys)) * size
-            tree += len(keys)
-        known[kind] = Numbers(size, disjoint, keys)
+    known = numbered_seeds(sizes, seeds, disjoint)
     begin = dict.fromkeys(sizes, 0)
     hops = {kind: [numbers.size] for kind, numbers in known.items()}
     found: list[list[tuple[Tensor, Drawn]]] = [[] for _ in relations]
@@ -94,6 +86,27 @@ def sample_layers(
             hops[kind].append(numbers.size - end[kind])
     if induced:
         found = [[between(relation, known)] for relation in relations]
+    return gathered(known, hops, found, disjoint)
+
+
+def numbered_seeds(sizes: Mapping[str, int], seeds: Mapping[str, Tensor], disjoint: bool) -> dict[str, Numbers]:
+    """Number the seeds of each type; with ``disjoint`` trees are numbered in the order of ``seeds``, too."""
+    keys, tree = dict.fromkeys(sizes, torch.empty(0, dtype=torch.int64)), 0
+    for kind, nodes in seeds.items():
+        keys[kind] = nodes.to(torch.int64)
+        if disjoint:
+            keys[kind] = keys[kind] + torch.arange(tree, tree + len(nodes)) * sizes[kind]
+            tree += len(nodes)
+    return {kind: Numbers(size, disjoint, keys[kind]) for kind, size in sizes.items()}
+
+
+def gathered(
+    known: Mapping[str, Numbers],
+    hops: dict[str, list[int]],
+    found: Sequence[Sequence[tuple[Tensor, Drawn]]],
+    disjoint: bool,
+) -> Layers:
+    """What was numbered and drawn. found: of each relation the numbers of sources and the edges of each layer."""
     edges = [_joined(each) for each in found]
     nodes = {kind: numbers.keys % numbers.span if disjoint else numbers.keys for kind, numbers in known.items()}
     trees = {kind: numbers.keys // numbers.span for kind, numbers in known.items()} if disjoint else None
@@ -112,7 +125,7 @@ def between(
     return numbers[met], kept
 
 
-def _joined(found: list[tuple[Tensor, Drawn]]) -> Edges:
+def _joined(found: Sequence[tuple[Tensor, Drawn]]) -> Edges:
     def joined(parts: list[Tensor]) -> Tensor:
         return parts[0] if len(parts) == 1 else torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64)
 

@@ -1,7 +1,7 @@
 """The originals' own tests, with our modules in the place of the libraries.
 
-``GSB_CHECKOUTS`` is a folder with checkouts of ``pytorch_scatter``, ``pytorch_cluster``, ``pytorch_sparse`` and
-``pytorch_spline_conv``:
+``GSB_CHECKOUTS`` is a folder with checkouts of ``pytorch_scatter``, ``pytorch_cluster``, ``pytorch_sparse``,
+``pytorch_spline_conv`` and ``pyg-lib``:
 
     git clone https://github.com/rusty1s/pytorch_scatter checkouts/pytorch_scatter
     GSB_CHECKOUTS=checkouts python -m pytest tests/integrations
@@ -34,12 +34,16 @@ class Outcome(NamedTuple):
     text: str
 
 
-def run_tests(repository: str, folder: Path, *libraries: str, scripted: bool = True) -> Outcome:
+def run_tests(
+    repository: str, folder: Path, *libraries: str, scripted: bool = True, folders: tuple[str, ...] = ("",)
+) -> Outcome:
     """Run the tests of a checkout with libraries given by us. folder: where its tests are copied to, away from its
-    package. scripted: False where TorchScript is off, and what it would compile is called as it is.
+    package. scripted: False where TorchScript is off, and what it would compile is called as it is. folders: of its
+    tests.
     """
     tests = folder / "test"
-    shutil.copytree(checkout(repository) / "test", tests)
+    for each in folders:
+        shutil.copytree(checkout(repository) / "test" / each, tests / each)
     (folder / "conftest.py").write_text(f"import gnn_sparse_backend as gsb\n\ngsb.enable(*{libraries!r})\n")
     flags = "-q", "-p", "no:cacheprovider", "-rf", "-W", "ignore", "--rootdir", str(folder)
     done = subprocess.run(

@@ -21,6 +21,8 @@ AXES = 3
 """Axes of a grid: of points with more coordinates the first ones, of points with fewer some have one cell."""
 LANES = 8
 """Points that are measured at once; arrays of coordinates have room for as many behind the last."""
+FLAT = 6
+"""Coordinates up to which points are in small cells: of more all are measured, and most of them in vain."""
 GROUP = 8
 """Coordinates that are written out: of more there is a multiple, filled up with zeros."""
 
@@ -247,14 +249,24 @@ class _Search:
     def _visit(self, first: tirx.Expr, last: tirx.Expr, near: Near, take: Take) -> None:
         """Take the points of cells from the first to the last one that are near."""
         begin, end = named("begin", self.begins[first]), named("end", self.begins[last + 1])
-        lanes = long(LANES)
         with T.serial(0, (end - begin + (LANES - 1)) >> 3) as block:
-            at = named("at", begin + block * lanes)
+            at = named("at", begin + block * LANES)
             self._measure(at)
-            with T.serial(0, tirx.min(lanes, end - at)) as lane:
-                distance = named("distance", self.near[lane])
-                with T.If(near(distance)), T.Then():
-                    take(named("number", self.numbers[at + lane]), distance)
+            if self.width <= FLAT:
+                self._take(at, end, near, take)
+            else:
+                nearest = self.near[0]
+                for lane in range(1, LANES):
+                    nearest = tirx.min(nearest, self.near[lane])
+                with T.If(near(named("nearest", nearest))), T.Then():
+                    self._take(at, end, near, take)
+
+    def _take(self, at: tirx.Expr, end: tirx.Expr, near: Near, take: Take) -> None:
+        """Take those of `LANES` points that are near, up to the end of the cells."""
+        with T.serial(0, tirx.min(long(LANES), end - at)) as lane:
+            distance = named("distance", self.near[lane])
+            with T.If(near(distance)), T.Then():
+                take(named("number", self.numbers[at + lane]), distance)
 
     def _measure(self, at: tirx.Expr) -> None:
         """The squared distances of `LANES` points."""

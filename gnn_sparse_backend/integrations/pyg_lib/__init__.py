@@ -5,10 +5,14 @@ pyg-lib is not installed, by ``enable("pyg")``.
 module             what it holds
 =================  ======================================================================================
 ``ops``            products by segment, sorts, softmax, reductions, splines, clusters, points
-``sampler``        ``neighbor_sample``, ``subgraph`` and ``random_walk``
+``sampler``        ``neighbor_sample``, ``hetero_neighbor_sample``, ``subgraph`` and ``random_walk``
+``distributed``    samples of graphs in parts
 ``partition``      ``metis``
+``classes``        ``torch.classes.pyg``
 ``operators``      ``torch.ops.pyg``
 ``served``         what PyG is given
+``home``           a folder for matrices
+``testing``        what tests ask for
 =================  ======================================================================================
 
 Calls are counted by the names of the functions.
@@ -18,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from ...deferred import later
 from . import operators
+from .home import get_home_dir, set_home_dir
 
 if TYPE_CHECKING:
     from . import ops, partition, sampler
@@ -32,4 +37,13 @@ def cuda_version() -> int:
     return -1
 
 
-__all__ = ["__version__", "cuda_version", "operators", "ops", "partition", "sampler"]
+__all__ = [
+    "__version__",
+    "cuda_version",
+    "get_home_dir",
+    "operators",
+    "ops",
+    "partition",
+    "sampler",
+    "set_home_dir",
+]

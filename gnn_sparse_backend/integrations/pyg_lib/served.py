@@ -15,12 +15,17 @@ from ..core.patch import Patches
 from ..core.substitutes.faces import PublicModule
 
 if TYPE_CHECKING:
-    from . import ops
+    from .. import torch_sparse
+    from . import classes, ops
 else:
-    ops = later(__name__, ".ops")
+    classes, ops = later(__name__, ".classes"), later(__name__, ".ops")
+    torch_sparse = later(__name__, "..torch_sparse")
 
-_FLAGS = "WITH_FPS", "WITH_GRACLUS", "WITH_GRID_CLUSTER", "WITH_KNN", "WITH_NEAREST", "WITH_RADIUS", "WITH_SPLINE"
-"""What PyG knows operators of ``torch.ops.pyg`` by."""
+_FLAGS = (
+    *("WITH_CPU_HASH_MAP", "WITH_FPS", "WITH_GRACLUS", "WITH_GRID_CLUSTER", "WITH_KNN", "WITH_NEAREST"),
+    *("WITH_PYG_LIB", "WITH_RADIUS", "WITH_SPLINE"),
+)
+"""What PyG knows operators of ``torch.ops.pyg`` and classes by."""
 
 
 def _spline_basis(*given: Any) -> tuple[Tensor, Tensor]:
@@ -31,11 +36,35 @@ def _spline_weighting(*given: Any) -> Tensor:
     return ops.spline_weighting(*given)
 
 
+def _hash_map(*given: Any) -> Any:
+    return classes.CPUHashMap(*given)
+
+
+class _OfTorchSparse(type):
+    """The type of a class that stands for ``torch_sparse.SparseTensor``, which is imported when it is used."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        return torch_sparse.SparseTensor(*args, **kwargs)
+
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(torch_sparse.SparseTensor, name)
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, torch_sparse.SparseTensor)
+
+
+class _SparseTensor(metaclass=_OfTorchSparse):
+    pass
+
+
+_MATRICES = ("loader.graph_saint", "loader.neighbor_sampler", "loader.shadow", "nn.conv.pan_conv", "nn.models.dimenet")
+"""Modules of PyG that make sparse matrices of torch-sparse."""
 _NAMES = (
     ("torch_geometric.nn.conv.spline_conv", "spline_basis", _spline_basis),
     ("torch_geometric.nn.conv.spline_conv", "spline_weighting", _spline_weighting),
     ("torch_geometric.nn.models.node2vec", "WITH_PYG_LIB", True),
     ("torch_geometric.loader.cluster", "pyg_lib", sys.modules[__name__.rpartition(".")[0]]),
+    ("torch_geometric.hash_tensor", "CPUHashMap", _hash_map),
 )
 """Globals of PyG's modules that were made when they were imported."""
 
@@ -57,3 +86,8 @@ def install(patches: Patches) -> None:
     patches.set(torch_geometric.typing, "WITH_METIS", importlib.util.find_spec("pymetis") is not None)
     for module, name, value in _NAMES:
         patches.set(importlib.import_module(module), name, value)
+    if torch_geometric.typing.WITH_TORCH_SPARSE:
+        return
+    for each in _MATRICES:
+        patches.set(importlib.import_module(f"torch_geometric.{each}"), "SparseTensor", _SparseTensor)
+    patches.set(importlib.import_module("torch_geometric.loader.shadow"), "WITH_TORCH_SPARSE", True)

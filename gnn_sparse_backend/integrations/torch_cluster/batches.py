@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
-from ...sampling.draws import stream_of
+from ...deferred import later
 from ...sampling.seeds import drawn_seed
-from ...structures.points import search
 from ...structures.points.clouds import Cloud, begins_of, checked_points
+
+if TYPE_CHECKING:
+    from ...sampling import draws
+    from ...structures.points import search
+else:
+    draws, search = later(__name__, "...sampling.draws"), later(__name__, "...structures.points.search")
 
 
 def nearest_edges(
@@ -47,7 +54,7 @@ def edges_within(
         return torch.empty(2, 0, dtype=torch.int64, device=x.device)
     points, queries = clouds_of("radius", x, y, batch_x, batch_y, batch_size)
     if not nearest_first:
-        return _edges(*search.within(points, queries, r, most, same, stream_of(drawn_seed())), x)
+        return _edges(*search.within(points, queries, r, most, same, draws.stream_of(drawn_seed())), x)
     edges = _edges(*search.nearest(points, queries, most + same, r * r), x)
     return first_of_each(edges[:, edges[0] != edges[1]], most) if same else edges
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
-from ...sampling.matching import matched
-from ...structures.build import compress
+from ...deferred import later
 from ..core.substitutes.scripted import public
+
+if TYPE_CHECKING:
+    from ...sampling import matching
+    from ...structures import build
+else:
+    build, matching = later(__name__, "...structures.build"), later(__name__, "...sampling.matching")
 
 _public = public("torch_cluster")
 
@@ -38,8 +45,8 @@ def graclus_cluster(row: Tensor, col: Tensor, weight: Tensor | None = None, num_
     else:
         order = row.argsort(stable=True)
         weight = compared(weight)[kept][order]
-    indptr = compress(row[order], num_nodes).to(torch.int64)
-    return matched(indptr, col[order], weight, torch.randperm(num_nodes)).to(device)
+    indptr = build.compress(row[order], num_nodes).to(torch.int64)
+    return matching.matched(indptr, col[order], weight, torch.randperm(num_nodes)).to(device)
 
 
 def compared(weight: Tensor) -> Tensor:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import List, Optional, Union  # noqa: UP035  # TorchScript's words
+from typing import TYPE_CHECKING, List, Optional, Union  # noqa: UP035  # TorchScript's words
 
 import torch
 from torch import Tensor
 
-from ...structures.points import search
+from ...deferred import later
 from ...structures.points.clouds import Cloud, begins_of, checked_points
 from ..core.substitutes.scripted import operator, public
+
+if TYPE_CHECKING:
+    from ...structures.points import search
+else:
+    search = later(__name__, "...structures.points.search")
 
 
 @operator("torch_cluster")

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Optional, Tuple, Union  # noqa: UP035  # TorchScript's words
+from typing import TYPE_CHECKING, Optional, Tuple, Union  # noqa: UP035  # TorchScript's words
 
 import torch
 from torch import Tensor
 
-from ...sampling.draws import Relation, draw, stream_of
+from ...deferred import later
 from ...sampling.seeds import drawn_seed
-from ...sampling.walks import walks
-from ...structures.build import compress
 from ..core.substitutes.scripted import operator, public
+
+if TYPE_CHECKING:
+    from ...sampling import draws, walks
+    from ...structures import build
+else:
+    build, draws = later(__name__, "...structures.build"), later(__name__, "...sampling.draws")
+    walks = later(__name__, "...sampling.walks")
 
 NEARLY_ALL = 0.7
 """Share of a node's neighbours from which on a sample is the beginning of a permutation, as torch-cluster draws it."""
@@ -82,8 +87,8 @@ def walked(
         row, col = row[order], col[order]
     elif bool((row.diff() < 0).any()) or ((p, q) != (1, 1) and bool(((row * nodes + col).diff() < 0).any())):
         raise ValueError("random_walk: the edges do not ascend; give coalesced=True")
-    indptr = compress(row, nodes).to(torch.int64)
-    found = walks(indptr, col.contiguous(), start.contiguous(), length, drawn_seed(), float(p), float(q))
+    indptr = build.compress(row, nodes).to(torch.int64)
+    found = walks.walks(indptr, col.contiguous(), start.contiguous(), length, drawn_seed(), float(p), float(q))
     return found[0].to(device), found[1].to(device)
 
 
@@ -113,8 +118,10 @@ def edges_drawn(start: Tensor, rowptr: Tensor, count: int, share: float) -> Tens
         many = end - begin
         wanted = min(many, math.ceil(share * many) if count < 1 else count)
         if wanted < NEARLY_ALL * many:
-            row = Relation("", "", torch.tensor([0, many]), torch.arange(many), many)
-            drawn = draw(row, torch.zeros(1, dtype=torch.int64), 0, wanted, stream_of(drawn_seed())).positions
+            row = draws.Relation("", "", torch.tensor([0, many]), torch.arange(many), many)
+            drawn = draws.draw(
+                row, torch.zeros(1, dtype=torch.int64), 0, wanted, draws.stream_of(drawn_seed())
+            ).positions
         else:
             drawn = torch.randperm(many)[:wanted]
         parts.append(drawn + begin)

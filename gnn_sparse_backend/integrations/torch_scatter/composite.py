@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
+from ...deferred import later
 from ..core.substitutes.scripted import public
-from . import kernels, reductions
+from . import reductions
 from .utils import broadcast, vector_along
+
+if TYPE_CHECKING:
+    from . import kernels
+else:
+    kernels = later(__name__, ".kernels")
 
 _public = public("torch_scatter")
 

@@ -7,12 +7,19 @@ of each number which row it is of.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
-from ..lazy import LazyTensor
-from . import kernels
+from ...deferred import later
 from .utils import broadcast, vector_along
+
+if TYPE_CHECKING:
+    from .. import lazy
+    from . import kernels
+else:
+    lazy, kernels = later(__name__, "..lazy"), later(__name__, ".kernels")
 
 
 def reduced(
@@ -29,7 +36,7 @@ def reduced(
 
 def summed(src: Tensor, index: Tensor, dim: int, out: Tensor | None, size: int | None) -> Tensor:
     """The sum, on top of ``out`` where that is given."""
-    if type(src) is LazyTensor and out is None:
+    if type(src) is lazy.LazyTensor and out is None:
         return _of_message(src, index, dim, size, "sum")
     dim, rows, size = _place(src, index, dim, out, size)
     found = kernels.reduced("sum", src, vector_along(index, dim), dim, rows)
@@ -53,7 +60,7 @@ def averaged(
     src: Tensor, index: Tensor, dim: int, out: Tensor | None, size: int | None, rounding: str = "floor"
 ) -> Tensor:
     """The sum by how many there are, 0 of none; of integers rounded."""
-    if type(src) is LazyTensor and out is None:
+    if type(src) is lazy.LazyTensor and out is None:
         return _of_message(src, index, dim, size, "mean")
     dim, rows, _ = _place(src, index, dim, out, size)
     if out is None and (found := kernels.reduced("mean", src, vector_along(index, dim), dim, rows)) is not None:
@@ -135,7 +142,7 @@ def _place(src: Tensor, index: Tensor, dim: int, out: Tensor | None, size: int |
     return dim, size, shape
 
 
-def _of_message(src: LazyTensor, index: Tensor, dim: int, size: int | None, kind: str) -> Tensor:
+def _of_message(src: lazy.LazyTensor, index: Tensor, dim: int, size: int | None, kind: str) -> Tensor:
     """The reduction of a message of a PyG layer that waits to be told what for: now it is."""
     import torch_geometric.utils
 

@@ -7,13 +7,19 @@ behind its last one are segments that nobody asked for.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
+from ...deferred import later
 from ..core.substitutes.scripted import public
-from . import kernels, reductions
+from . import reductions
+
+if TYPE_CHECKING:
+    from . import kernels
+else:
+    kernels = later(__name__, ".kernels")
 
 _public = public("torch_scatter")
 

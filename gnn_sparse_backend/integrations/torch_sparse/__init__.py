@@ -9,8 +9,10 @@ module             what it holds
 ``selection``      rows, columns, entries, diagonals, transpose
 ``arithmetic``     sums and products entry by entry, reductions
 ``products``       products of matrices
+``gustavson``      products of two sparse matrices
 ``joining``        ``cat``
 ``sampling``       samples, subgraphs, walks, parts
+``relations``      graphs of several types, as samplers take them
 ``matrices``       functions of an index and values
 ``operators``      ``torch.ops.torch_sparse``
 ``utils``          sorts and pointers

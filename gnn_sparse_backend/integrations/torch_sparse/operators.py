@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
 import torch
 from torch import Tensor
 
+from ...deferred import later
 from ...formats.counts import prefix_sums
 from ...formats.structure import positions_of_rows
 from ..core.substitutes.scripted import register
-from . import sampling
+from . import products, sampling
+from .storage import SparseStorage
+from .tensor import SparseTensor
 from .utils import ind2ptr, ptr2ind
+
+if TYPE_CHECKING:
+    from ...sampling import hgt, layers
+    from . import relations
+else:
+    hgt, layers = later(__name__, "...sampling.hgt"), later(__name__, "...sampling.layers")
+    relations = later(__name__, ".relations")
 
 _OPERATORS = {
     "ind2ptr(Tensor ind, int M) -> Tensor": ind2ptr,
@@ -27,12 +40,97 @@ _OPERATORS = {
     "sample_adj(Tensor rowptr, Tensor col, Tensor idx, int num_neighbors, bool replace) -> "
     "(Tensor, Tensor, Tensor, Tensor)": sampling.adjacent,
     "random_walk(Tensor rowptr, Tensor col, Tensor start, int walk_length) -> Tensor": (
-        lambda rowptr, col, start, length: sampling.walks(rowptr, col, start, length, sampling.drawn_seed())[0]
+        lambda rowptr, col, start, length: sampling.walks.walks(rowptr, col, start, length, sampling.drawn_seed())[0]
     ),
     "ego_k_hop_sample_adj(Tensor rowptr, Tensor col, Tensor idx, int depth, int num_neighbors, bool replace) -> "
     "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)": lambda *given: ego_samples(*given),
+    "hetero_neighbor_sample(str[] node_types, (str, str, str)[] edge_types, Dict(str, Tensor) colptr_dict, "
+    "Dict(str, Tensor) row_dict, Dict(str, Tensor) input_node_dict, Dict(str, int[]) num_neighbors_dict, int num_hops, "
+    "bool replace, bool directed) -> (Dict(str, Tensor), Dict(str, Tensor), Dict(str, Tensor), Dict(str, Tensor))": (
+        lambda *given: hetero_samples(*given)
+    ),
+    "hgt_sample(Dict(str, Tensor) colptr_dict, Dict(str, Tensor) row_dict, Dict(str, Tensor) input_node_dict, "
+    "Dict(str, int[]) num_samples_dict, int num_hops) -> "
+    "(Dict(str, Tensor), Dict(str, Tensor), Dict(str, Tensor), Dict(str, Tensor))": lambda *given: hgt_samples(*given),
+    "spmm_sum(Tensor? row, Tensor rowptr, Tensor col, Tensor? value, Tensor? colptr, Tensor? csr2csc, Tensor mat) -> "
+    "Tensor": lambda _, *given: _product("sum", *given),
+    "spmm_mean(Tensor? row, Tensor rowptr, Tensor col, Tensor? value, Tensor? rowcount, Tensor? colptr, "
+    "Tensor? csr2csc, Tensor mat) -> Tensor": lambda _, *given: _product("mean", *given),
+    "spmm_min(Tensor rowptr, Tensor col, Tensor? value, Tensor mat) -> (Tensor, Tensor)": lambda *given: _product(
+        "min", *given
+    ),
+    "spmm_max(Tensor rowptr, Tensor col, Tensor? value, Tensor mat) -> (Tensor, Tensor)": lambda *given: _product(
+        "max", *given
+    ),
     "cuda_version() -> int": lambda: -1,
 }
+
+
+def _product(reduce: str, rowptr: Tensor, col: Tensor, value: Tensor | None, *rest: Tensor | None) -> Any:
+    """The product of a matrix by rows with the last argument; of an extreme with its places. What is derived of the
+    matrix, and comes between, is not looked at.
+    """
+    mat = rest[-1]
+    assert mat is not None
+    sizes = rowptr.numel() - 1, mat.shape[-2]
+    matrix = SparseTensor.from_storage(SparseStorage(None, rowptr, col, value, sizes, is_sorted=True, trust_data=True))
+    how = products.dense_product if reduce in ("sum", "mean") else products.extreme_product
+    return how(matrix, mat, reduce)
+
+
+Dicts = tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]
+
+
+def hetero_samples(
+    node_types: Sequence[str],
+    edge_types: Sequence[tuple[str, str, str]],
+    colptr: Mapping[str, Tensor],
+    row: Mapping[str, Tensor],
+    seeds: Mapping[str, Tensor],
+    fanouts: Mapping[str, Sequence[int]],
+    hops: int,
+    replace: bool,
+    directed: bool,
+) -> Dicts:
+    """(nodes, rows, columns, entries) of a sample of in-neighbours by types, layer by layer."""
+    graph = relations.of_types(node_types, edge_types, colptr, row, {}, {}, {}, seeds, True)
+    names = ["__".join(each) for each in edge_types]
+    found = layers.sample_layers(
+        graph.relations,
+        graph.sizes,
+        seeds,
+        [fanouts[name][:hops] for name in names],
+        sampling.drawn_seed(),
+        replace=replace,
+        induced=not directed,
+    )
+    return _by_name(found, names)
+
+
+def hgt_samples(
+    colptr: Mapping[str, Tensor],
+    row: Mapping[str, Tensor],
+    seeds: Mapping[str, Tensor],
+    samples: Mapping[str, Sequence[int]],
+    hops: int,
+) -> Dicts:
+    """(nodes, rows, columns, entries) of a sample of ``samples[type][layer]`` nodes, by budgets (`sampling.hgt`)."""
+    source_relation_destination = [tuple(name.split("__")) for name in colptr]
+    graph = relations.of_types(list(samples), source_relation_destination, colptr, row, {}, {}, {}, seeds, True)
+    counts = {kind: each[:hops] for kind, each in samples.items()}
+    return _by_name(
+        hgt.sample_budgets(graph.relations, graph.sizes, seeds, counts, sampling.drawn_seed()), list(colptr)
+    )
+
+
+def _by_name(found: layers.Layers, names: list[str]) -> Dicts:
+    edges = dict(zip(names, found.edges))
+    return (
+        found.nodes,
+        {name: each.sources for name, each in edges.items()},
+        {name: each.destinations for name, each in edges.items()},
+        {name: each.positions for name, each in edges.items()},
+    )
 
 
 def ego_samples(

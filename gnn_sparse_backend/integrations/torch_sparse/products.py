@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from ...ops.message.api.aggregate import aggregate
-from ...ops.message.api.spmm import spmm as kernel_spmm
+from ...deferred import later
 from ..core.substitutes.scripted import counted
-from ..lazy import refuse
 from ..torch_scatter import reductions
 from ..torch_scatter.segment_csr import extreme_segments
 from .storage import SparseStorage
+
+if TYPE_CHECKING:
+    from ...ops.message.api import aggregate as aggregating
+    from ...ops.message.api import spmm as kernels
+    from .. import lazy
+    from . import gustavson
+else:
+    aggregating = later(__name__, "...ops.message.api.aggregate")
+    kernels = later(__name__, "...ops.message.api.spmm")
+    lazy = later(__name__, "..lazy")
+    gustavson = later(__name__, ".gustavson")
 
 _counted = counted("torch_sparse")
 _REDUCES = "sum", "add", "mean", "min", "max"
@@ -32,38 +41,38 @@ def matmul(src: Any, other: Any, reduce: str = "sum") -> Any:
     Raises ValueError for shapes that do not fit, or another ``reduce``, and NotImplementedError for another one than a
     sum of sparse matrices.
     """
-    return _dense(src, other, reduce) if isinstance(other, Tensor) else _sparse(src, other, reduce)
+    return dense_product(src, other, reduce) if isinstance(other, Tensor) else _sparse(src, other, reduce)
 
 
 @_counted
 def spmm(src: Any, other: Tensor, reduce: str = "sum") -> Tensor:
-    return _dense(src, other, reduce)
+    return dense_product(src, other, reduce)
 
 
 @_counted
 def spmm_sum(src: Any, other: Tensor) -> Tensor:
-    return _dense(src, other, "sum")
+    return dense_product(src, other, "sum")
 
 
 @_counted
 def spmm_add(src: Any, other: Tensor) -> Tensor:
-    return _dense(src, other, "sum")
+    return dense_product(src, other, "sum")
 
 
 @_counted
 def spmm_mean(src: Any, other: Tensor) -> Tensor:
-    return _dense(src, other, "mean")
+    return dense_product(src, other, "mean")
 
 
 @_counted
 def spmm_min(src: Any, other: Tensor) -> tuple[Tensor, Tensor]:
     """The minima, and the entries that gave them, as many as there are where a row has none."""
-    return _extreme(src, other, "min")
+    return extreme_product(src, other, "min")
 
 
 @_counted
 def spmm_max(src: Any, other: Tensor) -> tuple[Tensor, Tensor]:
-    return _extreme(src, other, "max")
+    return extreme_product(src, other, "max")
 
 
 @_counted
@@ -81,7 +90,7 @@ def spspmm_add(src: Any, other: Any) -> Any:
     return _sparse(src, other, "sum")
 
 
-def _dense(src: Any, other: Tensor, reduce: str) -> Tensor:
+def dense_product(src: Any, other: Tensor, reduce: str) -> Tensor:
     if reduce not in _REDUCES:
         raise ValueError(f"reduce must be one of {', '.join(map(repr, _REDUCES))}, got {reduce!r}")
     other = other[:, None] if other.dim() == 1 else other
@@ -92,7 +101,7 @@ def _dense(src: Any, other: Tensor, reduce: str) -> Tensor:
     value = None if value is None else value.to(other.dtype)
     x = other.movedim(-2, 0)
     flat = x.reshape(columns, -1) if x.dim() > 2 else x
-    if (value is not None and value.dim() != 1) or not src.nnz() or refuse(flat) is not None:
+    if (value is not None and value.dim() != 1) or not src.nnz() or lazy.refuse(flat) is not None:
         return _by_messages(src, other, value, reduce)
     out = _by_kernel(src, flat, value, reduce)
     return out.view(rows, *x.shape[1:]).movedim(0, -2) if x.dim() > 2 else out
@@ -101,11 +110,11 @@ def _dense(src: Any, other: Tensor, reduce: str) -> Tensor:
 def _by_kernel(src: Any, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
     graph = src.storage.graph()
     if reduce in ("sum", "add", "mean"):
-        return kernel_spmm(graph, x, value, "mean" if reduce == "mean" else "sum")
+        return kernels.spmm(graph, x, value, "mean" if reduce == "mean" else "sum")
     if value is None:
-        out = aggregate(graph, "x0", [("u", x)], reduce, ties="first")
+        out = aggregating.aggregate(graph, "x0", [("u", x)], reduce, ties="first")
     else:
-        out = aggregate(graph, "mul(x1, x0)", [("u", x), ("e", value[:, None])], reduce, ties="first")
+        out = aggregating.aggregate(graph, "mul(x1, x0)", [("u", x), ("e", value[:, None])], reduce, ties="first")
     return out.masked_fill((src.storage.rowcount() == 0)[:, None], 0)
 
 
@@ -120,7 +129,7 @@ def _messages(src: Any, other: Tensor, value: Tensor | None) -> Tensor:
     return messages if value is None else messages * value.unsqueeze(-1)
 
 
-def _extreme(src: Any, other: Tensor, reduce: str) -> tuple[Tensor, Tensor]:
+def extreme_product(src: Any, other: Tensor, reduce: str) -> tuple[Tensor, Tensor]:
     other = other[:, None] if other.dim() == 1 else other
     value = src.storage.value()
     messages = _messages(src, other, None if value is None else value.to(other.dtype))
@@ -133,6 +142,15 @@ def _sparse(src: Any, other: Any, reduce: str) -> Any:
         if reduce in _REDUCES:
             raise NotImplementedError(f"the product of sparse matrices is a sum, got reduce={reduce!r}")
         raise ValueError(f"reduce must be 'sum' of sparse matrices, got {reduce!r}")
+    if src.sparse_size(1) != other.sparse_size(0):
+        raise ValueError(f"a matrix of {src.sparse_sizes()} has no product with one of {other.sparse_sizes()}")
+    values = [each.storage.value() for each in (src, other)]
+    if not src.device().type == other.device().type == "cpu" or any(v is not None and v.dim() > 1 for v in values):
+        return _by_torch(src, other)
+    return src.from_storage(gustavson.product(src.storage, other.storage))
+
+
+def _by_torch(src: Any, other: Any) -> Any:
     product = torch.sparse.mm(src.to_torch_sparse_coo_tensor(), other.to_torch_sparse_coo_tensor()).coalesce()
     row, col = product.indices()
     value = product.values() if src.has_value() or other.has_value() else None

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ...deferred import later
 from ...formats.structure import positions_of_rows
-from ...sampling.draws import Relation, draw, stream_of
-from ...sampling.layers import sample_layers
-from ...sampling.numbers import Numbers
 from ...sampling.seeds import drawn_seed
-from ...sampling.walks import walks
 from ..core.substitutes.scripted import counted
 from .selection import permute
 from .storage import SparseStorage
 from .utils import ind2ptr, ptr2ind
+
+if TYPE_CHECKING:
+    from ...sampling import draws, layers, numbers, walks
+else:
+    draws, layers, numbers, walks = (
+        later(__name__, f"...sampling.{each}") for each in ("draws", "layers", "numbers", "walks")
+    )
 
 _counted = counted("torch_sparse")
 
@@ -56,12 +60,12 @@ def adjacent(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(pointers, columns, nodes, entries) of a sample of rows."""
     nodes = max(rowptr.numel() - 1, int(col.max()) + 1 if col.numel() else 0)
-    relation = Relation("", "", rowptr, col, nodes)
-    numbers = Numbers(nodes, False, idx.long())
-    drawn = draw(relation, idx.long(), 0, many, stream_of(drawn_seed()), replace=replace)
-    found = numbers.number(idx.long(), nodes, drawn.pointers, drawn.neighbours)
-    order = (drawn.rows * max(numbers.size, 1) + found).argsort(stable=True)
-    return drawn.pointers, found[order], numbers.keys.clone(), drawn.positions[order]
+    relation = draws.Relation("", "", rowptr, col, nodes)
+    known = numbers.Numbers(nodes, False, idx.long())
+    drawn = draws.draw(relation, idx.long(), 0, many, draws.stream_of(drawn_seed()), replace=replace)
+    found = known.number(idx.long(), nodes, drawn.pointers, drawn.neighbours)
+    order = (drawn.rows * max(known.size, 1) + found).argsort(stable=True)
+    return drawn.pointers, found[order], known.keys.clone(), drawn.positions[order]
 
 
 @_counted
@@ -91,7 +95,7 @@ def random_walk(src: Any, start: Tensor, walk_length: int) -> Tensor:
     entries is visited again.
     """
     rowptr, col, _ = src.csr()
-    return walks(rowptr.cpu(), col.cpu(), start.cpu().contiguous(), walk_length, drawn_seed())[0].to(start.device)
+    return walks.walks(rowptr.cpu(), col.cpu(), start.cpu().contiguous(), walk_length, drawn_seed())[0].to(start.device)
 
 
 @_counted
@@ -177,8 +181,8 @@ def neighbours(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(nodes, rows, columns, entries) of a sample of in-neighbours, layer by layer."""
     nodes = colptr.numel() - 1
-    layers = sample_layers(
-        [Relation("", "", colptr, row, nodes)],
+    found = layers.sample_layers(
+        [draws.Relation("", "", colptr, row, nodes)],
         {"": nodes},
         {"": seeds},
         [fanouts],
@@ -186,5 +190,5 @@ def neighbours(
         replace=replace,
         induced=not directed,
     )
-    (edges,) = layers.edges
-    return layers.nodes[""], edges.sources, edges.destinations, edges.positions
+    (edges,) = found.edges
+    return found.nodes[""], edges.sources, edges.destinations, edges.positions

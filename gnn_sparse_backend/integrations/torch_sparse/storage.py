@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from ...deferred import later
 from ...formats.counts import prefix_sums
-from ...structures.graph import Graph
 from ..torch_scatter.segment_csr import reduced_segments
 from .utils import ind2ptr, index_sort, ptr2ind
+
+if TYPE_CHECKING:
+    from ...structures import graph as graphs
+else:
+    graphs = later(__name__, "...structures.graph")
 
 CACHED = "rowcount", "colptr", "colcount", "csr2csc", "csc2csr"
 """What is derived, and may be forgotten."""
@@ -96,7 +101,7 @@ class SparseStorage:
             )
         self._value = None if value is None else value.contiguous()
         self._sparse_sizes = int(rows), int(columns)
-        self._graph: Graph | None = None
+        self._graph: graphs.Graph | None = None
         if not is_sorted and nnz:
             self._sort()
 
@@ -136,10 +141,10 @@ class SparseStorage:
             if (tensor := getattr(self, f"_{name}")) is not None:
                 yield name, tensor
 
-    def graph(self) -> Graph:
+    def graph(self) -> graphs.Graph:
         """The entries as edges from columns into rows."""
         if self._graph is None:
-            self._graph = Graph.from_csr(self.rowptr(), self._col, self._sparse_sizes)
+            self._graph = graphs.Graph.from_csr(self.rowptr(), self._col, self._sparse_sizes)
         return self._graph
 
     def has_row(self) -> bool:

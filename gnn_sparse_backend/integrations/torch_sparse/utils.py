@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
-from ...structures.build import compress
-from ...structures.coordinates.packing import in_order
+from ...deferred import later
+
+if TYPE_CHECKING:
+    from ...structures import build
+    from ...structures.coordinates import packing
+else:
+    build, packing = later(__name__, "...structures.build"), later(__name__, "...structures.coordinates.packing")
 
 SMALL = 1 << 14
 """Numbers up to which PyTorch's sort takes no longer than one by digits."""
@@ -21,13 +28,13 @@ def index_sort(inputs: Tensor, max_value: int | None = None) -> tuple[Tensor, Te
     most = int(inputs.max()) if max_value is None else max_value
     if int(inputs.min()) < 0:
         return inputs.sort(stable=True)
-    ascending, order, _ = in_order(inputs, max(most.bit_length(), 1))
+    ascending, order, _ = packing.in_order(inputs, max(most.bit_length(), 1))
     return ascending[:-1], order
 
 
 def ind2ptr(index: Tensor, size: int) -> Tensor:
     """(size + 1,) pointers of an index that ascends."""
-    return compress(index, size).to(torch.int64)
+    return build.compress(index, size).to(torch.int64)
 
 
 def ptr2ind(pointers: Tensor, count: int) -> Tensor:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
-from ...ops.grouped.api import gather_mm
+from ...deferred import later
 from ..core.substitutes.scripted import public
 from ..torch_scatter import reductions
+
+if TYPE_CHECKING:
+    from ...ops.grouped import api as grouped
+else:
+    grouped = later(__name__, "...ops.grouped.api")
 
 _public = public("torch_spline_conv")
 
@@ -110,7 +117,7 @@ def weighted(x: Tensor, weight: Tensor, basis: Tensor, index: Tensor) -> Tensor:
     if not edges:
         return x.new_zeros(0, weight.shape[2]) + x.sum() * weight.sum()
     own = torch.arange(edges, device=x.device).repeat_interleave(splines)
-    products = gather_mm(x, weight, index.flatten(), own).view(edges, splines, -1)
+    products = grouped.gather_mm(x, weight, index.flatten(), own).view(edges, splines, -1)
     return (basis[..., None] * products).sum(1)
 
 

@@ -37,7 +37,7 @@ def checked_points(name: str, points: Tensor) -> Tensor:
     """
     x = points.detach().cpu()
     narrow = x.dtype in (torch.float32, torch.float16, torch.bfloat16)
-    x = x.reshape(x.shape[0], -1).to(torch.float32 if narrow else torch.float64).contiguous()
+    x = x.reshape(x.shape[0], x.shape[1:].numel()).to(torch.float32 if narrow else torch.float64).contiguous()
     if not bool(x.sum().isfinite()) and not bool((finite := x.isfinite()).all()):
         at = int((~finite).any(1).nonzero()[0])
         raise ValueError(f"{name}[{at}] = {x[at].tolist()}: points must be finite, nothing is near to NaN or infinity")

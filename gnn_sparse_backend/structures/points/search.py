@@ -12,7 +12,7 @@ from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.compile import compile_loops
 from ...compiler.loops.farthest import farthest_function
-from ...compiler.loops.near import nearest_function, within_function
+from ...compiler.loops.near import FLAT, nearest_function, within_function
 from ...runtime.type_names import type_name
 from ..derived import untransformed
 from .cells import Cells, cells_of
@@ -22,8 +22,6 @@ CROWDED = 512.0
 """Points in the cell of a point, in the mean, from which on a tree is searched: it follows clusters as no grid does."""
 FEW = 2048
 """Points up to which that does not count: all are looked at at once."""
-FLAT = 6
-"""Coordinates from which on a cell's walls say little, and all points of a cloud are looked at."""
 
 
 def nearest(points: Cloud, queries: Cloud, k: int, limit: float = torch.inf) -> tuple[Tensor, Tensor]:

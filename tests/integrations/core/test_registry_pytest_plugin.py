@@ -28,10 +28,12 @@ def _home(table):
 
 
 class Imported:
-    """The modules that are there when a run inside ends."""
+    """The modules that are there when a run inside ends, none where it does not begin."""
+
+    names: frozenset[str] = frozenset()
 
     def pytest_unconfigure(self):
-        self.names = set(sys.modules)
+        self.names = frozenset(sys.modules)
 
 
 def _inside(pytester, *arguments):

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from torch_geometric import nn
+from torch_geometric import HashTensor, nn, transforms, utils
 from torch_geometric.data import Data
-from torch_geometric.loader import ClusterData
+from torch_geometric.loader import ClusterData, GraphSAINTNodeSampler, ShaDowKHopSampler
 
 import gnn_sparse_backend as gsb
 
@@ -27,6 +27,11 @@ CALLS = {
     "SplineConv": lambda: nn.SplineConv(4, 6, 1, 5)(X, EDGES, torch.rand(60, 1)),
     "Node2Vec": lambda: nn.Node2Vec(EDGES, 8, 6, 4).loader(batch_size=8).collate_fn([0, 1]),
     "ClusterData": lambda: ClusterData(Data(X, EDGES), 3, log=False)[0],
+    "DimeNet": lambda: nn.DimeNet(8, 1, 1, 2, 2, 2, cutoff=2.0)(torch.ones(30, dtype=torch.int64), 5 * POS, BATCH),
+    "PANConv": lambda: nn.PANConv(4, 6, 2)(X, EDGES)[0],
+    "GraphSAINT": lambda: next(iter(GraphSAINTNodeSampler(Data(X, EDGES), 5))).edge_index,
+    "ShaDow": lambda: next(iter(ShaDowKHopSampler(Data(X, EDGES), 2, 2, batch_size=4))).edge_index,
+    "dropout_path": lambda: utils.dropout_path(EDGES, 0.5)[0],
     "SchNet": lambda: nn.SchNet(8, 8, 1)(torch.ones(30, dtype=torch.int64), 5 * POS, BATCH),
 }
 
@@ -40,3 +45,19 @@ def test_what_wants_pyg_lib(name):
             found.sum().backward()
     with pytest.raises((ImportError, TypeError)):  # a spline is None there
         call()
+
+
+def test_what_else_runs():
+    """Places of keys by our class, walks of a transform, and samples along a path of types, which needs nothing."""
+    with gsb.enabled("pyg"):
+        keys = torch.tensor([10**9, -5, 7])
+        tensor = HashTensor(keys, torch.arange(3.0))
+        assert type(tensor._map).__name__ == "CPUHashMap"
+        assert tensor[torch.tensor([7, 10**9])].tolist() == [2, 0]
+        rooted = transforms.RootedRWSubgraph(walk_length=3)(Data(X, EDGES))
+        assert rooted.n_sub_batch.max() == 29
+        path = [("a", "to", "b"), ("b", "to", "a")]
+        model = nn.MetaPath2Vec(dict.fromkeys(path, EDGES), 8, path, 4, 2)
+        model.loss(*next(iter(model.loader(batch_size=8)))).backward()
+    with pytest.raises(ImportError):
+        utils.dropout_path(EDGES, 0.5)

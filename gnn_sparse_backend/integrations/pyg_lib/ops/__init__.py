@@ -5,35 +5,28 @@ torch-scatter, torch-cluster and torch-spline-conv, reductions, clusters, points
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from ...ops.attention.operators import softmax_segments
-from ...ops.grouped.api import segment_mm
-from ...sampling.matching import matched
-from ..core.graphs import GRAPHS
-from ..core.substitutes.scripted import counted
-from ..lazy import refuse
-from ..torch_cluster import batches, walks
-from ..torch_cluster.clusters import compared, grid_cluster
-from ..torch_cluster.fps import sampled
-from ..torch_scatter import (
+from ....deferred import later
+from ...core.substitutes.scripted import counted
+from ...torch_cluster import batches, walks
+from ...torch_cluster.clusters import compared, grid_cluster
+from ...torch_cluster.fps import sampled
+from ...torch_scatter import (
     composite,
     gather_coo,
     gather_csr,
     scatter,
-    scatter_add,
     scatter_logsumexp,
     scatter_max,
     scatter_mean,
     scatter_min,
     scatter_mul,
     scatter_softmax,
-    scatter_std,
     scatter_sum,
-    segment_add_coo,
-    segment_add_csr,
     segment_coo,
     segment_csr,
     segment_max_coo,
@@ -45,10 +38,25 @@ from ..torch_scatter import (
     segment_sum_coo,
     segment_sum_csr,
 )
-from ..torch_sparse import utils
-from ..torch_spline_conv import spline_basis, spline_weighting
+from ...torch_sparse import utils
+from ...torch_spline_conv import spline_basis, spline_weighting
+
+if TYPE_CHECKING:
+    from ....ops.attention import operators as softmaxes
+    from ....ops.grouped import api as grouped
+    from ....sampling import matching
+    from ... import lazy
+    from ...core import graphs
+else:
+    softmaxes, grouped = (
+        later(f"{__name__}.", "....ops.attention.operators"),
+        later(f"{__name__}.", "....ops.grouped.api"),
+    )
+    matching, graphs = later(f"{__name__}.", "....sampling.matching"), later(f"{__name__}.", "...core.graphs")
+    lazy = later(f"{__name__}.", "...lazy")
 
 _counted = counted("pyg_lib")
+scatter_add, segment_add_coo, segment_add_csr = scatter_sum, segment_sum_coo, segment_sum_csr
 
 
 @_counted
@@ -64,7 +72,7 @@ def segment_matmul(inputs: Tensor, ptr: Tensor, other: Tensor, bias: Tensor | No
     its bias of (B, M). Raises ValueError where the pointers are not those of N rows.
     """
     lengths = ptr.to(inputs.device).diff()
-    out = segment_mm(inputs, other, lengths)
+    out = grouped.segment_mm(inputs, other, lengths)
     return out if bias is None else out + bias.repeat_interleave(lengths, 0)
 
 
@@ -89,8 +97,10 @@ sampled_div = _sampled("div", torch.div)
 @_counted
 def index_sort(inputs: Tensor, max_value: int | None = None) -> tuple[Tensor, Tensor]:
     """Return the numbers (n,), integers of at most ``max_value`` that are not negative, in ascending order, and where
-    each was.
+    each was. Raises RuntimeError for what is no vector.
     """
+    if inputs.dim() != 1:
+        raise RuntimeError(f"index_sort sorts a vector, got {tuple(inputs.shape)}")
     return utils.index_sort(inputs, max_value)
 
 
@@ -99,12 +109,29 @@ def softmax_csr(src: Tensor, ptr: Tensor, dim: int = 0) -> Tensor:
     """Return the softmax of each segment along ``dim``, which begins at ``ptr``."""
     dim = dim % src.dim()
     x = src.movedim(dim, 0)
-    if refuse(x) is None and ptr.device == src.device:
-        graph = GRAPHS.find("segments", ptr, ptr, (ptr.numel() - 1, x.shape[0]))
-        found = softmax_segments(graph, x)
+    if lazy.refuse(x) is None and ptr.device == src.device:
+        graph = graphs.GRAPHS.find("segments", ptr, ptr, (ptr.numel() - 1, x.shape[0]))
+        found = softmaxes.softmax_segments(graph, x)
         return (found.clone() if found.requires_grad else found).movedim(0, dim)
     index = utils.ptr2ind(ptr, x.shape[0])
     return composite.scatter_softmax.__wrapped__(src, index, dim, max(ptr.numel() - 1, 0))
+
+
+@_counted
+def scatter_std(
+    src: Tensor,
+    index: Tensor,
+    dim: int = -1,
+    out: Tensor | None = None,
+    dim_size: int | None = None,
+    unbiased: bool = True,
+) -> Tensor:
+    """Return the standard deviation of the numbers of each row, as torch-scatter does. Raises ValueError for
+    integers.
+    """
+    if not src.is_floating_point():
+        raise ValueError(f"scatter_std wants floating-point numbers, got {src.dtype}")
+    return composite.scatter_std.__wrapped__(src, index, dim, out, dim_size, unbiased)
 
 
 @_counted
@@ -186,7 +213,7 @@ def graclus_cluster(rowptr: Tensor, col: Tensor, weight: Tensor | None = None) -
     """Return (N,) clusters of at most two nodes, as `torch_cluster` does, of edges by rows."""
     given = None if weight is None else compared(weight)
     nodes = rowptr.numel() - 1
-    found = matched(rowptr.cpu().contiguous(), col.cpu().contiguous(), given, torch.randperm(nodes))
+    found = matching.matched(rowptr.cpu().contiguous(), col.cpu().contiguous(), given, torch.randperm(nodes))
     return found.to(rowptr.device)
 
 
