@@ -10,12 +10,14 @@ from .fault import ROOT, Fault, all_faults
 NOT_FOUND = "**NOT FOUND**"
 FOLDER = ROOT / "docs" / "testing"
 # Of each page: its title goes on so, and the faults of which part of the package it has.
-_APART = ("compiler", "integrations", "ops")
+_PLANS = ("planner", "tensor", "tuning")
+_APART = ("compiler", "integrations", "ops", *_PLANS)
 PAGES = {
     "faults-compiler.md": ("compiler", lambda fault: fault.room.startswith("compiler")),
     "faults-frameworks.md": ("frameworks", lambda fault: fault.room.startswith("integrations")),
     "faults-operators.md": ("operators", lambda fault: fault.room.startswith("ops")),
-    "faults-structures.md": ("structures, planner and the rest", lambda fault: not fault.room.startswith(_APART)),
+    "faults-tensor.md": ("tensor algebra, planner and tuning", lambda fault: fault.room.startswith(_PLANS)),
+    "faults-structures.md": ("structures and the rest", lambda fault: not fault.room.startswith(_APART)),
 }
 HEAD = """\
 # Planted faults: {title}

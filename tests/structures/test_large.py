@@ -94,6 +94,15 @@ def test_a_symmetric_graph_is_its_own_transpose(threads, limit, monkeypatch, set
     assert again.transpose().transpose() is again
 
 
+def test_as_many_edges_out_as_in_are_not_yet_symmetric():
+    """A cycle, whose nodes have one edge of each direction."""
+    row = torch.arange(40)
+    col = (row + 1) % 40
+    graph = gsb.Graph.from_coo(row, col, (40, 40))
+    assert not shares(graph)
+    assert_is(graph.transpose(), col, row, (40, 40))
+
+
 def edge_order(graph):
     """(row, col) of a graph whose edges are in the order of its rows."""
     return np.repeat(np.arange(graph.shape[0]), graph.in_degrees.numpy()), graph.indices.numpy()

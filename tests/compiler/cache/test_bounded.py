@@ -85,6 +85,8 @@ FILLED = {
     ("ops.core.prepared", "PREPARED"): "operators of this package",
     ("planner.plan", "STRATEGIES"): "strategies of this package",
     ("runtime.accounts", "ACCOUNTS"): "functions of this package",
+    ("runtime.without_kernels", "_counts"): "operators of this package",
+    ("runtime.without_kernels", "_definitions"): "operators of this package",
 }
 
 

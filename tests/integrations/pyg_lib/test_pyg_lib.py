@@ -6,6 +6,7 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.integrations import pyg_lib
+from gnn_sparse_backend.integrations.pyg_lib.ops.scatter_reduce import fused_scatter_reduce
 
 
 def test_products_and_softmax_by_segment():
@@ -24,6 +25,16 @@ def test_products_and_softmax_by_segment():
     torch.testing.assert_close(product, x @ weight[0] + bias[0])
     rows = torch.tensor([3, 3, 0])
     assert torch.equal(pyg_lib.ops.sampled_sub(x, x[:3], left_index=rows), x[rows] - x[:3])
+
+
+def test_several_reductions_stand_side_by_side():
+    x, index = torch.randn(7, 3), torch.tensor([2, 0, 2, 2, 4, 0, 4])
+    found = fused_scatter_reduce(x, index, 5, ["sum", "mean", "min", "max"])
+    at = index[:, None].expand_as(x)
+    expected = [
+        torch.zeros(5, 3).scatter_reduce(0, at, x, kind, include_self=False) for kind in ("sum", "mean", "amin", "amax")
+    ]
+    torch.testing.assert_close(found, torch.cat(expected, 1))
 
 
 def test_sorts_of_many_numbers_keep_the_order_of_equal_ones():
