@@ -17,7 +17,7 @@ from gnn_sparse_backend.formats import BsrFormat, DbsrFormat, DiaFormat, EllForm
 from gnn_sparse_backend.ops.attention.programs.attention import AttentionSpec, Attribute, attention
 from gnn_sparse_backend.ops.message.programs.message import parse
 from gnn_sparse_backend.ops.message.programs.operands import Operand
-from gnn_sparse_backend.structures.pieces import column_partitions
+from gnn_sparse_backend.structures.pieces import column_partitions, positions_in_partitions
 from tests.compiler.transforms.test_decompose_formats import (
     WIDTH,
     arrays,
@@ -132,14 +132,15 @@ def test_passes_over_the_same_rows(parts):
     """Together in one program, and each by itself; the last one alone divides."""
     indptr, indices, values = structure()
     program, b = mean(), dense_operand(9, N, True)
-    pieces = column_partitions(*arrays(indptr, indices, "int32"), (M, N), parts)
+    csr = arrays(indptr, indices, "int32")
+    pieces, positions = column_partitions(*csr, (M, N), parts), positions_in_partitions(csr[1], (M, N), parts)
     rules = [csr_rule(program, name=f"p{part}") for part in range(parts)]
     done = decompose_format(program, rules, copies=False)
     assert [it.name for it in done.iterations] == [f"rows_p{part}" for part in range(parts)]
     given = common(indptr, b)
-    for part, piece in enumerate(pieces):
+    for part, (piece, at) in enumerate(zip(pieces, positions)):
         own = {"nnz": piece.num_edges, "indptr": piece.indptr, "indices": piece.indices}
-        given |= {f"{name}_p{part}": x for name, x in own.items()} | {f"A_p{part}": values[piece.positions]}
+        given |= {f"{name}_p{part}": x for name, x in own.items()} | {f"A_p{part}": values[at]}
     want = expected(indptr, indices, values, (M, N), b) / np.maximum(np.diff(indptr), 1)[:, None]
     check(run(done, given)["C"], want)
     for number, part in enumerate(split_parts(done)):
