@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .draws import Drawn, Relation, draw, stream_of
-from .layers import Layers, gathered, numbered_seeds
+from .layers import Layers, gathered, layer_by_layer, numbered_seeds
 
 
 def sample_balanced(
@@ -31,37 +31,29 @@ def sample_balanced(
     known = numbered_seeds(sizes, seeds, disjoint)
     paths = {kind: torch.zeros(numbers.size, dtype=torch.int64) for kind, numbers in known.items()}
     budgets = {kind: torch.full_like(path, 1 if disjoint else path.numel()) for kind, path in paths.items()}
-    begin = dict.fromkeys(sizes, 0)
-    hops = {kind: [numbers.size] for kind, numbers in known.items()}
-    found: list[list[tuple[Tensor, Drawn]]] = [[] for _ in relations]
-    for layer in range(max(map(len, fanouts), default=0)):
-        end = {kind: numbers.size for kind, numbers in known.items()}
-        for at, relation in enumerate(relations):
-            to, source = known[relation.destination], known[relation.source]
-            first = begin[relation.destination]
-            rows = to.keys[first : end[relation.destination]]
-            path, budget = (x[relation.destination][first : len(rows) + first] for x in (paths, budgets))
-            fanout = fanouts[at][layer] if layer < len(fanouts[at]) else 0
-            drawn = draw(relation, rows, first, -1, 0, latest=latest)
-            many = drawn.pointers.diff()
-            group = torch.stack([rows // to.span, path]).unique(dim=1, return_inverse=True)[1]
-            if fanout < 0:
-                budget = torch.zeros_like(many).index_add_(0, group, many)[group]
-            else:
-                budget = budget * fanout
-                drawn = _chosen(drawn, _shares(many, group, budget), last, stream_of(seed, layer, at))
-            size = source.size
-            numbers = source.number(rows, to.span, drawn.pointers, drawn.neighbours)
-            found[at].append((numbers, drawn))
-            new = (numbers >= size).nonzero().view(-1)
-            met = torch.full((source.size - size,), len(numbers)).scatter_reduce_(0, numbers[new] - size, new, "amin")
-            by = drawn.rows[met] - first  # the row that met a node first
-            paths[relation.source] = torch.cat([paths[relation.source], path[by] * len(relations) + at + 1])
-            budgets[relation.source] = torch.cat([budgets[relation.source], budget[by]])
-        begin = end
-        for kind, each in known.items():
-            hops[kind].append(each.size - end[kind])
-    return gathered(known, hops, found, disjoint)
+
+    def step(layer: int, at: int, first: int, rows: Tensor, fanout: int) -> tuple[Tensor, Drawn]:
+        relation = relations[at]
+        to, source = known[relation.destination], known[relation.source]
+        path, budget = (x[relation.destination][first : len(rows) + first] for x in (paths, budgets))
+        drawn = draw(relation, rows, first, -1, 0, latest=latest)
+        many = drawn.pointers.diff()
+        group = torch.stack([rows // to.span, path]).unique(dim=1, return_inverse=True)[1]
+        if fanout < 0:
+            budget = torch.zeros_like(many).index_add_(0, group, many)[group]
+        else:
+            budget = budget * fanout
+            drawn = _chosen(drawn, _shares(many, group, budget), last, stream_of(seed, layer, at))
+        size = source.size
+        numbers = source.number(rows, to.span, drawn.pointers, drawn.neighbours)
+        new = (numbers >= size).nonzero().view(-1)
+        met = torch.full((source.size - size,), len(numbers)).scatter_reduce_(0, numbers[new] - size, new, "amin")
+        by = drawn.rows[met] - first  # the row that met a node first
+        paths[relation.source] = torch.cat([paths[relation.source], path[by] * len(relations) + at + 1])
+        budgets[relation.source] = torch.cat([budgets[relation.source], budget[by]])
+        return numbers, drawn
+
+    return gathered(known, *layer_by_layer(relations, known, fanouts, step), disjoint)
 
 
 def _shares(many: Tensor, group: Tensor, budget: Tensor) -> Tensor:

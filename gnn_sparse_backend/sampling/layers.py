@@ -6,7 +6,7 @@ are the same as those of pyg-lib for the same draws.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -68,25 +68,45 @@ def sample_layers(
                 f"{each.destinations} rows for {sizes[each.destination]} nodes of type {each.destination!r}"
             )
     known = numbered_seeds(sizes, seeds, disjoint)
-    begin = dict.fromkeys(sizes, 0)
+
+    def step(layer: int, at: int, first: int, rows: Tensor, fanout: int) -> tuple[Tensor, Drawn]:
+        relation, stream = relations[at], stream_of(seed, layer, at)
+        drawn = draw(relation, rows, first, fanout, stream, replace=replace, latest=latest, last=last)
+        span = known[relation.destination].span
+        return known[relation.source].number(rows, span, drawn.pointers, drawn.neighbours), drawn
+
+    hops, found = layer_by_layer(relations, known, fanouts, step)
+    if induced:
+        found = [[between(relation, known)] for relation in relations]
+    return gathered(known, hops, found, disjoint)
+
+
+def layer_by_layer(
+    relations: Sequence[Relation],
+    known: Mapping[str, Numbers],
+    fanouts: Sequence[Sequence[int]],
+    step: Callable[[int, int, int, Tensor, int], tuple[Tensor, Drawn]],
+) -> tuple[dict[str, list[int]], list[list[tuple[Tensor, Drawn]]]]:
+    """Go from the nodes that each layer met to their neighbours, by all relations. Return hops and edges, as `gathered`
+    takes them.
+
+    step: called with a layer, the place of a relation, the number of the first node of the layer before, the keys of
+        these nodes and the fanout; draws their neighbours, numbers them, and returns the numbers and the edges.
+    """
+    begin = dict.fromkeys(known, 0)
     hops = {kind: [numbers.size] for kind, numbers in known.items()}
     found: list[list[tuple[Tensor, Drawn]]] = [[] for _ in relations]
     for layer in range(max(map(len, fanouts), default=0)):
         end = {kind: numbers.size for kind, numbers in known.items()}
         for at, relation in enumerate(relations):
-            first, to = begin[relation.destination], known[relation.destination]
-            rows = to.keys[first : end[relation.destination]]
+            first = begin[relation.destination]
+            rows = known[relation.destination].keys[first : end[relation.destination]]
             fanout = fanouts[at][layer] if layer < len(fanouts[at]) else 0
-            stream = stream_of(seed, layer, at)
-            drawn = draw(relation, rows, first, fanout, stream, replace=replace, latest=latest, last=last)
-            numbers = known[relation.source].number(rows, to.span, drawn.pointers, drawn.neighbours)
-            found[at].append((numbers, drawn))
+            found[at].append(step(layer, at, first, rows, fanout))
         begin = end
         for kind, numbers in known.items():
             hops[kind].append(numbers.size - end[kind])
-    if induced:
-        found = [[between(relation, known)] for relation in relations]
-    return gathered(known, hops, found, disjoint)
+    return hops, found
 
 
 def numbered_seeds(sizes: Mapping[str, int], seeds: Mapping[str, Tensor], disjoint: bool) -> dict[str, Numbers]:
