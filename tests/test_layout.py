@@ -134,6 +134,7 @@ RECORDED = {
     "integrations.torch.rectified": "a rectified unit whose gradient is one pass with that of its dropout",
     "integrations.torch_sparse.gustavson": "a product of sparse matrices, whose pattern is a result, too",
     "integrations.lazy.gathers": "a gather of a framework, whose gradient is an aggregation",
+    "integrations.core.substitutes.namespaces": "operators of libraries, for who calls them by their names in C++",
     "integrations.core.substitutes.scripted": "what TorchScript calls in the place of functions of libraries",
     "integrations.pyg.scripting": "what TorchScript calls in the place of PyG's reductions",
 }

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 NODES, EDGES, FEATURES, CLASSES, TRAINED = 2_449_029, 123_718_280, 100, 47, 196_615
-"""Of ogbn-products: edges in both directions; nodes with a label to train on."""
+"""The sizes of ogbn-products: edges in both directions; nodes with a label to train on."""
 ALPHA, MAX_DEGREE = 2.2, 17_481
 """P(degree) ~ degree^-ALPHA up to the largest degree of ogbn-products."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...deferred import later
-from ..core.substitutes.scripted import register
+from ..core.substitutes.namespaces import named, register
 from . import classes
 
 if TYPE_CHECKING:
@@ -17,10 +17,15 @@ else:
     )
 
 _POINTERS = "Tensor? ptr_x=None, Tensor? ptr_y=None"
+_TIMES = "Tensor? node_time=None, Tensor? edge_time=None, Tensor? seed_time=None, Tensor? edge_weight=None"
 _DRAWN = "bool csc=False, bool replace=False, bool directed=True, bool disjoint=False, str temporal_strategy='uniform'"
+_GIVEN = "int dim=-1, Tensor? out=None, int? dim_size=None"
+_RESULTS = {"sum": "Tensor", "mul": "Tensor", "mean": "Tensor", "min": "(Tensor, Tensor)", "max": "(Tensor, Tensor)"}
+_SUMS = [name for name in _RESULTS if name != "mul"]
+
+# PyTorch leaves out arguments at the end that are as the schema has them
 _OPERATORS: dict[str, Callable[..., Any]] = {
     "cuda_version() -> int": lambda: -1,
-    "fps(Tensor src, Tensor ptr, float ratio=0.5, bool random_start=True) -> Tensor": lambda *given: ops.fps(*given),
     f"knn(Tensor x, Tensor y, {_POINTERS}, int k=1, bool cosine=False, int num_workers=1) -> Tensor": (
         lambda x, y, ptr_x=None, ptr_y=None, k=1, cosine=False, workers=1: ops.knn(x, y, k, ptr_x, ptr_y, cosine)
     ),
@@ -30,77 +35,66 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
             x, y, r, ptr_x, ptr_y, most, workers, same
         )
     ),
-    f"nearest(Tensor x, Tensor y, {_POINTERS}) -> Tensor": lambda *given: ops.nearest(*given),
-    "graclus_cluster(Tensor rowptr, Tensor col, Tensor? weight=None) -> Tensor": lambda *given: ops.graclus_cluster(
-        *given
-    ),
-    "grid_cluster(Tensor pos, Tensor size, Tensor? start=None, Tensor? end=None) -> Tensor": lambda *given: (
-        ops.grid_cluster(*given)
-    ),
     "spline_basis(Tensor pseudo, Tensor kernel_size, Tensor is_open_spline, int degree=1) -> "
     "(Tensor, Tensor)": lambda pseudo, size, is_open, degree=1: ops.spline_basis(pseudo, size, is_open, degree),
-    "spline_weighting(Tensor x, Tensor weight, Tensor basis, Tensor weight_index) -> Tensor": lambda *given: (
-        ops.spline_weighting(*given)
-    ),
-    "index_sort(Tensor indices, int? max=None) -> (Tensor, Tensor)": lambda *given: ops.index_sort(*given),
-    "softmax_csr(Tensor src, Tensor ptr, int dim=0) -> Tensor": lambda *given: ops.softmax_csr(*given),
-    "grouped_matmul(Tensor[] input, Tensor[] other) -> Tensor[]": lambda *given: ops.grouped_matmul(*given),
-    "segment_matmul(Tensor input, Tensor ptr, Tensor other) -> Tensor": lambda *given: ops.segment_matmul(*given),
     "sampled_op(Tensor left, Tensor right, Tensor? left_index, Tensor? right_index, str op) -> Tensor": (
         lambda left, right, by_left, by_right, op: getattr(ops, f"sampled_{op}")(left, right, by_left, by_right)
     ),
-    "edge_sample(Tensor start, Tensor rowptr, int count=0, float factor=1.0) -> Tensor": lambda *given: ops.edge_sample(
-        *given
-    ),
-    "random_walk(Tensor rowptr, Tensor col, Tensor seed, int walk_length, float p, float q) -> Tensor": lambda *given: (
-        sampler.random_walk(*given)
-    ),
-    "subgraph(Tensor rowptr, Tensor col, Tensor nodes, bool return_edge_id=True) -> "
-    "(Tensor, Tensor, Tensor?)": lambda *given: sampler.subgraph(*given),
-    "neighbor_sample(Tensor rowptr, Tensor col, Tensor seed, int[] num_neighbors, Tensor? node_time=None, "
-    f"Tensor? edge_time=None, Tensor? seed_time=None, Tensor? edge_weight=None, {_DRAWN}, bool return_edge_id=True) -> "
-    "(Tensor, Tensor, Tensor, Tensor?, int[], int[])": lambda *given: sampler.neighbor_sample(*given),
     "hetero_neighbor_sample(str[] node_types, (str, str, str)[] edge_types, Dict(str, Tensor) rowptr_dict, "
     "Dict(str, Tensor) col_dict, Dict(str, Tensor) seed_dict, Dict(str, int[]) num_neighbors_dict, "
     "Dict(str, Tensor)? node_time_dict=None, Dict(str, Tensor)? edge_time_dict=None, "
     f"Dict(str, Tensor)? seed_time_dict=None, Dict(str, Tensor)? edge_weight_dict=None, {_DRAWN}, "
     "bool return_edge_id=True) -> (Dict(str, Tensor), Dict(str, Tensor), Dict(str, Tensor), Dict(str, Tensor)?, "
     "Dict(str, int[]), Dict(str, int[]))": lambda *given: sampler.sampled(*given),
-    "dist_neighbor_sample(Tensor rowptr, Tensor col, Tensor seed, int num_neighbors, Tensor? node_time=None, "
-    f"Tensor? edge_time=None, Tensor? seed_time=None, Tensor? edge_weight=None, {_DRAWN}) -> "
-    "(Tensor, Tensor, int[])": lambda *given: distributed.dist_neighbor_sample(*given),
-    "relabel_neighborhood(Tensor seed, Tensor sampled_nodes_with_duplicates, int[] num_sampled_neighbors_per_node, "
-    "int num_nodes, Tensor? batch=None, bool csc=False, bool disjoint=False) -> (Tensor, Tensor)": lambda *given: (
-        distributed.relabel_neighborhood(*given)
+    **named(
+        ops,
+        "fps(Tensor src, Tensor ptr, float ratio=0.5, bool random_start=True) -> Tensor",
+        f"nearest(Tensor x, Tensor y, {_POINTERS}) -> Tensor",
+        "graclus_cluster(Tensor rowptr, Tensor col, Tensor? weight=None) -> Tensor",
+        "grid_cluster(Tensor pos, Tensor size, Tensor? start=None, Tensor? end=None) -> Tensor",
+        "spline_weighting(Tensor x, Tensor weight, Tensor basis, Tensor weight_index) -> Tensor",
+        "index_sort(Tensor indices, int? max=None) -> (Tensor, Tensor)",
+        "softmax_csr(Tensor src, Tensor ptr, int dim=0) -> Tensor",
+        "grouped_matmul(Tensor[] input, Tensor[] other) -> Tensor[]",
+        "segment_matmul(Tensor input, Tensor ptr, Tensor other) -> Tensor",
+        "edge_sample(Tensor start, Tensor rowptr, int count=0, float factor=1.0) -> Tensor",
+        *(f"scatter_{name}(Tensor src, Tensor index, {_GIVEN}) -> {found}" for name, found in _RESULTS.items()),
+        *(
+            f"segment_{name}_coo(Tensor src, Tensor index, Tensor? out=None, int? dim_size=None) -> {_RESULTS[name]}"
+            for name in _SUMS
+        ),
+        *(f"segment_{name}_csr(Tensor src, Tensor indptr, Tensor? out=None) -> {_RESULTS[name]}" for name in _SUMS),
+        "gather_coo(Tensor src, Tensor index, Tensor? out=None) -> Tensor",
+        "gather_csr(Tensor src, Tensor indptr, Tensor? out=None) -> Tensor",
     ),
-    "hetero_relabel_neighborhood(str[] node_types, (str, str, str)[] edge_types, Dict(str, Tensor) seed_dict, "
-    "Dict(str, Tensor) sampled_nodes_with_duplicates_dict, Dict(str, int[][]) num_sampled_neighbors_per_node_dict, "
-    "Dict(str, int) num_nodes_dict, Dict(str, Tensor)? batch_dict=None, bool csc=False, bool disjoint=False) -> "
-    "(Dict(str, Tensor), Dict(str, Tensor))": lambda *given: distributed.hetero_relabel_neighborhood(*given),
-    "merge_sampler_outputs(Tensor[] node_ids, Tensor[] edge_ids, int[][] cumsum_neighbors_per_node, "
-    "int[] partition_ids, int[] partition_orders, int num_partitions, int num_neighbors, Tensor? batch, "
-    "bool disjoint) -> (Tensor, Tensor, Tensor?, int[])": lambda *given: distributed.merge_sampler_outputs(*given),
-    "metis(Tensor rowptr, Tensor col, int num_partitions, Tensor? node_weight=None, Tensor? edge_weight=None, "
-    "bool recursive=False) -> Tensor": lambda *given: partition.metis(*given),
+    **named(
+        sampler,
+        "random_walk(Tensor rowptr, Tensor col, Tensor seed, int walk_length, float p, float q) -> Tensor",
+        "subgraph(Tensor rowptr, Tensor col, Tensor nodes, bool return_edge_id=True) -> (Tensor, Tensor, Tensor?)",
+        f"neighbor_sample(Tensor rowptr, Tensor col, Tensor seed, int[] num_neighbors, {_TIMES}, {_DRAWN}, "
+        "bool return_edge_id=True) -> (Tensor, Tensor, Tensor, Tensor?, int[], int[])",
+    ),
+    **named(
+        distributed,
+        f"dist_neighbor_sample(Tensor rowptr, Tensor col, Tensor seed, int num_neighbors, {_TIMES}, {_DRAWN}) -> "
+        "(Tensor, Tensor, int[])",
+        "relabel_neighborhood(Tensor seed, Tensor sampled_nodes_with_duplicates, "
+        "int[] num_sampled_neighbors_per_node, int num_nodes, Tensor? batch=None, bool csc=False, "
+        "bool disjoint=False) -> (Tensor, Tensor)",
+        "hetero_relabel_neighborhood(str[] node_types, (str, str, str)[] edge_types, Dict(str, Tensor) seed_dict, "
+        "Dict(str, Tensor) sampled_nodes_with_duplicates_dict, "
+        "Dict(str, int[][]) num_sampled_neighbors_per_node_dict, Dict(str, int) num_nodes_dict, "
+        "Dict(str, Tensor)? batch_dict=None, bool csc=False, bool disjoint=False) -> "
+        "(Dict(str, Tensor), Dict(str, Tensor))",
+        "merge_sampler_outputs(Tensor[] node_ids, Tensor[] edge_ids, int[][] cumsum_neighbors_per_node, "
+        "int[] partition_ids, int[] partition_orders, int num_partitions, int num_neighbors, Tensor? batch, "
+        "bool disjoint) -> (Tensor, Tensor, Tensor?, int[])",
+    ),
+    **named(
+        partition,
+        "metis(Tensor rowptr, Tensor col, int num_partitions, Tensor? node_weight=None, Tensor? edge_weight=None, "
+        "bool recursive=False) -> Tensor",
+    ),
 }
-for _name in ("sum", "mul", "mean", "min", "max"):
-    _pair = "(Tensor, Tensor)" if _name in ("min", "max") else "Tensor"
-    _given = "int dim=-1, Tensor? out=None, int? dim_size=None"
-    _OPERATORS[f"scatter_{_name}(Tensor src, Tensor index, {_given}) -> {_pair}"] = (
-        lambda *given, name=f"scatter_{_name}": getattr(ops, name)(*given)
-    )
-    if _name != "mul":
-        _OPERATORS[
-            f"segment_{_name}_coo(Tensor src, Tensor index, Tensor? out=None, int? dim_size=None) -> {_pair}"
-        ] = lambda *given, name=f"segment_{_name}_coo": getattr(ops, name)(*given)
-        _OPERATORS[f"segment_{_name}_csr(Tensor src, Tensor indptr, Tensor? out=None) -> {_pair}"] = (
-            lambda *given, name=f"segment_{_name}_csr": getattr(ops, name)(*given)
-        )
-for _name, _by in (("coo", "index"), ("csr", "indptr")):
-    _OPERATORS[f"gather_{_name}(Tensor src, Tensor {_by}, Tensor? out=None) -> Tensor"] = (
-        lambda *given, name=f"gather_{_name}": getattr(ops, name)(*given)
-    )
-
-# PyTorch leaves out arguments at the end that are as the schema has them
 register("pyg", _OPERATORS)
 classes.register()

@@ -11,7 +11,7 @@ from torch import Tensor
 from ...deferred import later
 from ...formats.counts import prefix_sums
 from ...formats.structure import positions_of_rows
-from ..core.substitutes.scripted import register
+from ..core.substitutes.namespaces import register
 from . import products, sampling
 from .storage import SparseStorage
 from .tensor import SparseTensor

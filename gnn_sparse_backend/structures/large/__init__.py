@@ -1,1 +1,1 @@
-"""Structures of so many edges that what is made on the way counts, and a pass over them is worth a kernel."""
+"""Structures of millions of edges: what is made on the way counts, and a pass over them is worth a kernel."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -11,10 +11,15 @@ from torch import Tensor
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.compile import compile_loops
-from ...compiler.loops.ordering import COUNTED, GIVEN, LOW, NONE, count_function, settle_function, spread_function
+from ...deferred import later
 from ...runtime import devices
 from ...runtime.memory import empty
 from ...runtime.type_names import type_name
+
+if TYPE_CHECKING:
+    from ...compiler.loops import ordering
+else:
+    ordering = later(__name__, "...compiler.loops.ordering")
 
 LARGE = 1 << 22
 """Edges from which on it pays to compile kernels for them; fewer are sorted by SciPy. Tests lower it."""
@@ -35,14 +40,16 @@ def sort_list(row: Tensor, col: Tensor, num_rows: int, dtype: torch.dtype) -> tu
     row, col: (edges,) integers, in range. Edges of a row keep their order.
     """
     row, col = (_readable(each, dtype) for each in (row, col))
-    indptr, indices, edge_ids = _sorted(row, (col,), type_name(col.dtype), COUNTED, buckets_of(row, num_rows), dtype)
+    indptr, indices, edge_ids = _sorted(
+        row, (col,), type_name(col.dtype), ordering.COUNTED, buckets_of(row, num_rows), dtype
+    )
     return indptr, indices, edge_ids
 
 
 def sort_rows(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, num_cols: int) -> tuple[Tensor, Tensor, Tensor]:
     """(indptr, indices, edge_ids) of the transpose of CSR arrays of one type; entries of a column keep their order."""
     given = (indptr.numel() - 1, indptr) if edge_ids is None else (indptr.numel() - 1, indptr, edge_ids)
-    numbers = COUNTED if edge_ids is None else GIVEN
+    numbers = ordering.COUNTED if edge_ids is None else ordering.GIVEN
     begins, rows, ids = _sorted(indices, given, "", numbers, buckets_of(indices, num_cols), indices.dtype)
     return begins, rows, ids
 
@@ -58,7 +65,7 @@ def is_mirrored(indptr: Tensor, indices: Tensor) -> bool:
     first_rows = (np.arange(buckets.begins.size) << buckets.shift).clip(max=rows)
     if not np.array_equal(indptr.numpy()[first_rows], buckets.begins):
         return False
-    arrays = _sorted(indices, (rows, indptr), "", NONE, buckets, indices.dtype)
+    arrays = _sorted(indices, (rows, indptr), "", ordering.NONE, buckets, indices.dtype)
     return all(map(torch.equal, arrays, (indptr, indices)))
 
 
@@ -77,7 +84,7 @@ class Buckets(NamedTuple):
 def buckets_of(keys: Tensor, num_rows: int) -> Buckets:
     """The buckets of edges whose rows these are, shared out to a chunk for each thread."""
     threads = torch.get_num_threads()
-    shift = min(max((max(num_rows, 1) - 1).bit_length() - BUCKETS, 0), LOW)
+    shift = min(max((max(num_rows, 1) - 1).bit_length() - BUCKETS, 0), ordering.LOW)
     buckets = -(-max(num_rows, 1) // (1 << shift))
     counts = np.empty((threads, buckets), np.int64)
     _count(type_name(keys.dtype)).entry(keys.numel(), threads, buckets, shift, keys, _flat(counts))
@@ -96,7 +103,7 @@ def _sorted(
     rows, shift, begins, counts = buckets
     (threads, count), edges = counts.shape, keys.numel()
     low, index = torch.empty(edges, dtype=torch.uint16), type_name(dtype)
-    arrays = [empty(keys, edges, dtype=dtype) for _ in range(1 if numbers == NONE else 2)]
+    arrays = [empty(keys, edges, dtype=dtype) for _ in range(1 if numbers == ordering.NONE else 2)]
     places = begins[:-1] + np.cumsum(counts, 0) - counts
     spread = _spread(type_name(keys.dtype), value, index, numbers)
     spread.entry(edges, threads, count, shift, keys, *given, _flat(places), low, *arrays)
@@ -106,7 +113,7 @@ def _sorted(
     held = torch.empty(2 * threads * room, dtype=dtype)
     indptr = empty(keys, rows + 1, dtype=dtype)
     sizes = edges, rows, count, shift, threads, room
-    _settle(index, numbers != NONE).entry(*sizes, _flat(first), _flat(begins), low, held, indptr, *arrays)
+    _settle(index, numbers != ordering.NONE).entry(*sizes, _flat(first), _flat(begins), low, held, indptr, *arrays)
     return indptr, *arrays
 
 
@@ -122,14 +129,14 @@ def _readable(array: Tensor, dtype: torch.dtype) -> Tensor:
 
 @kept
 def _count(key: str) -> Kernel:
-    return compile_loops(count_function, key)
+    return compile_loops(ordering.count_function, key)
 
 
 @kept
 def _spread(key: str, value: str, index: str, numbers: str) -> Kernel:
-    return compile_loops(spread_function, key, value, index, numbers)
+    return compile_loops(ordering.spread_function, key, value, index, numbers)
 
 
 @kept
 def _settle(index: str, numbered: bool) -> Kernel:
-    return compile_loops(settle_function, index, numbered)
+    return compile_loops(ordering.settle_function, index, numbered)

@@ -61,7 +61,7 @@ FILLED = {
     ("dynamo", "_waiting"): "modules of PyTorch that this package waits for, each until it is imported",
     ("formats.composed.registry", "FORMATS"): "formats, each registered by name",
     ("integrations.core.substitutes.faces", "_replaced"): "libraries, each until it is disabled",
-    ("integrations.core.substitutes.scripted", "_LIBRARIES"): "libraries of operators, each by its namespace",
+    ("integrations.core.substitutes.namespaces", "_LIBRARIES"): "libraries of operators, each by its namespace",
     ("frozen", "_codes"): "texts of methods, which differ in the number and the kinds of fields of a class",
     ("integrations.core.counters", "_fallbacks"): "operators of frameworks, and reasons, which are fixed texts",
     ("integrations.core.counters", "_first"): "as many as reasons",

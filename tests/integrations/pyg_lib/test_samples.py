@@ -159,7 +159,7 @@ def test_what_cannot_be_sampled_is_told(options, error, told):
 
 
 def test_a_budget_goes_on_to_those_that_have_neighbours():
-    """Of two seeds one has a neighbour, and the other three: each seed may have two, both together four."""
+    """One seed has a neighbour, and another one three: each seed may have two, both together four."""
     rowptr, col = torch.tensor([0, 1, 4, 4, 4, 4]), torch.tensor([2, 2, 3, 4])
     found = classes.NeighborSampler(rowptr, col).sample([2], torch.tensor([1, 0]))
     assert sorted(found[3].tolist()) == [0, 1, 2, 3] and found[6] == [0, 4] and found[4].tolist() == [0] * 5

@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import inspect
 import linecache
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from inspect import Parameter
 from typing import Any, Optional, TypeVar  # TorchScript's words
 
@@ -21,7 +21,6 @@ from ..counters import ours
 
 F = TypeVar("F", bound=Callable[..., Any])
 _LIBRARY = Library("gsb", "FRAGMENT")
-_LIBRARIES: dict[str, Library] = {}
 _TYPES = {
     # as annotated: (in a schema, to TorchScript)
     "Tensor": ("Tensor", "Tensor"),
@@ -87,17 +86,6 @@ def operator(library: str) -> Callable[[F], Callable[..., Any]]:
         return _calling(name, function)
 
     return decorated
-
-
-def register(namespace: str, operators: Mapping[str, Callable[..., Any]]) -> None:
-    """Have PyTorch know functions by their schemas as ``torch.ops.<namespace>``, unless the library whose names these
-    are has registered some.
-    """
-    if namespace in _LIBRARIES or any(hasattr(getattr(torch.ops, namespace), each.split("(")[0]) for each in operators):
-        return
-    library = _LIBRARIES[namespace] = Library(namespace, "FRAGMENT")
-    for schema, function in operators.items():
-        library.impl(library.define(schema), function, "CompositeImplicitAutograd")
 
 
 def _register(name: str, schema: str, function: Callable[..., Any]) -> None:
