@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib
 import importlib.metadata
 import inspect
 import os
@@ -13,10 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import gnn_sparse_backend  # noqa: F401  (first: it keeps TVM from building an extension beside an older PyTorch)
+from gnn_sparse_backend.deferred import import_module
 from tests.selection import mark_exhaustive
 
-importlib.import_module("tvm")  # now, and not within a test that is timed
+# now, and not within a test that is timed; as the package does, which keeps it from building an extension in C++
+import_module("tvm")
 # TVMScript asks for the module of every frame above a function. Those of imports and of the interpreter's own start
 # have no file, and `inspect` would look at all modules for each.
 inspect.modulesbyfile |= {

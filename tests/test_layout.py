@@ -73,6 +73,7 @@ FAMILIES = {
         "message": "messages are evaluated as they are written",
         "attention": "its forms are taken apart",
         "random": "what a mask says of rectified units",
+        "masked": "attention composed of products, and changed scores as PyTorch evaluates them",
     },
 }
 LATE = {

@@ -78,6 +78,16 @@ def test_files_that_a_page_names_exist(page):
         assert (ROOT / named).exists() or any((ROOT / "gnn_sparse_backend").rglob(named)), named
 
 
+@pytest.mark.parametrize("name", ["pipeline", "speedup"])
+def test_pictures_have_colours_for_the_dark(name):
+    style = (ROOT / "docs" / f"{name}.svg").read_text().partition("</style>")[0]
+    light, _, dark = style.partition("@media (prefers-color-scheme: dark)")
+    coloured = re.findall(r"^ *([.\w-]+) \{[^}]*(?:fill|stroke): #", light, re.MULTILINE)
+    assert len(coloured) > 4 and ".ground" in coloured
+    for each in coloured:
+        assert re.search(rf"(?<![\w-]){re.escape(each)}[ ,]", dark), each
+
+
 def test_ci_runs_the_commands_of_the_readme():
     script = (ROOT / ".ci" / "run").read_text()
     for line in ("make demo", "make test"):

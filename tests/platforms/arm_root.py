@@ -58,6 +58,7 @@ def set_up(root: Path) -> Path:
             for package in _downloaded(root / f"apt-{architecture}", architecture, names):
                 _run("dpkg-deb", "-x", package, root / ("debian" if architecture == "arm64" else "host"))
         _unpack_wheels(root / "site")
+        _compile(root)
         _write_programs(root, run)
     return run
 
@@ -104,6 +105,17 @@ def _unpack_wheels(folder: Path) -> None:
     _run(*pip, "--no-deps", torch)
 
 
+def _compile(root: Path) -> None:
+    """Modules as bytecode, which is the same on all processors, where this Python writes that of the other: to compile
+    PyTorch's under the emulator would take most of the minutes in which it is imported.
+    """
+    if ".".join(map(str, sys.version_info[:2])) == PYTHON:
+        words = {"PYTHONPYCACHEPREFIX": str(root / "compiled"), "PYTHONDONTWRITEBYTECODE": ""}
+        folders = root / "site", root / f"debian/usr/lib/python{PYTHON}"
+        command = [sys.executable, "-m", "compileall", "-qq", "-j0", *map(str, folders)]
+        subprocess.run(command, env=os.environ | words, check=False)  # some files are no Python
+
+
 def _write_programs(root: Path, run: Path) -> None:
     """``python`` runs Arm's Python, and ``bin/ld`` is what kernels are linked by: the host runs both by itself."""
     programs = root / "bin"
@@ -115,7 +127,8 @@ def _write_programs(root: Path, run: Path) -> None:
         "PATH": f"{programs}:/usr/bin:/bin",
         "PYTHONHOME": str(debian / "usr"),
         "PYTHONPATH": f"{Path.cwd()}:{root / 'site'}",
-        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPYCACHEPREFIX": str(root / "compiled"),
+        "PYTHONDONTWRITEBYTECODE": "",  # whatever it is here
         "GSB_CACHE_DIR": str(root / "kernels"),
         "OMP_NUM_THREADS": "2",
         "TVM_FFI_DISABLE_TORCH_C_DLPACK": "1",  # nothing compiles C++ there

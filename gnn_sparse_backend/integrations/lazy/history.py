@@ -212,7 +212,8 @@ def at_place_of(x: Tensor, value: Tensor) -> Tensor:
     What a node has saved comes back in the place that it had there, with the values that hooks say.
     """
     with torch.enable_grad(), saved_tensors_hooks(lambda _: value, lambda _: value):
-        (tensor,) = _kept(x).grad_fn.saved_tensors
+        kept = _kept(x)  # held until it is read: with PyTorch 2.4 a node forgets what it saved when its result is gone
+        (tensor,) = kept.grad_fn.saved_tensors
     return tensor
 
 

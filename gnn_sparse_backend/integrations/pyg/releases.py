@@ -5,7 +5,8 @@ release  what it has not, beside the next
 =======  =======================================================================================================
 2.4      ``EdgeIndex``; a gather by itself, which is in ``_lift``; steps that are generated; times of edges in samplers
 2.5      ``Index``; a method that generates a layer's steps, which its constructor does
-2.6      samplers with a direction
+2.6      samplers with a direction; ``HashTensor``
+2.7      neighbours, clusters and walks of pyg-lib: it asks torch-cluster (``enable("torch_cluster")``)
 =======  =======================================================================================================
 
 A class that there is not is one that nothing is an instance of.

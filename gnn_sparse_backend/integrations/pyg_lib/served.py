@@ -85,7 +85,8 @@ def install(patches: Patches) -> None:
         patches.set(torch_geometric.typing, flag, True)
     patches.set(torch_geometric.typing, "WITH_METIS", importlib.util.find_spec("pymetis") is not None)
     for module, name, value in _NAMES:
-        patches.set(importlib.import_module(module), name, value)
+        if importlib.util.find_spec(module) is not None:  # not in every release
+            patches.set(importlib.import_module(module), name, value)
     if torch_geometric.typing.WITH_TORCH_SPARSE:
         return
     for each in _MATRICES:

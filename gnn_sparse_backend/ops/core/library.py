@@ -12,7 +12,11 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from ... import ops
+from ...compiler.packs.errors import NoKernelError
+from ...deferred import import_module
 from ...frozen import dataclass
+from ...runtime.without_kernels import run_without_kernel
 from ...structures.checks import plain_tensor
 from .batched import for_each, in_batch, mapped
 from .last_run import note_operator
@@ -21,6 +25,7 @@ from .transforms import Transformed, in_library, living, transformed
 
 Operands: TypeAlias = Sequence[Tensor | None]
 Attributes: TypeAlias = tuple[Any, ...]
+_in_backward = torch._C._current_graph_task_id
 
 
 def operands_alone(attributes: Attributes, operands: Operands, results: Any) -> tuple[Operands, Any]:
@@ -98,6 +103,18 @@ class Declaration:
         if self.operands is not None:
             OPERATORS[self.name] = self
             register_for(self, self.structure)
+
+
+def without_kernel(
+    operator: Declaration, error: NoKernelError, structure: Any, operands: Operands, attributes: Attributes
+) -> Any:
+    """The result of a call of a backward pass, whose kernel cannot be had. Raises ``error`` elsewhere, and where
+    nothing else defines the operator.
+    """
+    if _in_backward() < 0:
+        raise error
+    import_module(f"{ops.__name__}.eager")  # the definitions, which few processes need
+    return run_without_kernel(error, operator.name, structure, operands, attributes)
 
 
 OPERATORS: dict[str, Declaration] = {}
@@ -270,7 +287,15 @@ class Library:
         structure = structure.transpose() if transposed else structure
         operands = [x if x is None else plain_tensor(x) for x in of.check(structure, operands, attributes)]
         note_operator(of.name)
-        return (of.library or of.run)(structure, operands, attributes)
+        try:
+            return (of.library or of.run)(structure, operands, attributes)
+        except NoKernelError as error:
+            if of.library is None:
+                return without_kernel(of, error, structure, operands, attributes)
+            _, *others = of.like(self.kind.shapes(given), operands, attributes, transposed)
+            if any(each.numel() for each in others):  # what a definition does not have
+                raise
+            return without_kernel(of, error, structure, operands, attributes), *others
 
     def each(self, info: Any, dims: tuple, *arguments: Any) -> tuple[Any, Any]:
         """``torch.vmap``: one call for each element of the batch."""

@@ -11,15 +11,12 @@ import torch
 from torch import Tensor
 from torch.autograd import Function, forward_ad
 
-from ... import ops
 from ...compiler.cache.background import BACKGROUND, PendingKernel, waits
 from ...compiler.packs.errors import NoKernelError
-from ...deferred import import_module
 from ...frozen import dataclass
-from ...runtime.without_kernels import run_without_kernel
 from .batched import for_each, in_batch
 from .last_run import note_operator
-from .library import Attributes, Declaration, Operands, call_library, call_transformed
+from .library import Attributes, Declaration, Operands, call_library, call_transformed, without_kernel
 from .traced import Traced
 from .transforms import as_recorded, transformed, unwatched
 
@@ -61,10 +58,7 @@ class Operator(Declaration):
                 pending.make = None
                 raise
             except NoKernelError as error:
-                if _in_backward() < 0:
-                    raise
-                import_module(f"{ops.__name__}.eager")  # the definitions, which few processes need
-                return run_without_kernel(error, self.name, structure, operands, attributes)
+                return without_kernel(self, error, structure, operands, attributes)
 
 
 def _kind_of(operator: Operator, operands: Operands, attributes: Attributes) -> Hashable:

@@ -5,7 +5,7 @@ The numbers of all pairs are written out, block by block: memory grows with the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -53,13 +53,23 @@ def _kept(mask: Mask, seed: Tensor, planes: tuple[int, ...], lines: Tensor, drop
 
 
 def composed(
-    dots: Any, sums: Any, mask: Mask, operands: Sequence[Tensor], seed: Tensor | None, scale: float, dropout: float
-) -> Tensor:
-    """Attention by the operators ``dots`` and ``sums``."""
+    dots: Any,
+    sums: Any,
+    mask: Mask,
+    operands: Sequence[Tensor],
+    seed: Tensor | None,
+    scale: float,
+    dropout: float,
+    change: Callable[[Tensor], Tensor] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Attention by the operators ``dots`` and ``sums``, and the logarithm of each query's sum of exponentials, infinity
+    without keys: (batch, heads, queries). change: scores, (batch, heads / heads of the mask, blocks, block, block), to
+    what they become.
+    """
     q, k, v = operands
     allowed, lines = _allowed(mask), block_lines(mask)
     scores = dots(mask, (q, k)).to(accumulator_of(q.dtype)) * scale
-    scores = torch.where(allowed, scores, -torch.inf)
+    scores = torch.where(allowed, scores if change is None else change(scores), -torch.inf)
     count = mask.heads * mask.block_rows
     shape = (*scores.shape[:2], count, mask.block)
     with torch.no_grad(), forward_ad._set_fwd_grad_enabled(False):
@@ -70,9 +80,11 @@ def composed(
     weights = torch.where(allowed, torch.exp(scores - most[:, :, lines, :, None]), 0.0)
     total = weights.new_zeros(shape).index_add(2, lines, weights.sum(4))
     weights = weights / torch.where(total == 0, 1.0, total)[:, :, lines, :, None]
+    lse = torch.where(total == 0, torch.inf, most + total.log())
+    lse = lse.unflatten(2, (mask.heads, mask.block_rows)).flatten(3).flatten(1, 2)[..., : mask.shape[0]]
     if seed is not None:
         weights = weights * _kept(mask, seed, q.shape[:2], lines, dropout).to(weights.dtype) / (1.0 - dropout)
-    return sums(mask, (weights.to(v.dtype), v), (False,))
+    return sums(mask, (weights.to(v.dtype), v), (False,)), lse
 
 
 def composed_gradients(
@@ -87,6 +99,6 @@ def composed_gradients(
     """The gradients of the operands, which can be differentiated again."""
 
     def function(operands: list[Tensor]) -> Tensor:
-        return composed(dots, sums, mask, operands, seed, *attributes)
+        return composed(dots, sums, mask, operands, seed, *attributes)[0]
 
     return pulled_back(function, operands, (True, True, True), grad)

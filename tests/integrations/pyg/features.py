@@ -33,4 +33,7 @@ edge_times = pytest.mark.skipif(
     not hasattr(torch_geometric.typing, "WITH_EDGE_TIME_NEIGHBOR_SAMPLE"),
     reason="samplers of this release of PyG know no times of edges",
 )
-__all__ = ["GATHER", "EdgeIndex", "edge_times", "segments", "steps"]
+asks_pyg_lib = pytest.mark.skipif(
+    not hasattr(torch_geometric.typing, "WITH_KNN"), reason="this release of PyG asks torch-cluster for this, or no one"
+)
+__all__ = ["GATHER", "EdgeIndex", "asks_pyg_lib", "edge_times", "segments", "steps"]

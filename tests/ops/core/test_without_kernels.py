@@ -18,9 +18,10 @@ from gnn_sparse_backend.runtime import without_kernels
 from tests.ops.differentiated import CASES
 from tests.ops.operators import OPERATORS, RGMS, ROUNDING, some_graph
 
-OWN = "composed", "masked_attention", "sparse_attention", "masked"
-"""Families that no framework calls, whose gradients have kernels or none."""
-SECOND = ("spmm_weighted_mean", "gspmm_mul_max", "attention", "edge_softmax", "rgms_weighted", "segment_mm")
+SECOND = (
+    *("spmm_weighted_mean", "gspmm_mul_max", "attention", "edge_softmax", "rgms_weighted", "segment_mm"),
+    *("masked_sddmm", "composed_spmm"),
+)
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def likes(out: Tensor) -> Tensor:
     return torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith(OWN) or name == "masked"])
+@pytest.mark.parametrize("name", CASES)
 def test_every_gradient(name, lose_kernels):
     function, operands = CASES[name]
     operands = [x.clone().requires_grad_() for x in operands]
@@ -109,12 +110,69 @@ def test_graphs_of_hardly_an_edge(edges, lose_kernels):
 
 
 def test_what_nothing_else_defines_is_an_error(lose_kernels):
-    function, operands = CASES["composed_spmm"]
-    out = function(*(x.clone().requires_grad_() for x in operands))
+    """A gradient of a tensor expression is another expression, of formats that PyTorch has no functions for."""
+    a = gsb.tensor.array(torch.eye(4), "csr")
+    y = gsb.tensor.evaluate("y[i] = A[i,j] * x[j]", A=a, x=torch.ones(4, requires_grad=True)).to_torch()
     lose_kernels()
     with pytest.raises(NoKernelError, match="there is no room"):
-        out.sum().backward()
+        y.sum().backward()
     assert without_kernels.counts() == {}
+
+
+def _biased(x: Tensor, w: Tensor) -> Tensor:
+    """A maximum, whose gradient is shared out, and a product with a bias of tokens."""
+    graph = some_graph()
+    return gsb.aggregate(graph, "mul(x0, x1)", [("u", x), ("e", w)], "max") + gsb.spmm(graph, x, w[:, 0])
+
+
+def test_compiled_programs(lose_kernels):
+    graph = some_graph()
+    x = torch.randn(graph.shape[1], 4, dtype=torch.float64, requires_grad=True)
+    w = torch.rand(graph.num_edges, 1, dtype=torch.float64, requires_grad=True)
+    expected = torch.autograd.grad(_biased(x, w), (x, w), torch.ones(graph.shape[0], 4, dtype=torch.float64))
+    out = torch.compile(_biased, backend="aot_eager")(x, w)
+    lose_kernels()
+    with pytest.warns(NoKernelWarning, match="PyTorch's own functions compute the gradients"):
+        found = torch.autograd.grad(out, (x, w), torch.ones_like(out))
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("heads", [1, 4])
+def test_masks(heads, padded, lose_kernels):
+    """Of several heads and sequences, with keys that are not there and a dropout."""
+    torch.manual_seed(0)
+    allowed = torch.rand(heads, 9, 7) < 0.5
+    allowed[:, 2] = False  # a query without keys
+    mask = gsb.masks.from_dense(allowed, block=4, of="heads")
+    if padded:
+        mask = mask & gsb.masks.padding(torch.arange(7) < torch.tensor([[5], [7]]))
+    q, k, v = (torch.randn(2, 4, rows, 3, dtype=torch.float64, requires_grad=True) for rows in (9, 7, 7))
+    out = gsb.sparse_attention(q, k, v, mask, dropout=0.3)
+    expected = torch.autograd.grad(out, (q, k, v), likes(out), retain_graph=True)
+    a = torch.randn(2, 4, 9, 2, dtype=torch.float64, requires_grad=True)
+    values = gsb.masked_sddmm(mask, a, k[..., :2])
+    sums = gsb.masked_spmm(mask, values, v)
+    of_sums = torch.autograd.grad(sums, (a, k, v), likes(sums), retain_graph=True)
+    lose_kernels()
+    with pytest.warns(NoKernelWarning):
+        torch.testing.assert_close(torch.autograd.grad(out, (q, k, v), likes(out)), expected, equal_nan=False)
+        torch.testing.assert_close(torch.autograd.grad(sums, (a, k, v), likes(sums)), of_sums)
+
+
+@pytest.mark.parametrize("returns_lse", [False, True])
+def test_scores_that_a_function_changes(returns_lse, lose_kernels):
+    """Those of ``flex_attention``, with a bias that gets a gradient, and logarithms that have one."""
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 2, 9, 4, requires_grad=True) for _ in range(3))
+    bias = torch.randn(2, 9, requires_grad=True)
+    found = gsb.flex_attention(q, k, v, lambda score, b, h, i, j: score + bias[h, j] * (b + 1), return_lse=returns_lse)
+    outs = found if returns_lse else (found,)
+    expected = torch.autograd.grad(outs, (q, k, v, bias), [likes(x) for x in outs], retain_graph=True)
+    lose_kernels()
+    with pytest.warns(NoKernelWarning):
+        again = torch.autograd.grad(outs, (q, k, v, bias), [likes(x) for x in outs])
+    torch.testing.assert_close(again, expected)
 
 
 def test_they_are_counted_with_the_reason(lose_kernels):
