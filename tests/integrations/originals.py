@@ -12,7 +12,6 @@ a checkout is changed, and nothing of the library is imported from there.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -34,12 +33,9 @@ class Outcome(NamedTuple):
     text: str
 
 
-def run_tests(
-    repository: str, folder: Path, *libraries: str, scripted: bool = True, folders: tuple[str, ...] = ("",)
-) -> Outcome:
+def run_tests(repository: str, folder: Path, *libraries: str, folders: tuple[str, ...] = ("",)) -> Outcome:
     """Run the tests of a checkout with libraries given by us. folder: where its tests are copied to, away from its
-    package. scripted: False where TorchScript is off, and what it would compile is called as it is. folders: of its
-    tests.
+    package. folders: of its tests.
     """
     tests = folder / "test"
     for each in folders:
@@ -52,7 +48,6 @@ def run_tests(
         text=True,
         cwd=ROOT,
         timeout=900,
-        env=os.environ | ({} if scripted else {"PYTORCH_JIT": "0"}),
     )
     text = done.stdout + done.stderr
     count = lambda what: int((re.search(rf"(\d+) {what}", text) or (0, 0))[1])

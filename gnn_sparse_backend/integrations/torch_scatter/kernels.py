@@ -28,6 +28,7 @@ else:
 
 _REDUCED = {kind: message_op("x0", ("edge",), kind) for kind in ("sum", "mean", "prod")}
 _FIRST = {kind: message_op("x0", ("edge",), kind, "first") for kind in ("max", "min")}
+_NOTHING = {"max": -torch.inf, "min": torch.inf}
 _COPIED = message_op("x0", ("row",))
 
 
@@ -49,7 +50,7 @@ def extreme(kind: str, src: Tensor, index: Tensor | None, dim: int, size: int) -
     """(the maxima or minima; where along ``dim`` the first of each is, -1 where there is none), without gradients. NaN
     and what is infinitely far the other way are never chosen, and stand for nothing.
     """
-    if index is None or not _serves(kind, src, index, dim):
+    if index is None or not _serves("", src.detach(), index, dim, few=True):
         return None
     x = src.detach() if dim == 0 else src.detach().movedim(dim, 0)
     try:
@@ -57,6 +58,18 @@ def extreme(kind: str, src: Tensor, index: Tensor | None, dim: int, size: int) -
     except (OutOfRange, ValueError):
         return None
     return found if dim == 0 else (found[0].movedim(0, dim), found[1].movedim(0, dim))
+
+
+def attained(kind: str, src: Tensor, index: Tensor | None, dim: int, size: int) -> Tensor | None:
+    """The maxima or minima that `extreme` has, without their places and with gradients."""
+    if index is None or not size or not _serves("", src, index, dim, few=True):
+        return None
+    x = src if dim == 0 else src.movedim(dim, 0)
+    try:
+        found = _attained(kind, graph_into(index, size, x.numel()), x)
+    except (OutOfRange, ValueError):
+        return None
+    return found if dim == 0 else found.movedim(0, dim)
 
 
 def softmaxed(src: Tensor, index: Tensor | None, dim: int, size: int) -> Tensor | None:
@@ -87,7 +100,13 @@ def by_segments(kind: str, x: Tensor, pointers: Tensor) -> Tensor | None:
 
 def extreme_of_segments(kind: str, x: Tensor, pointers: Tensor) -> tuple[Tensor, Tensor] | None:
     """What `extreme` is, of the rows of each segment."""
-    return _first(kind, _segments(pointers, x.shape[0]), x.detach()) if _serves(kind, x, pointers, 0) else None
+    x = x.detach()
+    return _first(kind, _segments(pointers, x.shape[0]), x) if _serves("", x, pointers, 0, few=True) else None
+
+
+def attained_in_segments(kind: str, x: Tensor, pointers: Tensor) -> Tensor | None:
+    """What `attained` is, of the rows of each segment."""
+    return _attained(kind, _segments(pointers, x.shape[0]), x) if _serves("", x, pointers, 0, few=True) else None
 
 
 def copied(x: Tensor, pointers: Tensor) -> Tensor | None:
@@ -99,21 +118,41 @@ def copied(x: Tensor, pointers: Tensor) -> Tensor | None:
 
 def _first(kind: str, graph: Graph, x: Tensor) -> tuple[Tensor, Tensor]:
     out, at = run_aggregate(_FIRST[kind], graph, [x], ("number",), -1)
-    none = out == (-torch.inf if kind == "max" else torch.inf)
-    return out.masked_fill_(none, 0), at.long().masked_fill_(none, -1)
+    return _without_nothing(kind, out), at.long()
+
+
+def _attained(kind: str, graph: Graph, x: Tensor) -> Tensor:
+    found = AGGREGATE(graph, (x,), (_FIRST[kind],))
+    if found.requires_grad:
+        return torch.where(found == _NOTHING[kind], 0, found)
+    return _without_nothing(kind, found)
+
+
+def _without_nothing(kind: str, out: Tensor) -> Tensor:
+    """Maxima or minima of numbers, in place, with 0 where none was chosen; to fill by a mask takes 5 times as long."""
+    if kind == "max":
+        return out.nan_to_num_(0, posinf=torch.inf, neginf=0)
+    return out.nan_to_num_(0, posinf=0, neginf=-torch.inf)
 
 
 def _segments(pointers: Tensor, rows: int) -> Graph:
     return GRAPHS.find("segments", pointers, pointers, (pointers.shape[0] - 1, rows))
 
 
-def _serves(kind: str, src: Tensor, index: Tensor, dim: int) -> bool:
-    """Whether kernels take what PyTorch's operators would take longer for."""
+def _serves(kind: str, src: Tensor, index: Tensor, dim: int, few: bool = False) -> bool:
+    """Whether kernels take what PyTorch's operators would take longer for. few: whether that holds of a few numbers, of
+    which an extreme with its place is a dozen operators.
+    """
+    leaves = not src.numel() if few else FEW.leaves(kind, src.shape[dim], max(src.numel(), 1), _recorded(src))
     return (
         type(index) is Tensor
         and index.dtype is torch.int64
         and index.device == src.device
-        and not FEW.leaves(kind, src.shape[dim], max(src.numel(), 1), src.requires_grad and torch.is_grad_enabled())
+        and not leaves
         and not (kind == "sum" and src.dim() == 1)  # a sum that gathers nothing has nothing to save
         and refuse(src if dim == 0 else src.transpose(0, dim)) is None
     )
+
+
+def _recorded(src: Tensor) -> bool:
+    return src.requires_grad and torch.is_grad_enabled()

@@ -27,7 +27,7 @@ def reduced(
 ) -> Tensor:
     """The reduction of a name, of an extreme without its places. Raises KeyError for another name."""
     if reduce in ("min", "max"):
-        return extreme(reduce, src, index, dim, out, size)[0]
+        return attained(reduce, src, index, dim, out, size)
     if reduce == "mean":
         return averaged(src, index, dim, out, size, rounding)
     how = {"sum": summed, "add": summed, "mul": multiplied}[reduce]
@@ -89,8 +89,17 @@ def extreme(
             values, at = _extreme(kind, src, broadcast(index, src, dim), dim, shape, out)
         else:
             values, at = found
-            at.masked_fill_(at < 0, src.shape[dim])
+            at = torch.where(at < 0, src.shape[dim], at)
     return chosen(src, dim, values, at, out), at
+
+
+def attained(kind: str, src: Tensor, index: Tensor, dim: int, out: Tensor | None, size: int | None) -> Tensor:
+    """What `extreme` is, without its places."""
+    if out is None:
+        dim, rows, _ = _place(src, index, dim, out, size)
+        if (found := kernels.attained(kind, src, vector_along(index, dim), dim, rows)) is not None:
+            return found
+    return extreme(kind, src, index, dim, out, size)[0]
 
 
 def chosen(src: Tensor, dim: int, values: Tensor, at: Tensor, out: Tensor | None) -> Tensor:

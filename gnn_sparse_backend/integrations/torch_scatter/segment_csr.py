@@ -76,7 +76,7 @@ def reduced_segments(src: Tensor, indptr: Tensor, reduce: str, out: Tensor | Non
     if reduce == "mean":
         return _averaged(src, indptr, out)
     if reduce in ("min", "max"):
-        return extreme_segments(reduce, src, indptr, out)[0]
+        return _attained(reduce, src, indptr, out)
     raise ValueError(f"segment_csr: reduce must be 'sum', 'add', 'mean', 'min' or 'max', got {reduce!r}")
 
 
@@ -101,6 +101,12 @@ def _added(kind: str, rows: _Rows) -> Tensor:
     return found
 
 
+def _attained(kind: str, src: Tensor, indptr: Tensor, out: Tensor | None) -> Tensor:
+    rows = _Rows.of(src, indptr)
+    found = kernels.attained_in_segments(kind, rows.x, rows.pointers) if rows.pointers.shape[0] > 1 else None
+    return extreme_segments(kind, src, indptr, out)[0] if found is None else _written(out, rows.given(found))
+
+
 def extreme_segments(kind: str, src: Tensor, indptr: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """What `segment_min_csr` and `segment_max_csr` return."""
     rows = _Rows.of(src, indptr)
@@ -117,7 +123,7 @@ def extreme_segments(kind: str, src: Tensor, indptr: Tensor, out: Tensor | None 
         if rows.inner:
             at = torch.where(at < 0, rows.extent, at.remainder(max(rows.extent, 1)))
         else:
-            at = at.masked_fill_(at < 0, rows.extent)
+            at = torch.where(at < 0, rows.extent, at)
     return _written(out, reductions.chosen(src, dim, values, at, None)), at
 
 

@@ -15,6 +15,7 @@ module             what it holds
 ``relations``      graphs of several types, as samplers take them
 ``matrices``       functions of an index and values
 ``operators``      ``torch.ops.torch_sparse``
+``scripted``       classes and functions for TorchScript
 ``utils``          sorts and pointers
 ``testing``        what tests ask for
 =================  ======================================================================================
@@ -22,7 +23,7 @@ module             what it holds
 Calls are counted by the names of the functions.
 """
 
-from . import operators, testing, utils
+from . import operators, scripted, testing, utils
 from .arithmetic import add, add_, add_nnz, add_nnz_, max, mean, min, mul, mul_, mul_nnz, mul_nnz_, sum
 from .joining import cat
 from .matrices import (
@@ -56,6 +57,8 @@ from .selection import (
 )
 from .storage import SparseStorage
 from .tensor import SparseTensor
+
+scripted.mark()
 
 __version__ = "0.6.18"
 

@@ -7,23 +7,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.substitutes.scripted import counted
+from ..core.substitutes.scripted import counted, public
 from ..torch_scatter import reductions
 from . import products
 from .storage import SparseStorage
 from .tensor import SparseTensor
 
-_counted = counted("torch_sparse")
+_counted, _public = counted("torch_sparse"), public("torch_sparse")
 
 
-@_counted
+@_public
 def coalesce(index: Tensor, value: Tensor | None, m: int, n: int, op: str = "add") -> tuple[Tensor, Tensor | None]:
     """Sort entries by row and column, and reduce those of one place by ``op``."""
     held = SparseStorage(index[0], None, index[1], value, (m, n)).coalesce(op)
     return torch.stack([held.row(), held.col()]), held.value()
 
 
-@_counted
+@_public
 def transpose(
     index: Tensor, value: Tensor | None, m: int, n: int, coalesced: bool = True
 ) -> tuple[Tensor, Tensor | None]:
@@ -38,7 +38,7 @@ def eye(m: int, dtype: torch.dtype | None = None, device: torch.device | None = 
     return torch.stack([row, row]), torch.ones(m, dtype=dtype, device=device)
 
 
-@_counted
+@_public
 def spmm(index: Tensor, value: Tensor, m: int, n: int, matrix: Tensor) -> Tensor:
     """The product of a matrix (m, n) with a dense one, (..., n, F) or (n,). Raises ValueError where shapes do not
     fit.
@@ -50,7 +50,7 @@ def spmm(index: Tensor, value: Tensor, m: int, n: int, matrix: Tensor) -> Tensor
     return reductions.summed(messages, index[0], -2, None, m)
 
 
-@_counted
+@_public
 def spspmm(
     indexA: Tensor,
     valueA: Tensor,
@@ -68,7 +68,7 @@ def spspmm(
     return torch.stack([row, col]), value
 
 
-@_counted
+@_public
 def spadd(indexA: Tensor, valueA: Tensor, indexB: Tensor, valueB: Tensor, m: int, n: int) -> tuple[Tensor, Tensor]:
     """The sum of sparse matrices (m, n)."""
     return coalesce.__wrapped__(torch.cat([indexA, indexB], 1), torch.cat([valueA, valueB]), m, n)

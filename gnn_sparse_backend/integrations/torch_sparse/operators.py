@@ -18,10 +18,10 @@ from .tensor import SparseTensor
 from .utils import ind2ptr, ptr2ind
 
 if TYPE_CHECKING:
-    from ...sampling import hgt, layers
+    from ...sampling import hgt, layers, numbers
     from . import relations
 else:
-    hgt, layers = later(__name__, "...sampling.hgt"), later(__name__, "...sampling.layers")
+    hgt, layers, numbers = (later(__name__, f"...sampling.{each}") for each in ("hgt", "layers", "numbers"))
     relations = later(__name__, ".relations")
 
 _OPERATORS = {
@@ -32,6 +32,12 @@ _OPERATORS = {
     ),
     "partition2(Tensor rowptr, Tensor col, Tensor? value, Tensor? node_weight, int num_parts, bool recursive) -> "
     "Tensor": sampling.parts_of,
+    "mt_partition(Tensor rowptr, Tensor col, Tensor? value, Tensor? node_weight, int num_parts, bool recursive, "
+    "int num_workers) -> Tensor": lambda *given: sampling.parts_of(*given[:6]),
+    "non_diag_mask(Tensor row, Tensor col, int M, int N, int k) -> Tensor": lambda *given: beside_diagonal(*given),
+    "relabel(Tensor col, Tensor idx) -> (Tensor, Tensor)": lambda *given: relabelled(*given),
+    "relabel_one_hop(Tensor rowptr, Tensor col, Tensor? optional_value, Tensor idx, bool bipartite) -> "
+    "(Tensor, Tensor, Tensor?, Tensor)": lambda *given: relabelled_rows(*given),
     "neighbor_sample(Tensor colptr, Tensor row, Tensor input_node, int[] num_neighbors, bool replace, bool directed) "
     "-> (Tensor, Tensor, Tensor, Tensor)": sampling.neighbours,
     "saint_subgraph(Tensor idx, Tensor rowptr, Tensor row, Tensor col) -> (Tensor, Tensor, Tensor)": (
@@ -48,6 +54,12 @@ _OPERATORS = {
     "Dict(str, Tensor) row_dict, Dict(str, Tensor) input_node_dict, Dict(str, int[]) num_neighbors_dict, int num_hops, "
     "bool replace, bool directed) -> (Dict(str, Tensor), Dict(str, Tensor), Dict(str, Tensor), Dict(str, Tensor))": (
         lambda *given: hetero_samples(*given)
+    ),
+    "hetero_temporal_neighbor_sample(str[] node_types, (str, str, str)[] edge_types, Dict(str, Tensor) colptr_dict, "
+    "Dict(str, Tensor) row_dict, Dict(str, Tensor) input_node_dict, Dict(str, int[]) num_neighbors_dict, "
+    "Dict(str, Tensor) node_time_dict, int num_hops, bool replace, bool directed) -> "
+    "(Dict(str, Tensor), Dict(str, Tensor), Dict(str, Tensor), Dict(str, Tensor))": (
+        lambda *given: hetero_samples(*given[:6], *given[7:], times=given[6])
     ),
     "hgt_sample(Dict(str, Tensor) colptr_dict, Dict(str, Tensor) row_dict, Dict(str, Tensor) input_node_dict, "
     "Dict(str, int[]) num_samples_dict, int num_hops) -> "
@@ -91,9 +103,22 @@ def hetero_samples(
     hops: int,
     replace: bool,
     directed: bool,
+    times: Mapping[str, Tensor] | None = None,
 ) -> Dicts:
-    """(nodes, rows, columns, entries) of a sample of in-neighbours by types, layer by layer."""
-    graph = relations.of_types(node_types, edge_types, colptr, row, {}, {}, {}, seeds, True)
+    """(nodes, rows, columns, entries) of a sample of in-neighbours by types, layer by layer.
+
+    times: of nodes by type. Each seed has a tree of its own then, of nodes that are not later than it, and the drawn
+    edges are given, whatever ``directed``. Raises ValueError for seeds without times.
+    """
+    timed, orders = times is not None, {}
+    if times is not None:
+        orders = {
+            name: _by_time(colptr[name], times[source][row[name]])
+            for (source, _, _), name in zip(edge_types, map("__".join, edge_types))
+            if source in times
+        }
+        row = {name: each[orders[name]] if name in orders else each for name, each in row.items()}
+    graph = relations.of_types(node_types, edge_types, colptr, row, times or {}, {}, {}, seeds, True)
     names = ["__".join(each) for each in edge_types]
     found = layers.sample_layers(
         graph.relations,
@@ -102,9 +127,18 @@ def hetero_samples(
         [fanouts[name][:hops] for name in names],
         sampling.drawn_seed(),
         replace=replace,
-        induced=not directed,
+        disjoint=timed,
+        latest=graph.latest(seeds, None, True) if timed else None,
+        induced=not (directed or timed),
     )
-    return _by_name(found, names)
+    *numbered, entries = _by_name(found, names)
+    return *numbered, {name: orders[name][each] if name in orders else each for name, each in entries.items()}
+
+
+def _by_time(colptr: Tensor, times: Tensor) -> Tensor:
+    """(nnz,) the entries of each column in the order of their times (nnz,), as samples take them."""
+    order = times.argsort(stable=True)
+    return order[ptr2ind(colptr, times.numel())[order].argsort(stable=True)]
 
 
 def hgt_samples(
@@ -158,6 +192,45 @@ def ego_samples(
     ptr = torch.searchsorted(of, torch.arange(idx.numel() + 1))
     roots = torch.searchsorted(found, torch.arange(idx.numel()) * nodes + idx)
     return pointers, place[kept], reached, entries[kept], ptr, roots
+
+
+def relabelled(col: Tensor, idx: Tensor) -> tuple[Tensor, Tensor]:
+    """(nnz,) columns by new numbers, and the column of each number: those of ``idx`` (n,), which differ, first, then
+    others as they are met.
+    """
+    begins = torch.tensor([0, col.numel()])
+    known = numbers.Numbers(max(_extent(col), _extent(idx), 1), False, idx)
+    found = known.number(begins[:1], known.span, begins, col.contiguous())
+    return found, known.keys.clone()
+
+
+def relabelled_rows(
+    rowptr: Tensor, col: Tensor, value: Tensor | None, idx: Tensor, bipartite: bool
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+    """(pointers, columns by new numbers, values, the column of each number) of the rows ``idx`` (n,), which differ; a
+    row without entries for every other number that there is, unless ``bipartite``.
+    """
+    pointers, entries = positions_of_rows(rowptr, idx)
+    found, keys = relabelled(col[entries], idx)
+    if not bipartite:
+        pointers = torch.cat([pointers, pointers[-1:].expand(keys.numel() - idx.numel())])
+    return pointers, found, None if value is None else value[entries], keys
+
+
+def beside_diagonal(row: Tensor, col: Tensor, rows: int, columns: int, k: int) -> Tensor:
+    """(nnz + places,) bool: which entries, in order, are not of the diagonal ``k`` once it has one at each of its
+    places. The matrix has none there, or all of its entries there are left out.
+    """
+    places = min(rows + k, columns) if k < 0 else min(rows, columns - k)
+    mask = torch.zeros(row.numel() + places, dtype=torch.bool, device=row.device)
+    before = (row + k + (row + k < col)).clamp(0, columns) - max(k, 0)
+    kept = row + k != col
+    mask[(torch.arange(row.numel(), device=row.device) + before.clamp(0, places))[kept]] = True
+    return mask
+
+
+def _extent(index: Tensor) -> int:
+    return int(index.max()) + 1 if index.numel() else 0
 
 
 register("torch_sparse", _OPERATORS)

@@ -51,6 +51,8 @@ class SparseStorage:
     Raises ValueError or TypeError where these do not fit each other.
     """
 
+    _graph: graphs.Graph | None = None
+
     def __init__(
         self,
         row: Tensor | None = None,
@@ -101,7 +103,7 @@ class SparseStorage:
             )
         self._value = None if value is None else value.contiguous()
         self._sparse_sizes = int(rows), int(columns)
-        self._graph: graphs.Graph | None = None
+        self._graph = None
         if not is_sorted and nnz:
             self._sort()
 

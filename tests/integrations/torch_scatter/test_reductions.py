@@ -4,6 +4,7 @@ by kernels and by PyTorch's operators.
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -234,3 +235,39 @@ def test_calls_are_counted_and_compiled_by_torchscript():
         assert torch.equal(at, torch_scatter.scatter_max(src, index, 0)[1])
         rows = gsb.status().to_dict()["calls"]["torch_scatter"]
         assert rows["scatter"]["ours"] == rows["scatter_max"]["ours"] == 1
+
+
+@pytest.mark.parametrize("rows, width", [(6, 1), (700, 3), (9000, 16)])
+@pytest.mark.parametrize("kind", ["min", "max"])
+def test_extremes_without_their_places(kind, rows, width):
+    """They are the values that come with places, NaN and infinities among them, and so are their gradients."""
+    torch.manual_seed(rows)
+    src = torch.randint(-3, 4, (rows, width)).double()
+    for special in (torch.nan, torch.inf, -torch.inf):
+        src[torch.rand(rows, width) < 0.1] = special
+    size = rows // 4 + 1
+    index = torch.randint(0, size, (rows,)).sort().values
+    pointers = torch.searchsorted(index, torch.arange(size + 1))
+    nothing = -np.inf if kind == "max" else np.inf
+    expected, at = np.zeros((size, width)), np.full((size, width), -1)
+    for row, (begin, end) in enumerate(zip(pointers.tolist(), pointers.tolist()[1:])):
+        if begin == end:
+            continue
+        given = np.nan_to_num(src[begin:end].numpy(), nan=nothing, posinf=np.inf, neginf=-np.inf)
+        place = given.argmax(0) if kind == "max" else given.argmin(0)
+        found = given[place, np.arange(width)]
+        expected[row] = np.where(found == nothing, 0, found)
+        at[row] = np.where(found == nothing, -1, place + begin)
+    grad = torch.randn(size, width, dtype=torch.float64)
+    to = np.zeros((rows, width))
+    some = at >= 0
+    to[at[some], some.nonzero()[1]] = grad.numpy()[some]
+    for reduced in (
+        lambda x: ts.scatter(x, index, 0, dim_size=size, reduce=kind),
+        lambda x: ts.segment_csr(x, pointers, reduce=kind),
+    ):
+        x = src.clone().requires_grad_()
+        out = reduced(x)
+        assert np.array_equal(out.detach().numpy(), expected) and np.array_equal(reduced(src).numpy(), expected)
+        out.backward(grad)
+        assert np.array_equal(x.grad.numpy(), to)

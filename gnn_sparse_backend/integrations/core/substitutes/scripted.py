@@ -19,6 +19,19 @@ from torch.library import Library
 from ....ops.core.library import NAMESPACE
 from ..counters import ours
 
+
+class CompiledName:
+    """What TorchScript asks a class for, where programs have a twin in its place: the twin's name in programs, as
+    ``name`` gives it, which compiles the twin before that.
+    """
+
+    def __init__(self, name: Callable[[], str]) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type) -> str:
+        return self._name()
+
+
 F = TypeVar("F", bound=Callable[..., Any])
 _LIBRARY = Library("gsb", "FRAGMENT")
 _TYPES = {
@@ -28,12 +41,15 @@ _TYPES = {
     "int": ("int", "int"),
     "int | None": ("int?", "Optional[int]"),
     "float": ("float", "float"),
+    "float | None": ("float?", "Optional[float]"),
     "bool": ("bool", "bool"),
     "str": ("str", "str"),
     "str | None": ("str?", "Optional[str]"),
     "list[Tensor]": ("Tensor[]", "List[Tensor]"),
     "list[Tensor] | None": ("Tensor[]?", "Optional[List[Tensor]]"),
     "tuple[Tensor, Tensor]": ("(Tensor, Tensor)", "Tuple[Tensor, Tensor]"),
+    "tuple[Tensor, Tensor | None]": ("(Tensor, Tensor?)", "Tuple[Tensor, Optional[Tensor]]"),
+    "tuple[Tensor, Tensor, Tensor | None]": ("(Tensor, Tensor, Tensor?)", "Tuple[Tensor, Tensor, Optional[Tensor]]"),
 }
 _WRITTEN = "Tensor(a!)?"
 """The schema of ``out=``: TorchScript leaves out a call that writes to nothing and whose result nobody reads."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ....deferred import later
-from ...core.substitutes.scripted import counted
+from ...core.substitutes.scripted import public
 from ...torch_cluster import batches, walks
 from ...torch_cluster.clusters import compared, grid_cluster
 from ...torch_cluster.fps import sampled
@@ -55,7 +55,7 @@ else:
     matching, graphs = later(f"{__name__}.", "....sampling.matching"), later(f"{__name__}.", "...core.graphs")
     lazy = later(f"{__name__}.", "...lazy")
 
-_counted = counted("pyg_lib")
+_counted = public("pyg_lib")
 scatter_add, segment_add_coo, segment_add_csr = scatter_sum, segment_sum_coo, segment_sum_csr
 
 
