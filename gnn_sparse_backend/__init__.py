@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .integrations import enable as enable
     from .integrations import enabled as enabled
     from .integrations import status as status
-    from .integrations.checkpoints import checkpoint_layers as checkpoint_layers
+    from .integrations.checkpoints.api import checkpoint_layers as checkpoint_layers
     from .integrations.core.planning import explain as explain
     from .integrations.core.planning import precompile as precompile
     from .integrations.dgl_graph import dgl_graph as dgl_graph
@@ -122,7 +122,7 @@ _HOMES = {
     "disable": "gnn_sparse_backend.integrations",
     "enabled": "gnn_sparse_backend.integrations",
     "status": "gnn_sparse_backend.integrations",
-    "checkpoint_layers": "gnn_sparse_backend.integrations.checkpoints",
+    "checkpoint_layers": "gnn_sparse_backend.integrations.checkpoints.api",
     "dgl_graph": "gnn_sparse_backend.integrations.dgl_graph",
     "compile": "gnn_sparse_backend.integrations.traced",
     "export": "gnn_sparse_backend.integrations.exported.package",

@@ -56,6 +56,11 @@ FAMILIES = {
         "core": "every family",
         "message": "scores and values are messages, and what one pass cannot do is an aggregation or an edge map",
     },
+    "chunked": {
+        "core": "every family",
+        "message": "sums of chunks are aggregations",
+        "attention": "passes over the rows of a chunk are those of attention",
+    },
     "relational": {
         "core": "every family",
         "grouped": "products of pairs by relation are grouped products",
@@ -124,6 +129,8 @@ LIBRARIES = {
 }
 RECORDING = {"torch.library", "torch.autograd.Function"}
 RECORDED = {
+    "ops.chunked.mapped_sum": "a layer whose gradients are made chunk by chunk",
+    "ops.chunked.gat": "the same of attention",
     # who records operators for autograd or for compiled programs, and why
     "ops.core.library": "torch.library of every Operator",
     "ops.core.operator": "autograd.Function of every Operator",

@@ -9,9 +9,10 @@ from .large_blocks import blocks
 from .memory import POOL
 
 _lock = threading.Lock()
-# what the user asked for, None while nothing was said; whether a framework is enabled; what the allocator was told
+# what the user asked for, None while nothing was said; whether a framework is enabled; what the allocator was told;
+# whether memory is scarce
 _asked: bool | None = None
-_held = _reusing = False
+_held = _reusing = _scarce = False
 
 
 def reuse_memory(enable: bool = True) -> bool:
@@ -25,7 +26,8 @@ def reuse_memory(enable: bool = True) -> bool:
     that size, and the faults can take a third of the step, in the framework's own operators too. With this an
     allocator of ours, of huge pages, serves tensors from 4 MiB on, and hands the memory of those that were freed out
     again. No result changes. What is alive and what is kept are together at most nine eighths of the most that was
-    alive at a time, and at most ``GSB_POOL_BYTES`` are kept; ``gsb.empty_cache()`` gives them back.
+    alive at a time, under ``gsb.enable(..., memory="low")`` at most that, and at most ``GSB_POOL_BYTES`` are kept;
+    ``gsb.empty_cache()`` gives them back.
 
     It is a setting of the whole process. It needs Linux and a PyTorch whose allocators lie in memory as they are known
     here, which is looked at; elsewhere, and where another allocator was put in the place of PyTorch's, it returns False
@@ -45,6 +47,15 @@ def reuse_while_enabled(held: bool) -> None:
         _settle()
 
 
+def keep_little(scarce: bool) -> None:
+    """Keep no memory beyond the most that was in use at a time, or an eighth of that again."""
+    global _scarce
+    with _lock:
+        changed, _scarce = scarce != _scarce, scarce
+        if changed and _reusing:
+            _tell(True)
+
+
 def _settle() -> bool:
     global _reusing
     wanted = _asked if _asked is not None else REUSE_MEMORY.get()
@@ -59,4 +70,4 @@ def _settle() -> bool:
 def _tell(enable: bool) -> bool:
     """Tell the allocator; whether it took it."""
     large = blocks()
-    return large is not None and large.use(POOL.limit if enable else 0)
+    return large is not None and large.use(POOL.limit if enable else 0, _scarce)

@@ -3,7 +3,8 @@
 PyTorch lets a program put another allocator in the place of its own (``c10::SetCPUAllocator``). This one hands small
 requests to the one that was there, and serves large ones from blocks of huge pages, which it keeps when a tensor dies
 and finds again by their size. What is in use and what is kept together stay within nine eighths of the most that was
-ever in use at a time: before a block would go beyond that, those that have waited longest go back to the system.
+ever in use at a time, or, where memory is scarce, within that itself: before a block would go beyond, those that have
+waited longest go back to the system.
 
 It is machine code (`large_blocks_code`), for tensors are made in threads that know no Python, and has no locks, so
 that a child forked at any moment can go on. An allocator is a C++ object, and PyTorch does not promise how its classes
@@ -52,11 +53,11 @@ _CPU = -256  # a device's type, 0, and its number, -1: a byte each
 
 class _State(ctypes.Structure):
     """The ``%State`` of the text. limit: bytes to keep at most. used, kept, most: bytes in tensors, waiting, and the
-    most that were in tensors at a time.
+    most that were in tensors at a time. spare: the part of that which is kept beyond it, as a shift to the right.
     """
 
     _fields_ = [(name, ctypes.c_void_p) for name in _ADDRESSES] + [
-        (name, ctypes.c_int64) for name in ("limit", "used", "kept", "most", "clock")
+        (name, ctypes.c_int64) for name in ("limit", "used", "kept", "most", "clock", "spare")
     ]
 
 
@@ -64,6 +65,10 @@ class _DataPtr(ctypes.Structure):
     """``c10::DataPtr``, as libstdc++ lays its unique_ptr out."""
 
     _fields_ = [(name, ctypes.c_void_p) for name in ("data", "delete", "context")] + [("device", ctypes.c_int16)]
+
+
+EIGHTH, NOTHING = 3, 63
+"""Values of ``%State``'s spare."""
 
 
 class Blocks:
@@ -92,14 +97,14 @@ class Blocks:
         for each in (module, own, instance):  # tensors die after the interpreter
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
 
-    def use(self, limit: int) -> bool:
-        """Serve large tensors, and keep at most ``limit`` bytes for later ones; 0 serves none.
+    def use(self, limit: int, scarce: bool = False) -> bool:
+        """Serve large tensors, and keep at most ``limit`` bytes for later ones; 0 serves none. scarce: memory is.
 
         Returns whether that could be done: not where somebody else has put an allocator in the place of PyTorch's.
         """
         if self._get() not in (self._own, self._default):
             return False
-        self._state.limit = limit
+        self._state.limit, self._state.spare = limit, NOTHING if scarce else EIGHTH
         if limit:
             self._set(self._own, 0)
         else:

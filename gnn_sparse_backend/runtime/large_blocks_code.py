@@ -6,7 +6,7 @@ compare-and-swap, and whoever has won it alone reads or writes the rest, so nobo
 
 # States of an entry: 0 empty, 1 waiting, 2 in a tensor, 3 in nobody's hands but those that are at work on it.
 CODE = """
-%State = type { ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64 }
+%State = type { ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64, i64 }
 %Entry = type { i64, i64, i64, i64 } ; state, address, size, when it was freed
 %DataPtr = type { ptr, ptr, ptr, i16 }
 
@@ -17,6 +17,7 @@ CODE = """
 @kept = internal alias i64, getelementptr (%State, ptr @state, i32 0, i32 11)
 @most = internal alias i64, getelementptr (%State, ptr @state, i32 0, i32 12)
 @clock = internal alias i64, getelementptr (%State, ptr @state, i32 0, i32 13)
+@spare = internal alias i64, getelementptr (%State, ptr @state, i32 0, i32 14)
 
 ; the block that has waited longest goes back to the system; 0 where none waits
 define internal i32 @evict() {
@@ -78,7 +79,8 @@ define internal ptr @lease(i64 %n) {
 entry:
   %n.up = add i64 %n, 2097151
   %size = and i64 %n.up, -2097152
-  %slack = lshr i64 %size, 3
+  %shift = load atomic i64, ptr @spare monotonic, align 8
+  %slack = lshr i64 %size, %shift
   %largest = add i64 %size, %slack
   br label %next
 next:
@@ -124,8 +126,8 @@ bound:
   %used.1 = load atomic i64, ptr @used monotonic, align 8
   %kept.1 = load atomic i64, ptr @kept monotonic, align 8
   %most.1 = load atomic i64, ptr @most monotonic, align 8
-  %spare = lshr i64 %most.1, 3
-  %allowed = add i64 %most.1, %spare
+  %more.1 = lshr i64 %most.1, %shift
+  %allowed = add i64 %most.1, %more.1
   %total = add i64 %used.1, %kept.1
   %too.much = icmp ugt i64 %total, %allowed
   br i1 %too.much, label %shrink, label %place.0

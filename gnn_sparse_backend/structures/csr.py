@@ -158,15 +158,17 @@ class Pair:
 
     A graph holds its pair and a pair holds its graphs weakly: there is no reference cycle, so the index arrays of a
     dropped mini-batch are freed at once, and transposing twice still gives back the same object.
+
+    found: whether it is to be found by its arrays (`find_pair`), as a structure of its own.
     """
 
     __slots__ = ("__weakref__", "lock", "sides", "views")
 
-    def __init__(self, csr: Csr):
+    def __init__(self, csr: Csr, found: bool = True):
         self.sides: list[Csr | None] = [csr, None]
         self.views: list[weakref.ref | None] = [None, None]
         self.lock = threading.RLock()
-        if csr.listed is None:
+        if found and csr.listed is None:
             _live[_key(csr)] = self
 
     @classmethod

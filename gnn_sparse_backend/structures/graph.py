@@ -218,6 +218,11 @@ class Graph(Immutable, Keeps):
         return graph
 
     @classmethod
+    def _of_rows(cls, indptr: Tensor, indices: Tensor, columns: int) -> Graph:
+        """Some rows of a graph, on arrays that are known to be right, as a part of what the graph keeps."""
+        return _view(Pair(Csr(indptr, indices, None, (indptr.numel() - 1, columns)), found=False), 0)
+
+    @classmethod
     def _of_list(cls, edges: EdgeList) -> Graph:
         """The graph of a list of edges, which is checked and converted once somebody asks for its arrays."""
         return _view(Pair(Csr.of_list(edges)), 0)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ... import config
 from ...deferred import import_module, no_collection
 from ...extras import how_to_install
-from ...runtime.allocator import reuse_while_enabled
+from ...runtime.allocator import keep_little, reuse_while_enabled
 from ...spelling import meant
 from .processes import leave_behind, take_along
 from .substitutes.faces import FACES, give, take_away
@@ -50,9 +50,20 @@ _active: dict[str, _Framework] = {}  # in the order of enabling
 
 
 class _Memory:
-    """low: whether what is kept until the backward pass is kept small, where that takes time."""
+    """low: whether what is kept until the backward pass is kept small, where that takes time, and no memory beside what
+    is in use at a time.
+    """
 
-    low = False
+    _low = False
+
+    @property
+    def low(self) -> bool:
+        return self._low
+
+    @low.setter
+    def low(self, low: bool) -> None:
+        self._low = low
+        keep_little(low)
 
 
 MEMORY = _Memory()

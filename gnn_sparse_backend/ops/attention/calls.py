@@ -142,24 +142,32 @@ def run_attention_gradient(
     a CPU, in a pass over the transpose that keeps no weights, with sums (columns, features).
     """
     call = call_of(of, graph, operands, graph.edge_ids is not None)
-    edges, rows = graph.num_edges, graph.shape[1 if by_columns else 0]
+    structure = graph.transpose() if by_columns else graph
+    of_softmax = (*results[1:], _delta(graph, call, results[0], grad)) if by_columns else results
+    return gradient_pass(structure, call, (*operands, *of_softmax, grad), results[1], outputs, by_columns)
+
+
+def gradient_pass(
+    structure, call: Call, given, like: Tensor, outputs: tuple[Output, ...], by_columns: bool
+) -> tuple[dict[str, Tensor], list[Tensor]]:
+    """`run_attention_gradient` over the rows of a structure, which are columns of the attention where ``by_columns``.
+    given: the operands of ``attention_gradient``. like: a tensor of the accumulation type.
+    """
+    edges, rows = structure.num_edges, structure.shape[0]
     names = ("scores",) if by_columns else ("weights", "scores")
-    at_edges = {name: empty(results[1], edges, call.spec.scores) for name in names}
-    sums = [empty(results[1], rows, o.features, dtype=getattr(torch, o.dtype)) for o in outputs]
+    at_edges = {name: empty(like, edges, call.spec.scores) for name in names}
+    sums = [empty(like, rows, o.features, dtype=getattr(torch, o.dtype)) for o in outputs]
     filled = [*at_edges.values(), *sums]
     if edges == 0 or call.spec.features == 0:
         for x in filled:
             x.zero_()
     else:
-        structure = graph.transpose() if by_columns else graph
         numbered = structure.edge_ids is not None
         gradient = outputs, by_columns, numbered
         plan = attention_plan(structure, call, gradient)
         executable = call.kernels.get((*gradient, plan))
         if executable is None:
             executable = call.kernels.keep((*gradient, plan), build(_gradient_spec(call, *gradient), plan))
-        of_softmax = (*results[1:], _delta(graph, call, results[0], grad)) if by_columns else results
-        given = (*operands, *of_softmax, grad)
         executable(structure, given, filled)
         if listeners.told is not None:
             tell(_gradient_spec(call, *gradient), plan, _rule(structure, call), structure, given, filled)

@@ -10,7 +10,11 @@ from torch import Tensor
 from torch.nn import Module
 from torch.utils.checkpoint import checkpoint
 
-from .scopes import has_hooks
+from ...deferred import import_module
+from ..core.counters import ours
+from ..core.registry import MEMORY, enabled_frameworks
+from ..scopes import has_hooks
+from .form import Form
 
 M = TypeVar("M", bound=Module)
 _FRAMEWORKS = ("torch_geometric.nn.conv.", "dgl.nn.")
@@ -29,6 +33,12 @@ def checkpoint_layers(
     A layer is called by PyTorch's checkpoint (``torch.utils.checkpoint``, without reentry), so gradients are those of
     the layer as it is, and dropouts inside draw the same numbers again. A step computes the forward pass of these
     layers once more, up to the last tensor that its gradients read.
+
+    With ``memory="low"``, and features of more than 64 MiB, SAGEConv (means, sums), GraphConv and GCNConv of PyG, its
+    GATConv, and DGL's SAGEConv (means) and GraphConv, without edge weights and dropouts of their own and, where they
+    add self-loops, on edges without, go by chunks of rows: neither a sum over neighbours nor a gradient of it is ever
+    whole, nothing of an edge is kept, and sums are not computed again. Losses then differ by rounding, and gradients
+    cannot be differentiated once more.
 
     Args:
         model: of PyG's or DGL's layers, or of layers of ``layers``. Its parameters, their names, and its layers stay
@@ -92,6 +102,8 @@ class _Checkpointed:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled() or torch.compiler.is_compiling():
             return self.forward(*args, **kwargs)
+        if MEMORY.low and (found := _by_rows(self.layer, args, kwargs)) is not None:
+            return found(self.dtype)
         kinds = [self._kind(each) for each in args]
         stored = (each if kind is None else each.to(self.dtype) for each, kind in zip(args, kinds))
         return checkpoint(self._run, kinds, *stored, use_reentrant=False, **kwargs)
@@ -111,3 +123,18 @@ class _Checkpointed:
         finally:
             if own is not None:
                 self.layer.__dict__["forward"] = own
+
+
+_HOMES = {"pyg": "torch_geometric.", "dgl": "dgl."}
+
+
+def _by_rows(layer: Module, args: tuple, kwargs: dict[str, Any]) -> Form | None:
+    """The call of a layer by chunks of rows, where its framework is enabled; None of others."""
+    home = type(layer).__module__
+    for name in enabled_frameworks():
+        if home.startswith(_HOMES.get(name, "\0")):
+            found: Form | None = import_module(f"{__package__}.{name}").form_of(layer, args, kwargs)
+            if found is not None:
+                ours(name, "layer by rows")
+            return found
+    return None

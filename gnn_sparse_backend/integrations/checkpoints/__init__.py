@@ -1,0 +1,3 @@
+"""Layers that keep their inputs alone until the backward pass: under PyTorch's checkpoint, or, on large graphs, by
+chunks of rows.
+"""
