@@ -9,8 +9,8 @@ module        what it holds
 ============  ==========================================================================================
 
 Counted by the name of the function. Other devices than CPUs are PyTorch's, traced by ``torch.compile`` as before. A
-program that was compiled before goes on holding PyTorch's function: compile it after enabling. One ends where a call has
-a mask of ``gsb.masks``, which is no `BlockMask` (``gsb.masks.to_block_mask`` makes one).
+program that was compiled before goes on holding PyTorch's function: compile it after enabling. One ends where a call
+has a mask of ``gsb.masks``, which is no `BlockMask` (``gsb.masks.to_block_mask`` makes one).
 """
 
 from __future__ import annotations

@@ -115,14 +115,14 @@ def prefetch_reads(stage2: PositionFunction, iteration: Iteration, buffer: str) 
 
     Precondition, refused with a StageIError: it reads the parameter.
     """
-    parameter = next((p for p in stage2.function.params if p.name == buffer), None)
+    parameter = {p.name: p for p in stage2.function.params}.get(buffer)
     found: list[tirx.Stmt] = []
 
     def change(realize: s_tir.SBlockRealize) -> tirx.Stmt:
         block = realize.block
         for load in nodes(block.body, tvm.ir.TensorLoad):
             if load.source.same_as(parameter):
-                address = tirx.address_of(parameter[tuple(load.indices)])
+                address = tirx.address_of(load.source[tuple(load.indices)])
                 found.append(tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, 0, 3, 1)))
         body = tirx.SeqStmt(found) if len(found) > 1 else found[0] if found else block.body
         return s_tir.SBlockRealize(
