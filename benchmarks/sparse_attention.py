@@ -6,18 +6,22 @@ Bands as in Longformer, with and without a global token, the butterfly of Pixela
 a causal mask (ALiBi, a soft cap, relative positions). Every cell runs all contenders on the same operands, checks their
 answers against float64 and times them interleaved; peak memory, results included, is of a fresh process for each.
 FlexAttention is compiled before, and what that takes is told apart.
+
+``--flex`` measures these cases alone, of 4 heads at 1,024 to 16,384 tokens, and decoding, within ``--budget`` seconds:
+what has not begun by then is left out.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
 from benchmarks.masked import contenders, gpu, memory
 from benchmarks.masked.contenders import ATTENTION, CONTENDERS, NOTES, OURS, PRODUCTS
-from benchmarks.masked.problem import DTYPES, FLEX, MASKS, OPS, Place, Problem
+from benchmarks.masked.problem import DECODE, DTYPES, FLEX, MASKS, OPS, Place, Problem
 from benchmarks.support import cells, cli, machine, report, roofline, summary
 from benchmarks.support.gpu.device import device_parser
 from benchmarks.support.reasons import duration
@@ -26,6 +30,9 @@ from benchmarks.support.timing import Rules, interleaved
 LONG_CALL, HOPELESS = 0.5, 10.0
 """Seconds, and times what the fastest took: beyond both a first call is all that is timed."""
 RULES = {"long_rounds": 3, "hopeless": 8.0, "slow": 8.0}
+FLEX_PEERS = (OURS, "flex", "sdpa", "sdpa32", "plain", "plain32")
+FLEX_TOKENS = 4096, 16384, 1024
+"""In the order in which they are measured."""
 
 
 def measure_cell(
@@ -64,11 +71,18 @@ def measure_cell(
 def series(options: argparse.Namespace) -> cells.Series:
     """All that the options name; times in seconds, memory in bytes."""
     limits = roofline.by_type(options.threads, {name: DTYPES[name] for name in options.precisions})
-    wanted = places(options)
+    wanted = flex_places(options) if options.flex else places(options)
     share = options.budget / max(len(wanted), 1)
+    end = time.monotonic() + options.budget
 
-    def measure(place: Place) -> dict:
-        return measure_cell(place, options.contenders, options.parts, limits[place.precision], share, options.threads)
+    def measure(place: Place) -> dict | None:
+        parts, share_of_call = options.parts, share
+        if options.flex:  # compiling and checking take more than half
+            if time.monotonic() > end:
+                return None
+            share_of_call = share / 3
+            parts = ["time", "memory"] if is_watched(place) else ["time"]
+        return measure_cell(place, options.contenders, parts, limits[place.precision], share_of_call, options.threads)
 
     def joined(earlier: dict, now: dict) -> dict:
         """A cell of which one part was measured now, and the other earlier."""
@@ -83,7 +97,8 @@ def series(options: argparse.Namespace) -> cells.Series:
         "contenders": {name: NOTES[name] for name in options.contenders},
     }
     panels = "op", "precision", "graph"
-    return cells.Series("sparse_attention", head, wanted, measure, summarise, line, show, panels, "mask", joined)
+    name = "flex_attention" if options.flex else "sparse_attention"
+    return cells.Series(name, head, wanted, measure, summarise, line, show, panels, "mask", joined)
 
 
 def places(options: argparse.Namespace) -> list[Place]:
@@ -95,6 +110,25 @@ def places(options: argparse.Namespace) -> list[Place]:
         for precision in options.precisions
         if op in ATTENTION or mask not in FLEX
     ]
+
+
+def flex_places(options: argparse.Namespace) -> list[Place]:
+    """The cases of FlexAttention: masks, changed scores, no mask at all, and decoding."""
+    rest = options.heads, options.width, options.seed
+    found = [
+        Place(mask, op, precision, tokens, *rest)
+        for tokens in FLEX_TOKENS
+        for precision in options.precisions
+        for mask in ("causal", *FLEX)
+        for op in ("forward", "step")
+    ]
+    decoding = [Place("dense", DECODE, precision, max(FLEX_TOKENS), 32, *rest[1:]) for precision in options.precisions]
+    return [*decoding, *found]
+
+
+def is_watched(place: Place) -> bool:
+    """Whether memory is measured: how it grows with the number of tokens."""
+    return (place.mask_name, place.op, place.precision) == ("alibi", "step", "float32")
 
 
 def summarise(measured: Sequence[dict]) -> dict:
@@ -140,6 +174,7 @@ def show(results: Mapping, console: Console) -> None:
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.parser(__doc__.splitlines()[0], budget=160.0, parents=[device_parser()])
     parser.add_argument("--masks", nargs="+", choices=(*MASKS, *FLEX), default=list(MASKS))
+    parser.add_argument("--flex", action="store_true", help="the cases of FlexAttention alone, within the budget")
     parser.add_argument("--ops", nargs="+", choices=OPS, default=list(OPS))
     parser.add_argument("--precisions", nargs="+", choices=tuple(DTYPES), default=list(DTYPES))
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
@@ -149,6 +184,9 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--width", type=cli.positive_int, default=64)
     cli.add_append(parser)
     options = parser.parse_args(argv)
+    if options.flex:
+        options.heads = 4
+        options.contenders = [name for name in options.contenders if name in FLEX_PEERS]
     if options.quick:
         options.tokens, options.heads, options.budget = [min(512, *options.tokens)], 2, min(options.budget, 8.0)
         options.contenders = [name for name in options.contenders if name != "flex"]  # compiling takes a minute

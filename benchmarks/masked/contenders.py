@@ -9,13 +9,15 @@ from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 import gnn_sparse_backend as gsb
-from benchmarks.masked.problem import BLOCK, FLEX, WINDOW, Problem
+from benchmarks.masked.problem import BLOCK, DECODE, FLEX, WINDOW, Problem
 from benchmarks.support.cells import Unable
 
 OURS = "gsb"
-ATTENTION, PRODUCTS = ("forward", "step"), ("sddmm", "spmm")
+MOST_MEMORY = 4 << 30
+"""Bytes."""
+ATTENTION, PRODUCTS = ("forward", "step", DECODE), ("sddmm", "spmm")
 NOTES = {
-    OURS: "gsb.sparse_attention, gsb.masked_sddmm, gsb.masked_spmm",
+    OURS: "gsb.sparse_attention, gsb.flex_attention, gsb.masked_sddmm, gsb.masked_spmm",
     "sdpa": "scaled_dot_product_attention of all pairs, with the mask as a bool matrix, or is_causal",
     "flex": "FlexAttention under torch.compile, with a block mask made before; it has no backward pass on CPUs",
     "plain": "scores of all pairs, changed, and a softmax in plain PyTorch",
@@ -96,12 +98,16 @@ def _ours(problem: Problem) -> Call:
         values, v = problem.values, problem.qkv[2]
         return lambda: (gsb.masked_spmm(mask, values, v),)
     attend = lambda q, k, v: gsb.sparse_attention(q, k, v, mask)
-    if problem.place.mask_name in FLEX:
+    if op == DECODE:
+        attend = lambda q, k, v: gsb.flex_attention(q, k, v, enable_gqa=True)
+    elif problem.place.mask_name in FLEX:
         attend = lambda q, k, v: gsb.flex_attention(q, k, v, problem.score_mod, mask)
     return _stepped(problem, attend) if op == "step" else lambda: (attend(*problem.qkv),)
 
 
 def _sdpa(problem: Problem) -> Compute:
+    if problem.place.mask_name == "dense":
+        return lambda q, k, v: scaled_dot_product_attention(q, k, v, enable_gqa=True)
     if problem.place.mask_name == "causal":
         return lambda q, k, v: scaled_dot_product_attention(q, k, v, is_causal=True)
     allowed = problem.allowed
@@ -116,6 +122,8 @@ def _sdpa(problem: Problem) -> Compute:
 def _plain(problem: Problem) -> Compute:
     if problem.score_mod is None:
         raise Unable("scores are as they are: see sdpa")
+    if 3 * 4 * problem.place.heads * problem.place.tokens**2 > MOST_MEMORY:
+        raise Unable("scores of all pairs take too much memory")
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         scores = problem.changed((q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5)[0], slice(None))
@@ -136,6 +144,9 @@ def _flex(problem: Problem) -> Compute:
         "causal": lambda b, h, i, j: j <= i,
     }
     n, name = problem.place.tokens, problem.place.mask_name
+    if problem.place.op == DECODE:
+        compiled = torch.compile(flex_attention, dynamic=False)
+        return lambda q, k, v: compiled(q, k, v, enable_gqa=True)
     if name in FLEX:
         compiled, blocks, mod = torch.compile(flex_attention, dynamic=False), problem.block_mask, problem.score_mod
         return lambda q, k, v: compiled(q, k, v, score_mod=mod, block_mask=blocks)

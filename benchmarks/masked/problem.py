@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
 import gnn_sparse_backend as gsb
 from benchmarks.operators.work import Work
@@ -36,6 +35,7 @@ def _functions(n: int) -> dict[str, Callable[..., Tensor]]:
         "window": lambda b, h, i, j: (j <= i) & (i - j < 2 * WINDOW),
         "documents": lambda b, h, i, j: document[i] == document[j],
         "prefix": lambda b, h, i, j: (j <= i) | (j < n // PREFIX),
+        "dense": lambda b, h, i, j: i >= 0,
         **dict.fromkeys(("alibi", "soft cap", "relative"), causal),
     }
 
@@ -51,8 +51,13 @@ def _scores(heads: int) -> dict[str, Callable[..., Tensor]]:
     }
 
 
-FLEX = "window", "documents", "prefix", "alibi", "soft cap", "relative"
+FLEX = "window", "documents", "prefix", "alibi", "soft cap", "relative", "dense"
 """Cases that are FlexAttention's: masks, and changed scores under a causal mask."""
+DECODE = "decode"
+"""One query of each head against the keys of all tokens, which `SHARED` heads share."""
+SHARED = 4
+ROWS = 1024
+"""Queries whose answer is computed at a time."""
 MASKS: dict[str, Callable[[int], gsb.masks.Mask]] = {
     "band": lambda n: gsb.masks.band(n, WINDOW, WINDOW),
     "global": lambda n: gsb.masks.band(n, WINDOW, WINDOW, global_tokens=[0]),
@@ -98,6 +103,8 @@ class Problem:
 
     def _mask(self) -> gsb.masks.Mask:
         name, n = self.place.mask_name, self.place.tokens
+        if self.place.op == DECODE:
+            return gsb.masks.full((1, n))
         return MASKS[name](n) if name in MASKS else mask_of(self.block_mask)
 
     @cached_property
@@ -113,13 +120,15 @@ class Problem:
         """What scores become; None for themselves."""
         return _scores(self.place.heads).get(self.place.mask_name)
 
-    def changed(self, scores: Tensor, head: slice) -> Tensor:
-        """Scores (heads, tokens, tokens) of some heads as the case has them, -inf where a pair is not allowed."""
+    def changed(self, scores: Tensor, head: slice, rows: slice = slice(None)) -> Tensor:
+        """Scores (heads, queries, tokens) of some heads and queries as the case has them, -inf where a pair is not
+        allowed.
+        """
         if self.score_mod is not None:
             at = torch.arange(self.place.tokens)
             of = torch.arange(self.place.heads)[head, None, None]
-            scores = self.score_mod(scores, torch.zeros((), dtype=torch.int64), of, at[:, None], at)
-        return scores.masked_fill(~self.allowed, -torch.inf)
+            scores = self.score_mod(scores, torch.zeros((), dtype=torch.int64), of, at[rows, None], at)
+        return scores.masked_fill(~self.allowed[rows], -torch.inf)
 
     def _drawn(self, number: int, *shape: int) -> Tensor:
         generator = torch.Generator().manual_seed(self.place.seed + number)
@@ -128,7 +137,10 @@ class Problem:
     @cached_property
     def qkv(self) -> tuple[Tensor, Tensor, Tensor]:
         place = self.place
-        found = [self._drawn(i, 1, place.heads, place.tokens, place.width) for i in range(3)]
+        of_keys = place.heads // SHARED if place.op == DECODE else place.heads
+        queries = 1 if place.op == DECODE else place.tokens
+        shapes = (place.heads, queries), *((of_keys, place.tokens),) * 2
+        found = [self._drawn(i, 1, *shape, place.width) for i, shape in enumerate(shapes)]
         return tuple(x.requires_grad_(place.op == "step") for x in found)
 
     @property
@@ -198,20 +210,27 @@ class Problem:
         return None
 
     def _expected(self, head: int) -> tuple[Tensor, ...]:
-        q, k, v = (x[0, head].detach().double() for x in self.qkv)
+        of_keys = self.qkv[1].shape[1]
+        head %= self.place.heads
+        of = (head, *(head * of_keys // self.place.heads,) * 2)
+        q, k, v = (x[0, own].detach().double() for x, own in zip(self.qkv, of))
         if self.place.op == "sddmm":
             return (self.in_blocks(q @ k.t()),)
         if self.place.op == "spmm":
             return (self.dense_values(head, torch.float64) @ v,)
-        leaves = [x.requires_grad_() for x in (q, k, v)] if self.place.op == "step" else []
-        if self.score_mod is None:
-            out = scaled_dot_product_attention(q, k, v, attn_mask=self.allowed)
-        else:
-            head %= self.place.heads
-            scores = self.changed((q @ k.t() * q.shape[1] ** -0.5)[None], slice(head, head + 1))[0]
-            out = scores.softmax(-1) @ v
-        grads = torch.autograd.grad(out, leaves, self.cotangent[0, head].double()) if leaves else ()
-        return (out.detach(), *grads)
+        step = self.place.op == "step"
+        leaves = [x.requires_grad_(step) for x in (q, k, v)]
+        out, grads = torch.empty_like(q.detach()), [torch.zeros_like(x) for x in leaves]
+        for first in range(0, len(q), ROWS):
+            rows = slice(first, first + ROWS)
+            scores = (q[rows] @ k.t() * q.shape[1] ** -0.5)[None]
+            part = self.changed(scores, slice(head, head + 1), rows)[0].softmax(-1) @ v
+            out[rows] = part.detach()
+            if step:
+                found = torch.autograd.grad(part, leaves, self.cotangent[0, head, rows].double())
+                for total, one in zip(grads, found):
+                    total += one
+        return (out.detach(), *(grads if step else ()))
 
     def work(self) -> Work:
         """The least that any algorithm does: products at the allowed pairs, and each operand moved once. gather: keys
@@ -221,6 +240,9 @@ class Problem:
         pairs, rows = self.mask.num_pairs * place.heads, place.tokens * place.heads
         blocks = self.mask.num_blocks * place.heads
         values = blocks * self.mask.block**2 * size
+        if place.op == DECODE:
+            keys = 2 * place.tokens * place.heads // SHARED * place.width * size
+            return Work(keys, keys, 4 * pairs * place.width)
         row, seen = rows * place.width * size, blocks * self.mask.block * place.width * size
         if place.op in ("sddmm", "spmm"):
             return Work(2 * row + values, row + seen + values, 2 * pairs * place.width)

@@ -12,7 +12,7 @@ from torch.nn.attention import flex_attention as theirs
 from ...ops.masked.flex.api import flex_attention
 from ...ops.masked.flex.trace import Untraceable
 from ...structures.checks import FLOATING
-from ...structures.masks import Mask
+from ...structures.masks import Mask, Planes
 from ..core.refusal import Refusal
 from ..scopes import transformed
 
@@ -78,8 +78,9 @@ def fits(query: Tensor, key: Tensor, value: Tensor, block_mask: Any, enable_gqa:
         return False
     if of_keys != batch and (of_keys != 1 or block_mask is None):
         return False
-    if block_mask is None or isinstance(block_mask, Mask):
-        return block_mask is None or block_mask.shape == (queries, keys)
+    if block_mask is None or isinstance(block_mask, (Mask, Planes)):
+        own = block_mask.mask if isinstance(block_mask, Planes) else block_mask
+        return own is None or own.shape == (queries, keys)
     if not isinstance(block_mask, theirs.BlockMask) or block_mask.kv_indices.device.type != "cpu":
         return False
     if set(block_mask.BLOCK_SIZE) == {ONE_BLOCK}:

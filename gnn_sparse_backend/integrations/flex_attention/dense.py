@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn.attention import flex_attention as theirs
 
 from ...ops.masked.flex.functions import over_pairs
-from ...ops.masked.flex.trace import Indexing
 from ...runtime.type_names import accumulator_of
-from ...structures.masks import Mask
+from ...structures.masks import Mask, Planes
+from ...structures.masks.asking import Indexing
 from .calls import ONE_BLOCK, fits
 
 
@@ -39,7 +39,7 @@ def completed(original: Callable) -> Callable:
         given = query, key, value
         rest = score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options
         wanted = all(isinstance(x, Tensor) for x in given) and any(x.requires_grad for x in given)
-        if not wanted and not isinstance(block_mask, Mask):
+        if not wanted and not isinstance(block_mask, (Mask, Planes)):
             return original(*given, *rest, **more)
         if not fits(*given, block_mask, enable_gqa):
             original(*(x.detach() for x in given), *rest, **more)  # PyTorch's own error
@@ -80,8 +80,9 @@ def dense_attention(
 def _allowed(block_mask: Any, places: list[Tensor]) -> Tensor | None:
     """(batch or 1, heads or 1, queries, keys) bool, or None for all."""
     if isinstance(block_mask, Mask):
-        found = block_mask.to_dense()[None]
-        return found if block_mask.padding is None else found & block_mask.padding[:, None, None, :]
+        block_mask = Planes(block_mask, 1, block_mask.heads)
+    if isinstance(block_mask, Planes):
+        return block_mask.dense()
     if block_mask is None or set(block_mask.BLOCK_SIZE) == {ONE_BLOCK}:
         return None
     with torch.no_grad(), Indexing():

@@ -9,11 +9,10 @@ from typing import Any
 from torch import Tensor
 
 from ...ops.masked.flex.api import flex_attention
-from ...ops.masked.flex.block_masks import Planes
 from ...ops.masked.flex.trace import Traced
 from ...ops.masked.programs.modifier import BATCH, HEAD, KEY, QUERY, SCORE, Modifier, Node, const
 from ...runtime.type_names import type_name
-from ...structures.masks import causal
+from ...structures.masks import Planes, causal
 from ..core.refusal import PASS
 from ..flex_attention.calls import refuse
 from .masks import of_tensor

@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 from transformers.masking_utils import causal_mask_function, sdpa_mask
 
-from ...ops.masked.flex.block_masks import Planes
-from ...ops.masked.flex.functions import Allowed, dense_planes, planes_of
+from ...ops.masked.flex.functions import dense_planes, planes_of
+from ...structures.masks import Planes
+from ...structures.masks.asking import Allowed
 
 _known: WeakIdKeyDictionary = WeakIdKeyDictionary()
 """The version of a dense mask, and what was made of it."""

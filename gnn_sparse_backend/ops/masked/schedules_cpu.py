@@ -11,9 +11,11 @@ from ...compiler.schedules.cpu import cpu_schedule
 from ...compiler.schedules.primitives.cpu.brief_exponentials import brief_exponentials
 from ...compiler.schedules.primitives.cpu.mmla_tiles import tile_products
 from ...compiler.schedules.primitives.cpu.pairs import interleave, transpose_pairs
+from ...compiler.schedules.primitives.cpu.prefetch import prefetch_reads
 from ...compiler.schedules.sequence import Schedule
 from ..core.executable import Launch, compiled, in_threads
 from .programs.backward import backward
+from .programs.few_queries import AHEAD
 from .programs.forward import forward
 from .programs.modifier import Modifier
 from .programs.pairs import masked_dots, masked_sums
@@ -51,7 +53,9 @@ def spec_of(
     """The spec of a program on this CPU by default. queries: of all rows of a mask; 0 for more than a vector holds."""
     target = target or host_target()
     lanes = target.lanes(dtype)
-    few = lanes if 0 < queries <= lanes < block else 0
+    few = queries if 0 < queries <= lanes < block else 0
+    if few and (width % lanes or value_width % lanes):
+        few = lanes  # one kernel for any number of them
     divided = all(side % SIDE == 0 for side in (block, width, value_width))
     tiles = target.has_bf16_tiles and dtype == "bfloat16" and divided and modifier is None and not few
     tile = NARROW_TILE if few else TILE
@@ -74,6 +78,12 @@ def scheduled(make: str, spec: MaskedSpec, parallel: bool) -> tuple[Program, Sch
         for rewrite, word in ((interleave, INTERLEAVED), (transpose_pairs, TRANSPOSED), (brief_exponentials, BRIEF))
         for it in iterations
         if it.name.startswith(word)
+    ]
+    steps += [
+        prefetch_reads(it.name, operand)
+        for operand in "KV"
+        for it in iterations
+        if it.name.startswith(f"{AHEAD}_{operand}")
     ]
     if tiles:
         steps.append(tile_products(tiles, host_target()))

@@ -12,19 +12,17 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from ....compiler.cache.bounded import KernelCache, kept, shared
 from ....runtime.type_names import accumulator_of
-from ....structures.masks import Mask, full
+from ....structures.masks import Mask, Planes, full
 from ...core.operands import check_dense, is_plain, one_type
 from ..arrays import repeated
 from ..dropout import new_seed
-from ..programs.modifier import Modifier, leaves_of
-from .block_masks import Planes, mask_of
-from .operators import CHANGED
+from ..programs.modifier import SCORE
+from .arrangement import BOTH, FEW, HEADS, SEQUENCES, attended
+from .block_masks import mask_of
 from .recognition import Unknown, contents_of
 from .trace import Traced, traced
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
-FEW = 8
-"""Queries of all heads that share keys, up to which they are computed together."""
 MOST_FUNCTIONS = 256
 """Functions that are known without tracing them again."""
 _traced: KernelCache[Any, Traced] = shared("functions of scores", MOST_FUNCTIONS)
@@ -86,8 +84,8 @@ def flex_attention(
         score_mod: ``(score, batch, head, query, key) -> score``, a function of tensors without dimensions: arithmetic,
             comparisons, ``torch.where``, minimum, maximum, clamp, exp, log, sqrt, tanh, sigmoid, abs, powers, and
             elements of tensors from around it, which may want gradients.
-        block_mask: of PyTorch (``create_block_mask``), of any size of blocks, or a mask of ``gsb.masks``; None for all
-            pairs.
+        block_mask: of PyTorch (``create_block_mask``), of any size of blocks, or a mask or `Planes` of ``gsb.masks``;
+            None for all pairs.
         scale: None for ``1 / sqrt(D)``.
         return_lse: whether the logarithm of each query's sum of exponentials is wanted as well.
         dropout: probability of a weight to be dropped, as of ``gsb.sparse_attention``.
@@ -115,7 +113,10 @@ def flex_attention(
                 f"flex_attention: {name} is on {x.device}, and kernels are for a CPU; take PyTorch's there"
             )
     if not is_plain(query, key, value):
-        raise TypeError("flex_attention: a program that is traced or transformed cannot have it; call PyTorch's there")
+        raise TypeError(
+            "flex_attention: a program that is traced or transformed cannot have it; call PyTorch's there, which is "
+            'this one in programs of torch.compile under gsb.enable("flex_attention")'
+        )
     query, key, value = one_type("flex_attention", given)
     heads = _check_shapes(query, key, value, enable_gqa)
     if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0.0 <= dropout < 1.0:
@@ -129,25 +130,10 @@ def flex_attention(
     if not query.shape[2] or not key.shape[2] or not query.numel():
         return _of_nothing(query, key, value, return_lse)
     modifier, captured = (None, ()) if score_mod is None else _known(score_mod, accumulator_of(query.dtype))
+    modifier = None if modifier is not None and modifier.node is SCORE else modifier
     more = (new_seed() if dropout else None), *captured
-    batch, of_query, queries = query.shape[:3]
-    shape, planes = (batch, of_query, queries, value.shape[3]), (of_query, batch, 1, of_query)
-    shared_by, of_sequences = of_query // heads, layout == SEQUENCES or mask.heads == 1
-    if 1 < shared_by <= FEW // queries and of_sequences and _knows_no_query(modifier):
-        # heads that share keys are queries of one: each key is read once
-        query, mask, of_query = query.reshape(batch, heads, -1, query.shape[3]), repeated(mask, shared_by), heads
-        planes = heads, batch, 1, heads
-    if layout == HEADS:
-        mask, operands = _in_groups(query, key, value, mask, heads)
-        return _results(*CHANGED(mask, (*operands, *more), (scale, modifier, planes, dropout)), shape, return_lse)
-    key, value = (x.repeat_interleave(of_query // heads, 1) if of_query > heads else x for x in (key, value))
-    if layout == BOTH:
-        operands = tuple(x.reshape(1, batch * of_query, *x.shape[2:]) for x in (query, key, value))
-        return _results(*CHANGED(mask, (*operands, *more), (scale, modifier, planes, dropout)), shape, return_lse)
-    # kernels have a mask for each head: sequences stand in their place
-    operands = tuple(x.transpose(0, 1) for x in (query, key, value))
-    out, lse = CHANGED(mask, (*operands, *more), (scale, modifier, (1, batch, batch, of_query), dropout))
-    return _results(out.transpose(0, 1).contiguous(), lse.transpose(0, 1).contiguous(), shape, return_lse)
+    out, lse = attended((query, key, value), more, mask, layout, (scale, modifier, dropout), repeated)
+    return (out, lse) if return_lse else out
 
 
 def _few(query: Tensor, heads: int) -> bool:
@@ -155,15 +141,12 @@ def _few(query: Tensor, heads: int) -> bool:
     return query.shape[2] <= FEW and (query.shape[1] > heads or query.dtype is torch.bfloat16)
 
 
-def _knows_no_query(modifier: Modifier | None) -> bool:
-    return modifier is None or not leaves_of(modifier.node) & {"head", "query"}
-
-
 def _is_everything(mask: Mask) -> bool:
     return mask.padding is None and mask.num_pairs == mask.heads * mask.shape[0] * mask.shape[1]
 
 
-_everything = kept(lambda queries, keys: full((queries, keys)))
+everything = kept(lambda queries, keys: full((queries, keys)))
+"""The mask of all pairs of so long sequences."""
 
 
 def _of_nothing(query: Tensor, key: Tensor, value: Tensor, return_lse: bool) -> Tensor | tuple[Tensor, Tensor]:
@@ -172,11 +155,6 @@ def _of_nothing(query: Tensor, key: Tensor, value: Tensor, return_lse: bool) -> 
     out = query.new_zeros(*query.shape[:3], value.shape[3]) + nothing
     lse = query.new_full(query.shape[:3], -torch.inf, dtype=accumulator_of(query.dtype))
     return (out, lse) if return_lse else out
-
-
-def _results(out: Tensor, lse: Tensor, shape: tuple[int, ...], return_lse: bool) -> Tensor | tuple[Tensor, Tensor]:
-    out = out.view(shape)
-    return (out, torch.where(lse == torch.inf, -torch.inf, lse).view(shape[:3])) if return_lse else out
 
 
 def _check_shapes(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> int:
@@ -201,15 +179,13 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -
 
 _ONE_BLOCK = 1 << 30, 1 << 30
 """The sides of the one block of PyTorch's mask that stands for none."""
-HEADS, SEQUENCES, BOTH = "heads", "sequences", "both"
-"""What a mask has one for each of, where it is not one for all."""
 
 
 def _mask(block_mask: Any, query: Tensor, key: Tensor) -> tuple[Mask, str]:
     """(the mask, what it has one for each of)."""
     (batch, heads, queries), keys = query.shape[:3], key.shape[2]
     if block_mask is None or getattr(block_mask, "BLOCK_SIZE", None) == _ONE_BLOCK:
-        return _everything(queries, keys), HEADS
+        return everything(queries, keys), HEADS
     if isinstance(block_mask, Mask):
         found, of = block_mask, (1, block_mask.heads)
     elif isinstance(block_mask, Planes):
@@ -240,21 +216,3 @@ def _known(score_mod: ScoreMod | Traced, dtype: torch.dtype) -> Traced:
         return traced(score_mod, dtype)
     found = _traced.get(name)
     return _traced.keep(name, traced(score_mod, dtype)) if found is None else found
-
-
-def _in_groups(
-    query: Tensor, key: Tensor, value: Tensor, mask: Mask, heads: int
-) -> tuple[Mask, tuple[Tensor, Tensor, Tensor]]:
-    """Operands of one number of heads; keys that heads share are not copied where the mask is for all heads."""
-    batch, of_query = query.shape[:2]
-    shared_by = of_query // heads
-    if shared_by == 1:
-        return mask, (query, key, value)
-    if mask.heads > 1:
-        return mask, (query, *(x.repeat_interleave(shared_by, 1) for x in (key, value)))  # type: ignore[return-value]
-    if mask.padding is not None:  # of each sequence once for each head of keys
-        padding = mask.padding.expand(batch, -1).repeat_interleave(heads, 0)
-        mask = Mask._make(mask.shape, 1, mask.block, mask._arrays[:4], padding, mask.facts)
-    query = query.reshape(batch * heads, shared_by, *query.shape[2:])
-    shared = (x.reshape(batch * heads, 1, *x.shape[2:]).expand(-1, shared_by, -1, -1) for x in (key, value))
-    return mask, (query, *shared)  # type: ignore[return-value]

@@ -8,14 +8,12 @@ import torch
 from torch import Tensor
 
 from ....compiler.cache.bounded import KernelCache, shared
-from ....structures.masks import Mask, padding
+from ....structures.masks import Mask, Planes, padding
+from ....structures.masks.asking import Allowed, Indexing
+from ....structures.masks.block_masks import PAIRS
 from ....structures.masks.blocks import Blocks, settled
-from .block_masks import PAIRS, Planes
 from .recognition import Unknown, contents_of
-from .trace import Indexing
 
-Allowed = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-"""(batch, head, query, key) to bool: of tensors that broadcast, or of ones without dimensions."""
 SIDE = 64
 MOST_MASKS = 32
 """Functions of which the masks are kept."""

@@ -1,4 +1,7 @@
-"""Attention with changed scores as an autograd operator: result and logarithms, and their gradients.
+"""Attention with changed scores as operators: result and logarithms, and their gradients.
+
+    gsb::changed_attention            the result, and the logarithm of each query's sum of exponentials
+    gsb::changed_attention_backward   the gradients of those of its tensors that want one
 
 Gradients of queries, keys and values come of one pass over the blocks, as those of ``gsb.sparse_attention``. That of a
 tensor which the scores are changed by has the numbers of all pairs of the blocks written out, part by part.
@@ -14,13 +17,17 @@ from torch import Tensor
 
 from ....runtime.type_names import accumulator_of
 from ....structures.masks import Mask
+from ...core.operands import check_fit
 from ...core.operator import Operator
 from ..change import Change
 from ..composed import allowed_pairs, block_lines
 from ..dropout import Dropout, kept_blocks
 from ..executables_cpu import attend, attend_backward, delta_of
+from ..operators import fits_mask
 from ..programs.modifier import Modifier
-from .evaluated import evaluate
+from ..traced import MASK
+from .evaluated import evaluate, recording
+from .written import read, written
 
 PAIRS = 1 << 22
 """Pairs of all heads and sequences whose numbers are written out at a time."""
@@ -36,37 +43,40 @@ def _dropout(seed: Tensor | None, probability: float) -> Dropout | None:
 
 
 def _change(modifier: Modifier | None, captured: Sequence[Tensor], planes: tuple) -> Change | None:
-    return None if modifier is None else Change(modifier, tuple(captured), planes)
-
-
-def _record(mask: Mask, operands: Sequence[Tensor], attributes: tuple, needed: Sequence[bool]) -> tuple:
-    out, lse = _run(mask, operands, attributes)
-    return (out, lse), (*operands, out, lse), None
+    """What scores are changed by. captured: what the modifier reads, and behind that what a mask is made of."""
+    return None if modifier is None else Change(modifier, tuple(captured[: len(modifier.captured)]), planes)
 
 
 def _gradients(
-    mask: Mask, attributes: tuple, saved: Sequence[Tensor], memo: Any, needed: Sequence[bool], grad: Tensor, of_lse: Any
+    structure: Any,
+    attributes: tuple,
+    saved: Sequence[Tensor],
+    memo: Any,
+    needed: Sequence[bool],
+    grad: Tensor,
+    of_lse: Tensor,
 ) -> list[Tensor | None]:
-    return list(_BACKWARD(mask, (*saved, grad, of_lse), (*attributes, tuple(needed))))
+    (*operands, out, lse), wanted = saved, tuple(bool(need) for need in needed)
+    found = iter(BACKWARD(structure, (grad, of_lse, out, lse, *operands), (*attributes, wanted)))
+    return [next(found) if need else None for need in wanted]
 
 
-def _run_backward(mask: Mask, operands: Sequence[Any], attributes: tuple) -> tuple[Tensor | None, ...]:
-    (q, k, v, seed, *captured, out, lse, grad, of_lse), (scale, modifier, planes, probability, needed) = (
+def _run_backward(mask: Mask, operands: Sequence[Any], attributes: tuple) -> tuple[Tensor, ...]:
+    """The gradients of those of (q, k, v, seed, captured tensors) that are needed."""
+    (grad, of_lse, out, lse, q, k, v, seed, *captured), (scale, modifier, planes, probability, needed) = (
         operands,
         attributes,
     )
-    delta = delta_of(out, grad)
-    if of_lse is not None:  # of a query without keys, whose logarithm is none
-        delta = delta - torch.where(lse.isinf(), 0.0, of_lse.to(delta.dtype))
+    # a query without keys has no logarithm
+    delta = delta_of(out, grad) - torch.where(lse.isinf(), 0.0, of_lse.to(lse.dtype))
     change, dropout = _change(modifier, captured, planes), _dropout(seed, probability)
     first: Sequence[Tensor | None] = (None, None, None)
     if any(needed[:3]):
         first = attend_backward(mask, (q, k, v), out, lse, grad, scale, dropout, change, delta.contiguous())
-    wanted = [x for x, need in zip(captured, needed[4:]) if need]
-    if not wanted or change is None:
-        return (*first, None, *(None for _ in captured))
-    sums = iter(_gradients_of_captured(mask, (q, k, v), lse, grad, delta, scale, dropout, change, needed[4:]))
-    return (*first, None, *(next(sums) if need else None for need in needed[4:]))
+    found = [x for x, need in zip(first, needed) if need and x is not None]
+    if change is not None and any(needed[4:]):
+        found += _gradients_of_captured(mask, (q, k, v), lse, grad, delta, scale, dropout, change, needed[4:])
+    return tuple(found)
 
 
 def _gradients_of_captured(
@@ -110,7 +120,7 @@ def _gradients_of_captured(
             "query": query[None, :, :, None],
             "key": key[None, :, None, :],
         }
-        with torch.enable_grad():
+        with torch.enable_grad(), recording():
             changed = evaluate(change.modifier.node, places | {"score": score}, leaves)
         logarithm, common = (x.flatten(0, 1)[at[..., None], own][..., None] for x in (lse, delta))
         there = allowed[part]
@@ -123,12 +133,13 @@ def _gradients_of_captured(
             arriving = arriving * kept.flatten(0, 1) / (1.0 - dropout.probability)
         slope = torch.where(there, weight * (arriving - common), 0.0)
         if changed.requires_grad:
-            found = torch.autograd.grad(changed, wanted, slope.expand_as(changed), allow_unused=True)
+            with recording():
+                found = torch.autograd.grad(changed, wanted, slope.expand_as(changed), allow_unused=True)
             for total, one in zip(totals, found):
                 if one is not None:
                     total += one
     tensors = [x for x, need in zip(change.tensors, needed) if need]
-    return [total.to(x.dtype) for total, x in zip(totals, tensors)]
+    return [total.to(x.dtype).contiguous() for total, x in zip(totals, tensors)]
 
 
 def _no_second(*given: Any) -> list[Tensor | None]:
@@ -137,13 +148,85 @@ def _no_second(*given: Any) -> list[Tensor | None]:
     )
 
 
-CHANGED = Operator("changed_attention", _run, _gradients, _record)
-"""Operands: q, k, v, the seed of a dropout or None, captured tensors. Attributes: (scale, what scores become or None,
-numbers for `PLANES`, probability of a dropout). Results: out, lse.
+_NO_TEXT = ""
+"""Scores that stay as they are."""
+
+
+def _encode(attributes: tuple, transposed: bool) -> tuple:
+    scale, modifier, planes, *more = attributes
+    text = _NO_TEXT if modifier is None else written(modifier)
+    return scale, text, list(planes), *(list(each) if isinstance(each, tuple) else each for each in more)
+
+
+def _decode(*values: Any) -> tuple[tuple, bool]:
+    scale, text, planes, *more = values
+    more = [tuple(each) if isinstance(each, (list, tuple)) else each for each in more]
+    return (scale, read(text) if text else None, tuple(planes), *more), False
+
+
+def _with_seed(at: int) -> dict[str, Any]:
+    """How a seed that is not there is left out of the list of tensors, where it would be the one with a number."""
+
+    def given(attributes: tuple, tensors: Sequence[Any]) -> list[Any]:
+        return [*tensors] if attributes[3] else [*tensors[:at], None, *tensors[at:]]
+
+    def sent(attributes: tuple, operands: Sequence[Any]) -> list[Any]:
+        return [*operands] if attributes[3] else [*operands[:at], *operands[at + 1 :]]
+
+    return {"given": given, "sent": sent, "encode": _encode, "decode": _decode}
+
+
+def _check(mask: Mask, operands: Sequence[Any], attributes: tuple) -> Sequence[Any]:
+    (q, k, v, _, *captured), modifier = operands, attributes[1]
+    fits = fits_mask(mask, q, k, v) and q.shape[3] == k.shape[3] and q.is_cpu
+    fits = fits and (modifier is None or len(captured) >= len(modifier.captured))
+    check_fit("changed_attention", mask, fits, *operands)
+    return operands
+
+
+def _check_backward(mask: Mask, operands: Sequence[Any], attributes: tuple) -> Sequence[Any]:
+    grad, of_lse, out, lse, *rest = operands
+    _check(mask, rest, attributes)
+    q, v = rest[0], rest[2]
+    fits = out.shape == grad.shape == (*q.shape[:3], v.shape[3]) and lse.shape == of_lse.shape == q.shape[:3]
+    check_fit("changed_attention_backward", mask, fits, *operands)
+    return operands
+
+
+def _like(arguments: tuple, operands: Sequence[Any], attributes: tuple, transposed: bool) -> tuple[Tensor, Tensor]:
+    q, _, v, *_ = operands
+    return q.new_empty((*q.shape[:3], v.shape[3])), q.new_empty(q.shape[:3], dtype=accumulator_of(q.dtype))
+
+
+def _like_backward(arguments: tuple, operands: Sequence[Any], attributes: tuple, transposed: bool) -> list[Tensor]:
+    return [x.new_empty(x.shape) for x, need in zip(operands[4:], attributes[4]) if need]
+
+
+CHANGED = Operator(
+    "changed_attention",
+    _run,
+    _gradients,
+    structure=MASK,
+    operands="Tensor[] operands",
+    attributes="float scale, str modifier, SymInt[] planes, float dropout",
+    results="(Tensor, Tensor)",
+    like=_like,
+    check=_check,
+    saved=lambda attributes, operands, results: ((*operands, *results), None),
+    **_with_seed(3),
+)
+"""Operands: q, k, v, the seed of a dropout or None, captured tensors, what a mask is made of. Attributes: (scale, what
+scores become or None, numbers for `PLANES`, probability of a dropout). Results: out, lse.
 """
-_BACKWARD = Operator(
+BACKWARD = Operator(
     "changed_attention_backward",
     _run_backward,
     _no_second,
-    lambda mask, operands, attributes, needed: (_run_backward(mask, operands, attributes), (), None),
+    structure=MASK,
+    operands="Tensor[] operands",
+    attributes="float scale, str modifier, SymInt[] planes, float dropout, bool[] needed",
+    results="Tensor[]",
+    like=_like_backward,
+    check=_check_backward,
+    **_with_seed(7),
 )

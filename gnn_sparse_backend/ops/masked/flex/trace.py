@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.fx import Node as Step
-from torch.overrides import TorchFunctionMode
 
 from ....runtime.type_names import type_name
+from ....structures.masks.asking import Indexing
 from ..programs.modifier import CONDITION, INTEGER, NUMBER, PLACES, SCORE, Modifier, Node, const
 from .steps import HANDLERS, KINDS, SAME, Untraceable, converted, kind_of
 
@@ -37,17 +37,39 @@ def traced(score_mod: Callable[..., Tensor], dtype: torch.dtype) -> Traced:
 
     Raises Untraceable, quoting the step that is none of an expression.
     """
+    return _Reader(_steps_of(score_mod, (torch.zeros((), dtype=dtype), *_places()))).read()
+
+
+def traced_of_operands(
+    function: Callable[..., Tensor], dtype: torch.dtype | None, operands: Sequence[Tensor]
+) -> tuple[Modifier, tuple[int, ...]]:
+    """(expression, which operands it reads) of a function that is given all tensors that it reads, behind the places.
+
+    Their values are not looked at. dtype: of the score; None for a function of places alone, which says whether a pair
+    is allowed.
+    """
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with _disable_current_modes():
+        score = () if dtype is None else (torch.zeros((), dtype=dtype),)
+        # tensors of their shapes without memory
+        alike = [torch.zeros((), dtype=x.dtype).expand([int(size) for size in x.shape]) for x in operands]
+        reader = _Reader(_steps_of(function, (*score, *_places(), *alike)), operands, dtype is not None)
+        return reader.read().modifier, tuple(reader.read_operands)
+
+
+def _places() -> list[Tensor]:
+    return [torch.zeros((), dtype=torch.int64) for _ in PLACES]
+
+
+def _steps_of(function: Callable[..., Tensor], examples: Sequence[Tensor]) -> torch.fx.GraphModule:
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    index = torch.zeros((), dtype=torch.int64)
     try:
         with Indexing(), torch.enable_grad():
-            graph = make_fx(score_mod, tracing_mode="real", _allow_non_fake_inputs=True)(
-                torch.zeros((), dtype=dtype), index, index.clone(), index.clone(), index.clone()
-            )
+            return make_fx(function, tracing_mode="real", _allow_non_fake_inputs=True)(*examples)
     except Exception as error:
         raise Untraceable(f"score_mod cannot be traced: {type(error).__name__}: {error}") from error
-    return _Reader(graph).read()
 
 
 def _stored(dtype: torch.dtype) -> str:
@@ -55,31 +77,24 @@ def _stored(dtype: torch.dtype) -> str:
     return "uint8" if dtype in (torch.bool, torch.uint8) else type_name(dtype)
 
 
-class Indexing(TorchFunctionMode):
-    """``x[i, j]`` of tensors i and j without dimensions is an index, not a choice by the numbers that they hold."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is Tensor.__getitem__:
-            x, at = args
-            at = at if isinstance(at, tuple) else (at,)
-            if any(isinstance(each, Tensor) for each in at) and all(isinstance(each, (Tensor, int)) for each in at):
-                return torch.ops.aten.index(x, [torch.as_tensor(each) for each in at])
-        return func(*args, **(kwargs or {}))
-
-
 class _Reader:
-    """Reads the steps of a traced function."""
+    """Reads the steps of a traced function. operands: tensors that it is given behind the places, if all that it reads
+    are; scores: whether it is given one, and returns one, or else whether a pair is allowed.
+    """
 
-    def __init__(self, graph: torch.fx.GraphModule) -> None:
-        self.graph = graph
+    def __init__(self, graph: torch.fx.GraphModule, operands: Sequence[Tensor] | None = None, scores: bool = True):
+        self.graph, self.operands, self.scores = graph, operands, scores
         self.tensors: list[Tensor] = []
+        self.read_operands: list[int] = []
         self.values: dict[Step, Any] = {}
 
     def read(self) -> Traced:
-        leaves = iter((SCORE, *PLACES))
+        leaves = [SCORE, *PLACES] if self.scores else [*PLACES]
+        given = 0
         for step in self.graph.graph.nodes:
             if step.op == "placeholder":
-                self.values[step] = next(leaves)
+                self.values[step] = leaves[given] if given < len(leaves) else self._given(step, given - len(leaves))
+                given += 1
             elif step.op == "get_attr":
                 self.values[step] = self._captured(getattr(self.graph, step.target))
             elif step.op == "call_function":
@@ -87,12 +102,27 @@ class _Reader:
             elif step.op == "output":
                 found = self.node(step.args[0])
                 kinds = tuple((_stored(x.dtype), x.dim()) for x in self.tensors)
-                return Traced(Modifier(converted(found, NUMBER), kinds), tuple(self.tensors))
+                node = converted(found, NUMBER if self.scores else CONDITION)
+                return Traced(Modifier(node, kinds), tuple(self.tensors))
         raise Untraceable("score_mod returns nothing")
+
+    def _given(self, step: Step, which: int) -> Any:
+        """What an operand is; one that no step reads is not looked at."""
+        if not step.users:
+            return None
+        assert self.operands is not None
+        self.read_operands.append(which)
+        return self._held(self.operands[which])
 
     def _captured(self, x: Tensor) -> Any:
         if x.dim() == 0 and not x.requires_grad and x.device.type == "cpu" and x.dtype in _CAPTURED:
             return const(x.item(), kind_of(x.dtype))  # a number that the function was made with
+        if self.operands is not None:
+            raise Untraceable(f"score_mod makes a tensor {tuple(x.shape)}: make it before")
+        return self._held(x)
+
+    def _held(self, x: Tensor) -> Any:
+        """A tensor that kernels read."""
         if x.dtype not in _CAPTURED or x.layout is not torch.strided or not x.numel():
             raise Untraceable(f"score_mod reads a tensor {tuple(x.shape)} of {x.dtype} and layout {x.layout}")
         which = next((n for n, other in enumerate(self.tensors) if other is x), len(self.tensors))

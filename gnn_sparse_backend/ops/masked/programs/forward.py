@@ -3,14 +3,15 @@
     out[i] = sum over keys j that i may attend of softmax(scale <q[i], k[j]>) v[j]
 
 The lanes of vectors are queries. Scores of a block are K Q^T, with a row for each key, so that maxima and sums of a
-query are taken lane by lane; weights times values are V^T P, with a row for each feature. Nothing of the size of the
-pairs is stored but one block (FlashAttention, Dao et al., 2022).
+query are taken lane by lane; weights times values are V^T P, with a row for each feature. Products of few queries are
+others (`few_queries`). Nothing of the size of the pairs is stored but one block (FlashAttention, Dao et al., 2022).
 """
 
 from __future__ import annotations
 
 from ....compiler.language.expr import cast, minimum, number
 from ....compiler.language.program import Program
+from .few_queries import FewQueries
 from .items import Items
 from .modified import Modified
 from .random import Random
@@ -33,51 +34,66 @@ def forward(spec: MaskedSpec) -> Program:
     modified = None if spec.modifier is None else Modified(w, spec.modifier, "query", [spec.modifier.node])
     Out, Lse = w.result("Out", spec.dtype, E), w.result("Lse", acc, 1)
     with w.items() as item:
-        QT, Acc, S = b.local("QT", D * L), b.local("Acc", E * L), b.local("Scores", spec.block * L)
-        Kc, Vc = b.local("Kc", spec.block * D), b.local("Vc", spec.block * E)
+        S = b.local("Scores", spec.block * L)
         softmax = OnlineSoftmax(w)
         shrink = softmax.shrink
-        with b.each("pack_query", L) as ii:
-            at = minimum(item.row + ii, item.rows - 1)
-            b.row("pack", D, lambda d: QT.__setitem__(d * L + ii, cast(acc, Q[w.at("Q", item, at) + d]) * Scale[0]))
+        few = FewQueries(w) if spec.in_features else None
+        if few is not None:
+            few.begin(Q, Scale, S, item)
+        else:
+            QT, Acc = b.local("QT", D * L), b.local("Acc", E * L)
+            Kc, Vc = b.local("Kc", spec.block * D), b.local("Vc", spec.block * E)
+            with b.each("pack_query", L) as ii:
+                at = minimum(item.row + ii, item.rows - 1)
+                b.row("pack", D, lambda d: QT.__setitem__(d * L + ii, cast(acc, Q[w.at("Q", item, at) + d]) * Scale[0]))
+            b.vectors("no_value", E * L, lambda c: Acc.__setitem__(c, 0.0))
         softmax.begin()
-        b.vectors("no_value", E * L, lambda c: Acc.__setitem__(c, 0.0))
         if random:
             random.of_lanes(item, keys=False)
         if modified is not None:
             modified.begin(item)
         with w.blocks_of(item) as block:
             reach = w.reach(block)
-            w.copy("K", K, Kc, D, item, block)
-            w.copy("V", V, Vc, E, item, block)
-            w.clean(Vc, E, item, block)
-            b.product(
-                "score",
-                (spec.block, D, L),
-                lambda j, d: Kc[j * D + d],
-                lambda d, c: QT[d * L + c],
-                lambda j, c, value: S.__setitem__(j * L + c, value),
-                some_rows=reach,
-            )
+            if few is not None:
+                few.score(K, V, S, item, block)
+            else:
+                w.copy("K", K, Kc, D, item, block)
+                w.copy("V", V, Vc, E, item, block)
+                w.clean(Vc, E, item, block)
+                b.product(
+                    "score",
+                    (spec.block, D, L),
+                    lambda j, d: Kc[j * D + d],
+                    lambda d, c: QT[d * L + c],
+                    lambda j, c, value: S.__setitem__(j * L + c, value),
+                    some_rows=reach,
+                )
             if modified is not None:
                 modified.change(S, item, block)
             w.hide(S, number(float("-inf"), acc), item, block)
             softmax.weigh(S, reach)
             if random:
                 random.drop(S, item, block)
-            b.product(
-                "value",
-                (E, spec.block, L),
-                lambda d, j: Vc[j * E + d],
-                lambda j, c: S[j * L + c],
-                lambda d, c, value: Acc.__setitem__(d * L + c, value),
-                lambda d, c: Acc[d * L + c] * shrink[c],
-                some_terms=reach,
-            )
+            if few is not None:
+                few.weigh_values(V, K, S, shrink, item, block)
+            else:
+                b.product(
+                    "value",
+                    (E, spec.block, L),
+                    lambda d, j: Vc[j * E + d],
+                    lambda j, c: S[j * L + c],
+                    lambda d, c, value: Acc.__setitem__(d * L + c, value),
+                    lambda d, c: Acc[d * L + c] * shrink[c],
+                    some_terms=reach,
+                )
 
         softmax.finish()
         with w.rows_of(item, "out") as (ii, row):
-            b.row("out_row", E, lambda d: Out.__setitem__((row, d), cast(spec.dtype, Acc[d * L + ii] * shrink[ii])))
+
+            def total(d, ii=ii):
+                return few.sums[ii * E + d] if few is not None else Acc[d * L + ii]
+
+            b.row("out_row", E, lambda d: Out.__setitem__((row, d), cast(spec.dtype, total(d) * shrink[ii])))
             with b.each("lse", 1):
                 Lse[row, 0] = softmax.logarithm(ii)
     return p.finish()

@@ -125,7 +125,7 @@ class Items:
     @contextmanager
     def rows_of(self, item: Item, name: str) -> Iterator[tuple[Expr, Expr]]:
         """(row of the block, row of a result), of rows that there are."""
-        with self.blocks.each(name, min(self.spec.block, self.spec.line)) as ii:
+        with self.blocks.each(name, self.spec.queries or self.spec.block) as ii:
             self.p.where(item.row + ii < item.rows)
             yield ii, item.plane * item.rows + item.row + ii
 

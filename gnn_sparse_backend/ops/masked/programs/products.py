@@ -94,8 +94,8 @@ class Blocks:
         rows, terms, lanes = shape
         spec = self.spec
         tall, wide = min(spec.rows, rows), min(spec.vectors * spec.lanes, lanes)
-        for first_lane, across, turns in _cuts(lanes, wide):
-            for first, height, times in _cuts(rows, tall):
+        for first_lane, across, turns in cuts(lanes, wide):
+            for first, height, times in cuts(rows, tall):
                 with self.each(f"{name}_across", turns) as q:
                     group = q + first_lane // wide
                     down = None if some_rows is None else _pieces(some_rows(group), first, height, times)
@@ -140,7 +140,7 @@ class Blocks:
                 write(r, at, vector[c])
 
 
-def _cuts(length: int, size: int) -> list[tuple[int, int, int]]:
+def cuts(length: int, size: int) -> list[tuple[int, int, int]]:
     """(first, size, how many) of equal pieces, and of what they leave."""
     whole = length // size
     found = [(0, size, whole)]

@@ -19,8 +19,8 @@ class MaskedSpec:
     dtype: of operands and result; all is computed in its accumulation type.
     rows, vectors: a tile of sums has ``rows`` rows of ``vectors`` vectors of ``lanes``, which are registers.
     padding: keys are taken away sequence by sequence. dropout: weights are. tiles: products are those of tile
-    registers, of rows of bfloat16. modifier: what scores become before the softmax, None for themselves. queries: lanes
-    that hold all rows of a mask which has fewer than a block; 0 for those of a block.
+    registers, of rows of bfloat16. modifier: what scores become before the softmax, None for themselves. queries: of
+    all rows of a mask, where a vector holds them; 0 for those of a block.
     """
 
     block: int
@@ -55,6 +55,11 @@ class MaskedSpec:
     def line(self) -> int:
         """Lanes of a block: its side, or its few queries, filled up to whole vectors."""
         return self.padded(self.queries or self.block)
+
+    @property
+    def in_features(self) -> bool:
+        """Whether the lanes of products are features: those of few queries, where features are whole vectors."""
+        return self.queries > 0 and self.width % self.lanes == 0 and self.value_width % self.lanes == 0
 
     @property
     def groups(self) -> int:

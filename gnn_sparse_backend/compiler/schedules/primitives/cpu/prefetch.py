@@ -1,4 +1,4 @@
-"""Fetch the rows that a gather will need some elements from now."""
+"""Fetch what will be needed some elements from now: rows of a gather, or whatever a loop that is there for it reads."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ....language.program import Iteration
 from ....language.types import INTEGERS
 from ....position.function import PositionFunction
 from ...sequence import iteration_primitive
+from ..shared.loops import rewrite_block
 
 LINE_BYTES = 64
 
@@ -103,3 +104,32 @@ class _Prefetch:
     def _fetch(self, row: tirx.Expr, at: int, write: bool) -> tirx.Stmt:
         address = tirx.address_of(self.buffer[row, tirx.IntImm("int64", at)])
         return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, int(write), 3, 1))
+
+
+@iteration_primitive()
+def prefetch_reads(stage2: PositionFunction, iteration: Iteration, buffer: str) -> PositionFunction:
+    """Have an iteration fetch what it reads of a parameter, and do nothing else: what it stores nobody reads.
+
+        with block("ahead"):                                 with block("ahead"):
+            Sink[0] = K[vj * 64 + vn * 16]           ->          prefetch(K[vj * 64 + vn * 16])
+
+    Precondition, refused with a StageIError: it reads the parameter.
+    """
+    parameter = {p.name: p for p in stage2.function.params}.get(buffer)
+    found: list[tirx.Stmt] = []
+
+    def change(realize: s_tir.SBlockRealize) -> tirx.Stmt:
+        block = realize.block
+        for load in nodes(block.body, tvm.ir.TensorLoad):
+            if load.source.same_as(parameter):
+                address = tirx.address_of(load.source[tuple(load.indices)])
+                found.append(tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, 0, 3, 1)))
+        body = tirx.SeqStmt(found) if len(found) > 1 else found[0] if found else block.body
+        return s_tir.SBlockRealize(
+            realize.iter_values, realize.predicate, with_parts(block, body=body, reads=[], writes=[])
+        )
+
+    stage2 = rewrite_block(stage2, iteration.name, change)
+    if not found:
+        raise StageIError(f"prefetch_reads: iteration {iteration.name!r} reads nothing of {buffer!r}")
+    return stage2
