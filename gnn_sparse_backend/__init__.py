@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from .runtime.allocator import reuse_memory as reuse_memory
     from .runtime.memory import empty_cache as empty_cache
     from .sampling.api import sample_neighbors as sample_neighbors
+    from .sampling.features import load_features as load_features
     from .sampling.prefetch import Prefetcher as Prefetcher
     from .structures import masks as masks
     from .structures.accounting.memory import memory as memory
@@ -112,6 +113,7 @@ _HOMES = {
     "flex_attention": "gnn_sparse_backend.ops.masked.flex.api",
     "masked_sddmm": "gnn_sparse_backend.ops.masked.api",
     "masked_spmm": "gnn_sparse_backend.ops.masked.api",
+    "load_features": "gnn_sparse_backend.sampling.features",
     "Prefetcher": "gnn_sparse_backend.sampling.prefetch",
     "sample_neighbors": "gnn_sparse_backend.sampling.api",
     "last_run": "gnn_sparse_backend.ops.core.last_run",

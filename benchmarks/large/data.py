@@ -20,6 +20,10 @@ ALPHA, MAX_DEGREE = 2.2, 17_481
 """P(degree) ~ degree^-ALPHA up to the largest degree of ogbn-products."""
 
 
+DRAWN = 1 << 16
+"""Rows of features that are drawn at a time."""
+
+
 class Files(NamedTuple):
     """Arrays of a graph: edges (2, E) int64, by source and then by destination; features (N, F) float32; labels (N,)
     and trained, numbers of nodes, int64.
@@ -53,7 +57,7 @@ def write(to: Files, scale: Fraction, seed: int) -> None:
     nodes, edges = sizes(scale)
     rng = np.random.default_rng(seed)
     save(to.edges, undirected(nodes, edges, rng))
-    save(to.features, rng.standard_normal((nodes, FEATURES), np.float32))
+    write_features(to.features, nodes, rng)
     save(to.labels, rng.integers(CLASSES, size=nodes))
     save(to.trained, np.sort(rng.permutation(nodes)[: max(nodes * TRAINED // NODES, 1)]))
 
@@ -62,6 +66,17 @@ def save(path: Path, array: np.ndarray) -> None:
     """Write an array so that a run that is stopped leaves no half of it."""
     part = path.with_suffix(".part.npy")
     np.save(part, array)
+    part.rename(path)
+
+
+def write_features(path: Path, nodes: int, rng: np.random.Generator) -> None:
+    """(nodes, FEATURES) float32, drawn into the file a part at a time."""
+    part = path.with_suffix(".part.npy")
+    rows = np.lib.format.open_memmap(part, "w+", np.float32, (nodes, FEATURES))
+    for first in range(0, nodes, DRAWN):
+        rows[first : first + DRAWN] = rng.standard_normal((min(DRAWN, nodes - first), FEATURES), np.float32)
+        rows.flush()
+    del rows
     part.rename(path)
 
 

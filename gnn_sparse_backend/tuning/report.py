@@ -9,6 +9,7 @@ from rich.table import Table
 
 from ..planner.plan import Plan
 from ..runtime.text import render
+from ..structures.accounting.epoch import EpochMemory
 
 
 @dataclass
@@ -56,12 +57,13 @@ class Row:
 @dataclass
 class Report:
     """Rows in the order of the work. graphs: names of the graphs. interrupted: Ctrl-C ended it; what was measured until
-    then is kept.
+    then is kept. memory: what an epoch on each graph takes, where that was asked for.
     """
 
     rows: list[Row]
     graphs: list[str] = field(default_factory=list)
     interrupted: bool = False
+    memory: list[EpochMemory] = field(default_factory=list)
 
     @property
     def complete(self) -> bool:
@@ -106,7 +108,7 @@ class Report:
     def __str__(self) -> str:
         if not self.rows:
             return "no graph with edges: nothing to compile\n"
-        return render(self.table(), *filter(None, (self.regrets,)))
+        return render(self.table(), *filter(None, (self.regrets,)), *map(str, self.memory))
 
 
 def share(regret: float | None) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 import gnn_sparse_backend as gsb
 from benchmarks.large import __main__ as large
-from benchmarks.large import data, epoch
+from benchmarks.large import data, epoch, reading
 from benchmarks.support import memory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="peak memory is measured on Linux alone")
@@ -73,11 +73,31 @@ def test_what_does_not_fit_says_so(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(memory, "in_child", in_child)
     monkeypatch.setattr(large.cli, "installed", lambda names, console: list(names))
-    given = ["--scale", "1/10000", "--networks", "pyg-sage", "--limit", "1"]
+    given = ["--scale", "1/10000", "--alone", "1/10000", "--models", "pyg-sage", "--limit", "1"]
     assert large.main([*given, "--data", str(tmp_path), "--out", str(tmp_path)]) == 0
     cells = json.loads((tmp_path / "large.json").read_text())["cells"]
     assert [(each["contender"], each["fits"]) for each in cells] == [("backend", False), ("alone", False)]
     assert "more than 1" in capsys.readouterr().out
+
+
+def test_each_scale_has_its_epochs_and_is_told_against_the_smallest(tmp_path, monkeypatch, capsys):
+    made = []
+
+    def in_child(function, *given):
+        if function is not epoch.train:
+            return None
+        made.append(given[1])
+        seconds = 3.0 if given[1].epochs == 1 else 1.0
+        return {"fits": True, "epochs": [seconds], "losses": [0.5], "peak": 1 << 30}
+
+    monkeypatch.setattr(memory, "in_child", in_child)
+    monkeypatch.setattr(large.cli, "installed", lambda names, console: list(names))
+    scales = ["--scale", "1/10000", "1/5000", "--epochs", "2", "1", "--alone", "1/5000"]
+    assert large.main([*scales, "--models", "pyg-gat", "--data", str(tmp_path), "--out", str(tmp_path)]) == 0
+    assert [(each.backend, each.epochs) for each in made] == [(True, 2), (True, 1), (False, 1)]
+    cells = json.loads((tmp_path / "large.json").read_text())["cells"]
+    ratio = large.time_of_edge(cells[1]) / large.time_of_edge(cells[0])
+    assert ratio == pytest.approx(1.5, rel=0.01) and f"{ratio:.2f}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("scale", ["0", "2", "1/0", "half"])
@@ -85,3 +105,11 @@ def test_scales_are_shares(scale, capsys):
     with pytest.raises(SystemExit):
         large.arguments(["--scale", scale])
     assert "--scale" in capsys.readouterr().err
+
+
+def test_reading_is_measured_in_each_way(tmp_path, capsys):
+    given = ["--mib", "2", "--rows", "50", "--readers", "3", "--data", str(tmp_path), "--out", str(tmp_path)]
+    assert reading.main(given) == 0
+    seconds = json.loads((tmp_path / "reading.json").read_text())["seconds"]
+    assert len(seconds) == 5 and all(each > 0 for each in seconds.values())
+    assert "a batch: load_features" in capsys.readouterr().out

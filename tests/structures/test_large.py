@@ -5,6 +5,7 @@ directions where they are symmetric, and with little memory besides.
 from __future__ import annotations
 
 import gc
+import os
 import sys
 
 import numpy as np
@@ -23,7 +24,7 @@ from tests.structures.test_graph import assert_is
 
 @pytest.fixture(autouse=True)
 def everything_is_large(monkeypatch):
-    monkeypatch.setattr(sorting, "LARGE", 0)
+    monkeypatch.setattr(sorting, "LARGE", 1)
 
 
 def shares(graph: gsb.Graph) -> bool:
@@ -236,3 +237,48 @@ def test_building_takes_half_of_the_result_besides():
     result = gsb.memory(graph).nbytes
     assert result == 16 * edges + 8 * (nodes + 1)
     assert memory.peak() - before < 1.5 * result + (8 << 20)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+def test_products_where_indices_are_long(reduce, monkeypatch):
+    """Of a structure with more edges than int32 counts, as far as the package is told, forward and backward."""
+    monkeypatch.setattr(build, "INT32_LIMIT", 100)
+    row, col = by_columns(*undirected())
+    graph = gsb.Graph.from_coo(row, col, (40, 40))
+    assert graph.indices.dtype is graph.indptr.dtype is torch.int64
+    x = torch.randn(40, 5, dtype=torch.float64, requires_grad=True)
+    y, g = gsb.spmm(graph, x, reduce=reduce), torch.randn(40, 5, dtype=torch.float64)
+    dense = torch.zeros(40, 40, dtype=torch.float64).index_put((row, col), torch.ones(()).double(), accumulate=True)
+    if reduce == "mean":
+        dense = dense / dense.sum(1, keepdim=True).clamp(min=1)
+    torch.testing.assert_close(y, dense @ x)
+    torch.testing.assert_close(torch.autograd.grad(y, x, g)[0], dense.t() @ g)
+    scores = torch.randn(2, 40, 2, dtype=torch.float64)
+    value = torch.randn(40, 2, 3, dtype=torch.float64)
+    ours = gsb.gat_attention(graph, scores[0], scores[1], value)
+    assert graph.indices.dtype is torch.int64
+    monkeypatch.undo()
+    torch.testing.assert_close(ours, gsb.gat_attention(gsb.Graph.from_coo(row, col, (40, 40)), *scores, value))
+
+
+@pytest.mark.skipif(not os.environ.get("GSB_TEST_BILLIONS"), reason="GSB_TEST_BILLIONS=1 reads a file of 16 GiB")
+def test_more_edges_than_int32_counts(tmp_path):
+    """2**31 + 8 edges from a file with holes, which takes a few blocks of the disk: all come from node 0 but the last
+    eight.
+    """
+    rows, edges = 1 << 16, (1 << 31) + 8
+    path = tmp_path / "indices.npy"
+    indices = np.lib.format.open_memmap(path, "w+", np.int64, (edges,))
+    indices[-8:] = np.arange(1, 9)
+    indices.flush()
+    del indices
+    indptr = np.arange(rows + 1) * (edges // rows)
+    indptr[-1] = edges
+    graph = gsb.Graph.from_csr(indptr, np.load(path, mmap_mode="r"), (rows, 16))
+    assert graph.num_edges == edges and graph.indices.dtype is torch.int64
+    x = torch.randint(1, 9, (16, 2)).double()
+    y = gsb.spmm(graph, x)
+    degrees = torch.from_numpy(np.diff(indptr)).double()
+    expected = degrees[:, None] * x[0]
+    expected[-1] += (x[1:9] - x[0]).sum(0)
+    assert torch.equal(y, expected)

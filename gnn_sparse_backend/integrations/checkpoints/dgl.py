@@ -52,7 +52,7 @@ def _graph_conv(layer: GraphConv, g: DGLGraph, x: Any) -> Form | None:
 
 
 _POWERS = {"both": (-0.5, -0.5), "right": (-1.0, 0.0), "left": (0.0, -1.0), "none": (0.0, 0.0)}
-"""Of in-degrees and of out-degrees, by the norm of a GraphConv."""
+"""Powers of in-degrees and of out-degrees, by the norm of a GraphConv."""
 
 
 def _power(graph: Graph, exponent: float, x: Tensor) -> Tensor | None:

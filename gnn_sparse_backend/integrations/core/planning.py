@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import prod
 from typing import TypeAlias
 
 import torch
@@ -13,12 +14,16 @@ from ...ops.message.linear_order import LinearOrder
 from ...ops.message.sparse_rows import FeaturesExplanation, explain_features
 from ...ops.random.draws import torch_draws_so
 from ...ops.relational.explain import RelationalExplanation
+from ...runtime.type_names import check_dtype
+from ...structures.accounting.epoch import EpochMemory, epoch_memory
+from ...structures.graph import Graph
 from ...tuning.explain import Explanation, OnePlan, explain_structure, named
 from ...tuning.precompile import precompile_graphs
 from ...tuning.precompile_operators import kinds_of
 from ...tuning.report import Report
 from ...tuning.tune_format import FormatChoice, explain_format
 from .foreign import structures_of
+from .registry import MEMORY
 
 Widths: TypeAlias = int | Sequence[int | Sequence[int]]
 Features: TypeAlias = Widths | Mapping[str, Widths]
@@ -36,6 +41,7 @@ def precompile(
     again: bool = False,
     progress: bool = True,
     search: bool = False,
+    memory: bool = False,
 ) -> Report:
     """Compile what operators will run on these graphs, measure the plans worth trying, and remember the fastest.
 
@@ -105,6 +111,10 @@ def precompile(
             cost model orders the candidates; the promising ones are compiled and measured by successive halving
             (Jamieson and Talwalkar, 2016), in turns. What a search that was cut short did not reach, the next one
             tries. With a budget of 0 nothing is measured, and each call runs once, by what is predicted.
+        memory: say also what an epoch will take of a network on each ``gsb.Graph``, whose layers give the widths of
+            ``features``, in order, with rectified units and dropouts between them: ``report.memory``. With
+            ``gsb.enable(..., memory="low")`` that is of layers under ``gsb.checkpoint_layers``, by chunks of rows.
+            Gradients of parameters and an optimiser's states are not in it.
 
     Returns:
         a report that prints as a table; ``rows`` have what was tried.
@@ -115,7 +125,8 @@ def precompile(
             there are no kernels for the device, or plans are searched on a GPU, where all of them are measured.
         BuildError: CUDA lacks something here, or a kernel does not compile.
     """
-    for name, value in (("backward", backward), ("again", again), ("progress", progress), ("search", search)):
+    flags = {"backward": backward, "again": again, "progress": progress, "search": search, "memory": memory}
+    for name, value in flags.items():
         if not isinstance(value, bool):
             raise TypeError(f"{name} must be True or False, got {value!r} of type {type(value).__name__}")
     if ops is not None and not isinstance(ops, str):
@@ -127,8 +138,11 @@ def precompile(
             raise TypeError(f"ops must be names of operators, got {ops!r:.80} of type {type(ops).__name__}")
         ops = tuple(names)
     torch_draws_so()  # makes the kernel of dropouts, which is no graph's, and which layers ask for at their first step
-    return precompile_graphs(
-        structures_of(data, kinds_of(ops, features)),
+    found = structures_of(data, kinds_of(ops, features))
+    if memory:
+        found = list(found)
+    report = precompile_graphs(
+        found,
         features,
         ops,
         budget,
@@ -138,6 +152,22 @@ def precompile(
         progress=progress,
         search=search,
     )
+    if memory:
+        report.memory += _of_epochs(found, features, check_dtype(dtype).itemsize)
+    return report
+
+
+def _of_epochs(graphs: Iterable[tuple[str, object]], features: Features, itemsize: int) -> Iterator[EpochMemory]:
+    """What an epoch takes on each graph."""
+    asked = [features] if not isinstance(features, Mapping) else list(features.values())
+    widths: list[int | Sequence[int]] = []
+    for each in asked:
+        widths += [each] if isinstance(each, int) else each
+    layers = [each if isinstance(each, int) else prod(each) for each in widths]
+    heads = max((each[0] for each in widths if not isinstance(each, int)), default=0)
+    for name, graph in graphs:
+        if isinstance(graph, Graph):
+            yield epoch_memory(name, graph, layers, heads, itemsize, MEMORY.low)
 
 
 def explain(

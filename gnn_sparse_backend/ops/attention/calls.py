@@ -115,6 +115,8 @@ def run_attention(of: AttentionForm, graph, operands, call: Call | None = None) 
     maximum, inverse = (empty(first, rows, call.spec.scores, dtype=wide) for _ in range(2))
     if graph.num_edges == 0 or out.numel() == 0:
         out.zero_()
+        maximum.fill_(-torch.inf)
+        inverse.zero_()
     else:
         plan = attention_plan(graph, call)
         executable = call.kernels.get(plan)

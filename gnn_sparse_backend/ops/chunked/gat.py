@@ -22,6 +22,7 @@ from torch.nn.functional import leaky_relu
 
 from ...compiler.cache.bounded import kept
 from ...runtime.type_names import type_name
+from ...sampling.features import mapped
 from ...structures.graph import Graph
 from ..attention.attention import COLUMN_VALUE
 from ..attention.calls import AttentionForm, attention_form, gradient_pass, prepared, run_attention
@@ -30,7 +31,7 @@ from ..attention.programs.sums import Output
 from ..message.message_op import message_op
 from ..message.programs.message import arg, parse
 from ..message.programs.operands import collapse
-from .slices import slices_of
+from .slices import Slice, read_ahead, slices_of
 
 
 class Heads(NamedTuple):
@@ -71,13 +72,14 @@ class _Gat(Function):
     @staticmethod
     def forward(ctx, of: Heads, dtype: torch.dtype | None, x, weight, source, destination, bias):
         stored = x if dtype is None or not ctx.needs_input_grad[2] else x.to(dtype)
-        values = stored.to(x.dtype) @ weight.t()
+        chunks = slices_of(of.graph, max(weight.shape), x.dtype)
+        values = _values(stored, weight, chunks)
         ends = _ends(values, source, destination)
         y = torch.empty_like(values)
         most, inverse = (x.new_empty(x.shape[0], of.heads) for _ in range(2))
         by_head = values.view(-1, *source.shape)
         given = [each.unsqueeze(-1) for each in ends]
-        for rows in slices_of(of.graph, max(weight.shape), x.dtype):
+        for rows in chunks:
             operands = given[0], rows.of(given[1]), by_head
             found, m, r = run_attention(_form(of.slope), rows.graph, operands)
             if of.loops:
@@ -96,10 +98,8 @@ class _Gat(Function):
         of, (x, weight, source, destination, most, inverse) = ctx.of, ctx.saved_tensors
         of_x, of_weight, of_source, of_destination, of_bias = ctx.needs_input_grad[2:]
         grad, dtype = grad.contiguous(), grad.dtype
-        values = grad.new_empty(grad.shape)
         chunks = slices_of(of.graph.transpose(), max(weight.shape), dtype)
-        for rows in chunks:
-            torch.mm(rows.of(x).to(dtype), weight.t(), out=rows.of(values))
+        values = _values(x, weight, chunks)
         ends = _ends(values, source, destination)
         form, outputs = _form(of.slope), _outputs(of.slope, tuple(source.shape), type_name(dtype))
         by_head, back = (each.view(-1, *source.shape) for each in (values, grad))
@@ -119,7 +119,7 @@ class _Gat(Function):
                 torch.exp(s - m, out=p).mul_(r)
                 t += p * t_own
                 # the gradient of a score, which is that of either end
-                slope = torch.where(s > 0, 1.0, of.slope)
+                slope = torch.where(s > 0, torch.ones_like(s), of.slope)
                 rows.of(to_sources).copy_(slope * p * (t_own - t))
             rows.of(delta).copy_(t)
             rows.of(to_destinations).copy_(bent - t * weights)
@@ -129,7 +129,9 @@ class _Gat(Function):
         to_weight = torch.zeros_like(weight) if of_weight else None
         to_source, to_destination = (torch.zeros_like(each) for each in (source, destination))
         by_end = [_by_head(each).t().contiguous() for each in (source, destination)]
+        file = mapped(x)
         for rows in chunks:
+            read_ahead(file, rows)
             operands = rows.of(given[0]), given[1], rows.of(by_head)
             call = prepared(form, rows.graph, operands)
             results = most, inverse, delta, back
@@ -154,6 +156,15 @@ class _Gat(Function):
             *(each if wanted else None for each, wanted in ((to_source, of_source), (to_destination, of_destination))),
             grad.sum(0) if of_bias else None,
         )
+
+
+def _values(x: Tensor, weight: Tensor, chunks: Iterable[Slice]) -> Tensor:
+    """x W^T, in the type of W."""
+    values, file = weight.new_empty(x.shape[0], weight.shape[0]), mapped(x)
+    for rows in chunks:
+        read_ahead(file, rows)
+        torch.mm(rows.of(x).to(weight.dtype), weight.t(), out=rows.of(values))
+    return values
 
 
 def _by_head(vector: Tensor) -> Tensor:

@@ -5,7 +5,8 @@
 In the backward pass u = S^T dy is summed chunk by chunk, of which all gradients are products: that of x is u W + dy V,
 and that of W is u^T x. So the sum of the forward pass is neither kept nor computed again, and beside x, y and their
 gradients nothing is as large as they are. Where x wants no gradient and is narrower than y, S x is summed again
-instead.
+instead; but features in a file (`sampling.features`) are mapped before they are summed, for a sum reads them at random,
+and are read in their order, the next chunk ahead.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from ...sampling.features import mapped
 from ...structures.graph import Graph
 from ..message.message_op import message_op
-from .slices import Slice, slices_of, summed
+from .slices import Slice, read_ahead, slices_of, summed
 
 _COPY = message_op("x0", ("column",), "sum")
 _SCALED = message_op("mul(x1, x0)", ("column", "column"), "sum")
@@ -81,15 +83,23 @@ class _MappedSum(Function):
         if stored is not x:
             x = stored.to(x.dtype)
         wide_out, wide_in = weight.shape
-        first = x if wide_in <= wide_out else x @ weight.t()
         y = x.new_empty(x.shape[0], wide_out)
-        for rows in _chunks(of, weight, x.dtype):
+        chunks, file = _chunks(of, weight, x.dtype), mapped(x)
+        first = x if wide_in <= wide_out and file is None else torch.empty_like(y)
+        for rows in chunks if first is not x else ():
+            read_ahead(file, rows)
+            torch.mm(rows.of(x), weight.t(), out=rows.of(first))
+            if root is not None and file is not None:
+                torch.mm(rows.of(x), root.t(), out=rows.of(y))
+        for rows in chunks:
             sums, out = of.sums(rows, first), rows.of(y)
-            if first is x:
+            if root is not None and file is not None:
+                out += sums
+            elif first is x:
                 torch.mm(sums, weight.t(), out=out)
             else:
                 out.copy_(sums)
-            if root is not None:
+            if root is not None and file is None:
                 out.addmm_(rows.of(x), root.t())
             if bias is not None:
                 out += bias
@@ -101,12 +111,14 @@ class _MappedSum(Function):
         of, (x, weight, root) = ctx.of, ctx.saved_tensors
         _, _, of_x, of_weight, of_root, of_bias = ctx.needs_input_grad
         grad = grad.contiguous()
-        again = not of_x and weight.shape[1] <= weight.shape[0]
+        file = mapped(x)
+        again = not of_x and weight.shape[1] <= weight.shape[0] and file is None
         to_x = grad.new_empty(x.shape) if of_x else None
         to_weight = torch.zeros_like(weight) if of_weight else None
         to_root = torch.zeros_like(root) if of_root else None
         side = of if again else of.transpose()
         for rows in _chunks(side, weight, grad.dtype) if of_x or of_weight or of_root else ():
+            read_ahead(file, rows)
             own, back = rows.of(x).to(grad.dtype), rows.of(grad)
             if of_x or of_weight:
                 sums = side.sums(rows, x if again else grad)

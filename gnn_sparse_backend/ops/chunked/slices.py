@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ...planner.cpu.passes import PartitionPlan
 from ...planner.plan import interned
+from ...sampling.features import Features
 from ...structures.derived import fact_of_arrays
 from ...structures.graph import Graph
 from ..core.plans import plan_key, plan_of
@@ -75,6 +76,12 @@ def has_loops(structure) -> bool:
         if bool((rows.repeat_interleave(ends.diff().long()) == indices[int(ends[0]) : int(ends[-1])]).any()):
             return True
     return False
+
+
+def read_ahead(file: Features | None, rows: Slice) -> None:
+    """Have the rows behind a chunk read, as many as it has."""
+    if file is not None:
+        file.read_ahead(rows.last, min(2 * rows.last - rows.first, len(file)))
 
 
 def summed(of: MessageOp, graph: Graph, operands: Sequence[Tensor]) -> Tensor:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
+from torch import Tensor
+from torch.nn import Parameter
+
 from ...frozen import dataclass
-from ...runtime.accounts import ACCOUNTS
+from ...runtime.accounts import ACCOUNTS, file_of
 from ...system import process_memory
 from ..csr import live_pairs
 from ..derived import Keeps
@@ -18,8 +22,8 @@ from .held import Covered, Held, facts_of, tabulated
 class ProcessMemory:
     """What the process holds. Prints as a table.
 
-    rows: structures, what is kept for later, and the rest; they add up to ``nbytes``. nbytes: bytes of the process in
-    memory now. peak: the most there were at a time; 0 where the system does not say.
+    rows: structures, tensors of the program, what is kept for later, files, and the rest; they add up to ``nbytes``.
+    nbytes: bytes of the process in memory now. peak: the most there were at a time; 0 where the system does not say.
     """
 
     rows: tuple[Held, ...]
@@ -34,20 +38,41 @@ class ProcessMemory:
 def memory_of_process() -> ProcessMemory:
     """Account for the memory of this process."""
     resident, files, peak = process_memory()
-    rows = [*_of_structures(), *(Held("kept", words, nbytes(), False) for words, nbytes in list(ACCOUNTS.items()))]
-    rows.append(Held("files", "libraries, and data that is mapped into memory", files, False))
-    known = sum(row.nbytes for row in rows)
-    rows.append(Held("the rest", "tensors of the program, PyTorch, Python", max(resident - known, 0), False))
+    covered = Covered([])
+    rows = [
+        *_of_structures(covered),
+        *(Held("kept", words, nbytes(), False) for words, nbytes in list(ACCOUNTS.items())),
+        Held("files", "libraries, and data that is mapped into memory", files, False),
+    ]
+    for words, tensors in _of_program().items():
+        # what was never touched is in no memory
+        left = resident - sum(row.nbytes for row in rows)
+        rows.append(Held("program", words, max(min(covered.add(tensors), left), 0), False))
+    left = max(resident - sum(row.nbytes for row in rows), 0)
+    rows.append(Held("the rest", "PyTorch, Python, kernels, tensors that gradients alone hold", left, False))
     return ProcessMemory(tuple(row for row in rows if row.nbytes), resident, peak)
 
 
-def _of_structures() -> Iterator[Held]:
+def _of_program() -> dict[str, list[Tensor]]:
+    """Tensors on the CPU that Python holds, by what they are."""
+    found: dict[str, list[Tensor]] = {"parameters": [], "their gradients": [], "tensors": []}
+    for each in gc.get_objects():
+        if type(each) not in (Tensor, Parameter) or not each.is_cpu or str(each.layout) != "torch.strided":
+            continue
+        if file_of(each) is None:
+            found["parameters" if type(each) is Parameter else "tensors"].append(each)
+        if each.is_leaf and each.grad is not None:
+            found["their gradients"].append(each.grad)
+    return found
+
+
+def _of_structures(covered: Covered) -> Iterator[Held]:
     """Index arrays and derived arrays of the live structures of each kind. What two share is counted once."""
     kinds: dict[str, list[Keeps]] = {}
     for structure in _live_structures():
         kinds.setdefault(type(structure).__name__, []).append(structure)
     keepers = [keeper for structures in kinds.values() for each in structures for keeper in each.keepers()]
-    covered = Covered([keeper.it for keeper in keepers])
+    covered.apart += [keeper.it for keeper in keepers]
     for kind, structures in kinds.items():
         of_kind = [keeper for each in structures for keeper in each.keepers()]
         words = f"{kind} ({len(structures)})"
