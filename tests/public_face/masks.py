@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch.nn.attention.flex_attention import create_block_mask
 
 import gnn_sparse_backend as gsb
 
@@ -127,6 +128,53 @@ def padding_of(allowed, keys=None):
     return (allowed if allowed.dtype == torch.bool else torch.arange(keys) < allowed.long()[:, None],)
 
 
+def documents(d) -> dict:
+    return dict(lengths=d.pick(d.integers(6, 4), [3, 0, 2]), causal=d.pick(True, False), block=d.pick(8, 3))
+
+
+def documents_of(lengths, causal=False, block=64):
+    own = torch.repeat_interleave(torch.as_tensor(lengths).long())
+    allowed = own[:, None] == own
+    return ((allowed.tril() if causal else allowed)[None],)
+
+
+def pages(d) -> dict:
+    table = torch.randperm(6, generator=d.generator).view(2, 3)
+    return dict(table=table, lengths=d.integers(12, 2) + 1, page=4, count=6, queries=d.pick(1, 3))
+
+
+def pages_of(table, lengths, page, count, queries=1):
+    allowed = torch.zeros(len(lengths), 1, queries, count * page, dtype=torch.bool)
+    for b, length in enumerate(lengths.tolist()):
+        for key in range(length):
+            at = int(table[b, key // page]) * page + key % page
+            allowed[b, 0, max(key - length + queries, 0) :, at] = True
+    return (allowed,)
+
+
+def from_block_mask(d) -> dict:
+    allowed = _truth(d, d.rows + 1, d.cols + 1)
+    return dict(
+        block_mask=create_block_mask(
+            lambda b, h, query, key: allowed[query, key], None, None, *allowed.shape, device="cpu", BLOCK_SIZE=8
+        )
+    )
+
+
+def from_block_mask_of(block_mask):
+    query, key = (torch.arange(n) for n in block_mask.seq_lengths)
+    none = torch.zeros((), dtype=torch.int64)
+    return (block_mask.mask_mod(none, none, query[:, None], key[None])[None],)
+
+
+def to_block_mask(d) -> dict:
+    return dict(mask=gsb.masks.from_dense(_truth(d, d.rows + 1, d.cols + 1), block=8))
+
+
+def to_block_mask_of(mask):
+    return (mask.to_dense(),)
+
+
 MAKERS = (
     (band, band_of),
     (causal, causal_of),
@@ -138,4 +186,8 @@ MAKERS = (
     (from_graph, from_graph_of),
     (heads, heads_of),
     (padding, padding_of),
+    (documents, documents_of),
+    (pages, pages_of),
+    (from_block_mask, from_block_mask_of),
+    (to_block_mask, to_block_mask_of),
 )

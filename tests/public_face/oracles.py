@@ -308,6 +308,10 @@ def parts(found) -> tuple:
         return *(a.long() for a in (found.inputs, found.outputs, found.indptr)), *found.shape
     if isinstance(found, gsb.masks.Mask):
         return (found.to_dense(),)
+    if isinstance(found, gsb.masks.Planes):
+        return (found.dense(),)
+    if hasattr(found, "mask_mod"):
+        return parts(gsb.masks.from_block_mask(found))
     if isinstance(found, gsb.masks.Padding):
         return (found.allowed,)
     lengths = found.offsets.diff().long()
