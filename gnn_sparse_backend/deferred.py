@@ -99,6 +99,15 @@ class _Later(ModuleType):
         return value
 
 
+class _LaterOfDevices(_Later):
+    """A module of TVM that has some names once what TVM knows of GPUs is loaded (`load_devices`)."""
+
+    def __getattr__(self, name: str) -> Any:
+        if not hasattr(import_module(self.__name__), name):
+            load_devices()
+        return super().__getattr__(name)
+
+
 class _Own(ModuleType):
     """A module of this package that is imported when one of its names is asked for. Names are looked up in it each
     time: whoever replaces one there replaces it here.
@@ -159,7 +168,7 @@ if TYPE_CHECKING:
 else:
     tvm, ir, s_tir, sym, tirx = map(_Later, ("tvm", "tvm.ir", "tvm.s_tir", "tvm.sym", "tvm.tirx"))
     cuda_op, tirx_buffer = _Later("tvm.backend.cuda.op"), _Later("tvm.tirx.buffer")
-    ir_builder, tir_builder = _Later("tvm.script.ir_builder"), _Later("tvm.tirx.script.builder")
+    ir_builder, tir_builder = _Later("tvm.script.ir_builder"), _LaterOfDevices("tvm.tirx.script.builder")
     compilation_pipeline = _Later("tvm.tirx.compilation_pipeline")
     console, table, filelock = _Later("rich.console"), _Later("rich.table"), _Later("filelock")
 

@@ -127,6 +127,15 @@ assert set(sys.modules) >= PARTS - {"tvm.runtime.disco.session"} and not hasattr
     _run("", program, tmp_path)
 
 
+def test_a_schedule_for_a_gpu_may_be_the_first_to_be_compiled(tmp_path):
+    """What is called there is known to TVM once devices are, for which nothing else asked."""
+    program = """
+from gnn_sparse_backend.deferred import tir_builder
+assert tir_builder.let and tir_builder.cuda.warp_sync and not hasattr(tir_builder, "no such name")
+"""
+    _run("", program, tmp_path)
+
+
 def test_the_package_imports_nothing_by_itself(tmp_path):
     assert _run("", "import gnn_sparse_backend", tmp_path)[1] == "[]"
     program = "import gnn_sparse_backend; assert not {'numpy', 'torch', 'tvm_ffi'} & (set(sys.modules) - before)"
