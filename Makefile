@@ -66,7 +66,7 @@ test-all: setup
 test-dgl2: setup $(DGL2)/.ready
 	PYTHONPATH=$(DGL2) $(BIN)/python -m pytest $(PYTEST_FLAGS) $(TEST_FLAGS) tests/integrations/dgl
 
-# Importing PyTorch takes a minute there: all files are run by one process.
+# Importing PyTorch takes half a minute there, and a kernel some seconds: all files are run by one process.
 AARCH64 := out/aarch64
 AARCH64_TESTS ?= tests/platforms/test_arm_code.py tests/compiler/schedules/test_bf16_pair_dot.py tests/compiler/codegen/test_math.py \
   tests/ops/grouped/test_api.py tests/ops/message/test_sums.py tests/formats tests/integrations/pyg/test_sums.py
