@@ -66,18 +66,24 @@ def clouds_of(
 
     Raises ValueError for other shapes, points that are not finite, and batches that do not ascend.
     """
+    same = x is y and batch_x is batch_y
     x, y = (z.view(-1, 1) if z.dim() == 1 else z for z in (x, y))
     if x.dim() != 2 or y.dim() != 2 or x.shape[1] != y.shape[1]:
         raise ValueError(f"{name}: x and y must be (N, D) and (M, D), got {tuple(x.shape)} and {tuple(y.shape)}")
     if batch_size is None:
-        largest = (int(batch.max()) for batch in (batch_x, batch_y) if batch is not None and batch.numel())
+        batches = (batch_x,) if same else (batch_x, batch_y)
+        largest = (int(batch.max()) for batch in batches if batch is not None and batch.numel())
         batch_size = max(largest, default=0) + 1
     if batch_size < 1:
         raise ValueError(f"{name}: batch_size must be at least 1, got {batch_size}")
     if batch_size > 1 and (batch_x is None or batch_y is None):
         missing = "batch_x" if batch_x is None else "batch_y"
         raise ValueError(f"{name}: there are {batch_size} batches, but no {missing} says which point is of which")
-    points, queries = checked_points("x", x), checked_points("y", y)
+    points = checked_points("x", x)
+    if same:
+        cloud = Cloud(points, begins_of("batch_x", batch_x, points.shape[0], batch_size))
+        return cloud, cloud
+    queries = checked_points("y", y)
     dtype = torch.promote_types(points.dtype, queries.dtype)
     return (
         Cloud(points.to(dtype), begins_of("batch_x", batch_x, points.shape[0], batch_size)),

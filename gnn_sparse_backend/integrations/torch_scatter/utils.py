@@ -11,9 +11,10 @@ def broadcast(src: Tensor, other: Tensor, dim: int) -> Tensor:
     Raises RuntimeError, as ``expand`` does, where the shapes do not fit.
     """
     dim = dim + other.dim() if dim < 0 else dim
+    shape = list(src.shape)  # all of this is TorchScript, too
     if src.dim() == 1:
-        src = src.view(*(1,) * dim, -1)
-    return src[(...,) + (None,) * (other.dim() - src.dim())].expand(other.shape)
+        shape = [1] * dim + shape
+    return src.view(shape + [1] * (other.dim() - len(shape))).expand(other.shape)
 
 
 def vector_along(index: Tensor, dim: int) -> Tensor | None:

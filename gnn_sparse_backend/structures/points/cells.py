@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -50,18 +51,17 @@ def cells_of(cloud: Cloud, held: float, size: float | None = None) -> Cells:
     width = x.shape[1] if x.shape[1] <= GROUP else -(-x.shape[1] // GROUP) * GROUP
     places = x[:, :axes].double()
     low, high = _corners(places, clouds, cloud)
-    many = cloud.begins.diff().double()
-    sizes = _sizes(high - low, many / held) if size is None else torch.full_like(many, size)
-    extents = _extents(high - low, sizes, many)
+    # a few numbers for each cloud: NumPy takes a fifth of the time for them
+    spans, many = (high - low).numpy(), cloud.begins.diff().numpy().astype(np.float64)
+    sizes = _sizes(spans, many / held) if size is None else np.full_like(many, size)
+    extents = _extents(spans, sizes, many)
     cells = extents.prod(1)
-    bases = cells.cumsum(0) - cells
-    place = ((places - low[clouds]) / sizes[clouds, None]).clamp_(min=0).long()
-    of_points = extents[clouds]
-    place = torch.minimum(place, of_points - 1)
-    key = bases[clouds]
-    for axis in range(axes):
-        stride = of_points[:, axis + 1 :].prod(1)
-        key = key + place[:, axis] * stride
+    strides = np.concatenate([extents[:, :0:-1].cumprod(1)[:, ::-1], np.ones_like(extents[:, :1])], 1)
+    of = slice(None) if cloud.count == 1 else clouds
+    wide, bases = torch.from_numpy(extents), torch.from_numpy(cells.cumsum() - cells)
+    place = ((places - low[of]) / torch.from_numpy(sizes)[of, None]).clamp_(min=0).long()
+    place = torch.minimum(place, (wide - 1)[of])
+    key = (place * torch.from_numpy(strides)[of]).sum(1).add_(bases[of])
     total = int(cells.sum())
     order = in_order(key, max(total, 1).bit_length())[1] if count else key
     begins = torch.zeros(total + 1, dtype=torch.int64)
@@ -70,9 +70,9 @@ def cells_of(cloud: Cloud, held: float, size: float | None = None) -> Cells:
     coordinates[: x.shape[1], :count] = x.index_select(0, order).t()
     origins = torch.zeros(cloud.count, AXES, dtype=torch.float64)
     origins[:, :axes] = low
-    wide = torch.ones(cloud.count, AXES, dtype=torch.int64)
-    wide[:, :axes] = extents
-    return Cells(width, count, origins.view(-1), sizes, wide.view(-1), bases, begins, coordinates.view(-1), order)
+    wide = torch.nn.functional.pad(wide, (0, AXES - axes), value=1)
+    given = origins.view(-1), torch.from_numpy(sizes), wide.view(-1), bases, begins, coordinates.view(-1), order
+    return Cells(width, count, *given)
 
 
 def _corners(places: Tensor, clouds: Tensor, cloud: Cloud) -> tuple[Tensor, Tensor]:
@@ -88,27 +88,27 @@ def _corners(places: Tensor, clouds: Tensor, cloud: Cloud) -> tuple[Tensor, Tens
     )
 
 
-def _sizes(spans: Tensor, cells: Tensor) -> Tensor:
+def _sizes(spans: np.ndarray, cells: np.ndarray) -> np.ndarray:
     """(clouds,) the size of cubes of which boxes hold about that many."""
-    sizes = spans.amax(1).clamp(min=1e-300)
+    sizes = np.maximum(spans.max(1), 1e-300)
     for _ in range(spans.shape[1]):
         counted = spans > sizes[:, None] * 1e-9
-        axes = counted.sum(1).clamp(min=1)
-        volume = torch.where(counted, spans, 1).double().log().sum(1)
-        found = ((volume - cells.clamp(min=1).log()) / axes).exp()
-        spans = torch.where(spans > found[:, None], spans, 0)  # flatter than a cell
-        sizes = torch.where(counted.any(1), found, sizes)
-    return sizes.clamp(min=1e-300)
+        axes = np.maximum(counted.sum(1), 1)
+        volume = np.log(np.where(counted, spans, 1)).sum(1)
+        found = np.exp((volume - np.log(np.maximum(cells, 1))) / axes)
+        spans = np.where(spans > found[:, None], spans, 0)  # flatter than a cell
+        sizes = np.where(counted.any(1), found, sizes)
+    return np.maximum(sizes, 1e-300)
 
 
-def _extents(spans: Tensor, sizes: Tensor, many: Tensor) -> Tensor:
+def _extents(spans: np.ndarray, sizes: np.ndarray, many: np.ndarray) -> np.ndarray:
     """(clouds, axes) int64 how many cells there are along each axis; sizes are changed where they would be too many."""
     most = CELLS_PER_POINT * many + 8
     while True:
-        extents = (spans / sizes[:, None]).floor() + 1
+        extents = np.floor(spans / sizes[:, None]) + 1
         over = extents.prod(1) > most
-        if not bool(over.any()):
-            return extents.long()
+        if not over.any():
+            return extents.astype(np.int64)
         sizes[over] *= 1.26
 
 

@@ -227,7 +227,7 @@ def test_calls_are_counted_and_compiled_by_torchscript():
         @torch.jit.script
         def program(src: torch.Tensor, index: torch.Tensor):
             out = torch.zeros(2, 3)
-            torch_scatter.scatter_sum(src, index, 0, out)
+            torch_scatter.scatter_sum(src, torch_scatter.utils.broadcast(index, src, -2), 0, out)
             return out, torch_scatter.scatter_max(src, index, dim=0)[1]
 
         out, at = program(src, index)
