@@ -42,7 +42,7 @@ def needs_chunks(rows: int, features: int, dtype: torch.dtype) -> bool:
 
 
 def slices_of(graph: Graph, features: int, dtype: torch.dtype) -> tuple[Slice, ...]:
-    """The chunks of a graph on the CPU, for rows of so many features at most. They are kept with the graph, and take
+    """The chunks of a graph on the CPU, for rows of at most these features. They are kept with the graph, and take
     its offsets once more and no index.
     """
     graph.indptr  # noqa: B018  # makes arrays of a list of edges
