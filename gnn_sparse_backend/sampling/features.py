@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..runtime.accounts import FILES, file_of
+from ..runtime.accounts import FILES
 
 THREADS = 16
 """Reads under way at a time: a disk answers many at once, and one thread has one."""
@@ -151,12 +151,6 @@ def load_features(
     if rows < 1 or row < 1 or rows * row > size:
         raise ValueError(f"load_features: {tuple(shape)} of {kind} is not what {path} has, with its {size:,} bytes")
     return Features(path, 0, (rows, *rest), kind, threads)
-
-
-def mapped(x: Tensor) -> Features | None:
-    """The file that a tensor shows all rows of; None of tensors in memory."""
-    found = file_of(x)
-    return found if isinstance(found, Features) and found.tensor.shape == x.shape else None
 
 
 def _described(x: object) -> str:
