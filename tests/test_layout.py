@@ -104,7 +104,7 @@ LIBRARIES = {
     "system": {"psutil"},
     "runtime": {"torch"},
     "structures": {"numpy", "scipy", "torch"},
-    "sampling": {"torch"},
+    "sampling": {"numpy", "torch"},  # files of arrays are NumPy's
     "ops": {"numpy", "rich", "torch"},
     "tuning": {"numpy", "rich", "torch"},
     "distributed": {"dgl", "matplotlib", "numpy", "pymetis", "rich", "scipy", "torch"},

@@ -12,10 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..runtime.accounts import FILES, file_of
+from ..runtime.accounts import FILES
 
 THREADS = 16
 """Reads under way at a time: a disk answers many at once, and one thread has one."""
+
+
+BLOCK = 4 << 20
+"""Bytes of a read in the order of the file."""
 
 
 class Features:
@@ -28,13 +32,14 @@ class Features:
     """
 
     def __init__(self, path: Path, offset: int, shape: tuple[int, ...], dtype: torch.dtype, threads: int) -> None:
-        with open(path, "rb") as file:
-            self._mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        self._file = open(path, "rb", buffering=0)  # for as long as it is read from
+        self._mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_COPY)
         count = int(np.prod(shape, dtype=np.int64))
         flat = torch.frombuffer(self._mapped, dtype=dtype, count=count, offset=offset)
         self.tensor, self.path, self._offset = flat.view(shape), path, offset
         self._row = self.tensor[0].nbytes
-        self._advise("MADV_RANDOM", 0, len(self._mapped))  # no more than is asked for
+        if hasattr(mmap, "MADV_RANDOM"):
+            self._mapped.madvise(mmap.MADV_RANDOM)  # no more than is asked for
         self._readers = ThreadPoolExecutor(threads, "gsb-features")
         self._ahead = ThreadPoolExecutor(1, "gsb-features-ahead")
         self._threads = threads
@@ -73,17 +78,17 @@ class Features:
         return self._ahead.submit(self.__getitem__, rows)
 
     def read_ahead(self, first: int = 0, last: int | None = None) -> None:
-        """Ask the system to read rows from first to last (exclusive) in their order, and return at once."""
-        last = len(self) if last is None else last
-        page = mmap.PAGESIZE
-        begin = (self._offset + first * self._row) // page * page
-        end = min(self._offset + last * self._row, len(self._mapped))
-        if begin < end:
-            self._advise("MADV_WILLNEED", begin, end - begin)
+        """Have rows from first to last (exclusive) read in their order, so that the system has them in memory, and
+        return at once.
+        """
+        if not hasattr(os, "pread"):
+            return
+        end = self._offset + (len(self) if last is None else last) * self._row
+        for begin in range(self._offset + first * self._row, end, BLOCK):
+            self._readers.submit(self._touch, min(BLOCK, end - begin), begin)
 
-    def _advise(self, how: str, begin: int, length: int) -> None:
-        if hasattr(self._mapped, "madvise") and hasattr(mmap, how):
-            self._mapped.madvise(getattr(mmap, how), begin, length)
+    def _touch(self, length: int, begin: int) -> None:
+        os.pread(self._file.fileno(), length, begin)
 
     def __repr__(self) -> str:
         return f"Features({os.fspath(self.path)!r}, {tuple(self.shape)}, {self.dtype})"
@@ -146,12 +151,6 @@ def load_features(
     if rows < 1 or row < 1 or rows * row > size:
         raise ValueError(f"load_features: {tuple(shape)} of {kind} is not what {path} has, with its {size:,} bytes")
     return Features(path, 0, (rows, *rest), kind, threads)
-
-
-def mapped(x: Tensor) -> Features | None:
-    """The file that a tensor shows all rows of; None of tensors in memory."""
-    found = file_of(x)
-    return found if isinstance(found, Features) and found.tensor.shape == x.shape else None
 
 
 def _described(x: object) -> str:

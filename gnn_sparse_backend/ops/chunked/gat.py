@@ -22,7 +22,6 @@ from torch.nn.functional import leaky_relu
 
 from ...compiler.cache.bounded import kept
 from ...runtime.type_names import type_name
-from ...sampling.features import mapped
 from ...structures.graph import Graph
 from ..attention.attention import COLUMN_VALUE
 from ..attention.calls import AttentionForm, attention_form, gradient_pass, prepared, run_attention
@@ -31,7 +30,7 @@ from ..attention.programs.sums import Output
 from ..message.message_op import message_op
 from ..message.programs.message import arg, parse
 from ..message.programs.operands import collapse
-from .slices import Slice, read_ahead, slices_of
+from .slices import Slice, mapped, read_ahead, slices_of
 
 
 class Heads(NamedTuple):

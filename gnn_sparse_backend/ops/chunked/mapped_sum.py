@@ -18,10 +18,9 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from ...sampling.features import mapped
 from ...structures.graph import Graph
 from ..message.message_op import message_op
-from .slices import Slice, read_ahead, slices_of, summed
+from .slices import Slice, mapped, read_ahead, slices_of, summed
 
 _COPY = message_op("x0", ("column",), "sum")
 _SCALED = message_op("mul(x1, x0)", ("column", "column"), "sum")

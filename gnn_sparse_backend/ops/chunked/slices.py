@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...planner.cpu.passes import PartitionPlan
 from ...planner.plan import interned
-from ...sampling.features import Features
+from ...runtime.accounts import file_of
 from ...structures.derived import fact_of_arrays
 from ...structures.graph import Graph
 from ..core.plans import plan_key, plan_of
@@ -42,7 +42,7 @@ def needs_chunks(rows: int, features: int, dtype: torch.dtype) -> bool:
 
 
 def slices_of(graph: Graph, features: int, dtype: torch.dtype) -> tuple[Slice, ...]:
-    """The chunks of a graph on the CPU, for rows of so many features at most. They are kept with the graph, and take
+    """The chunks of a graph on the CPU, for rows of at most these features. They are kept with the graph, and take
     its offsets once more and no index.
     """
     graph.indptr  # noqa: B018  # makes arrays of a list of edges
@@ -78,7 +78,13 @@ def has_loops(structure) -> bool:
     return False
 
 
-def read_ahead(file: Features | None, rows: Slice) -> None:
+def mapped(x: Tensor) -> Any:
+    """The ``gsb.load_features`` of which a tensor shows all rows; None of tensors in memory."""
+    found = file_of(x)
+    return found if found is not None and found.tensor.shape == x.shape else None
+
+
+def read_ahead(file: Any, rows: Slice) -> None:
     """Have the rows behind a chunk read, as many as it has."""
     if file is not None:
         file.read_ahead(rows.last, min(2 * rows.last - rows.first, len(file)))
