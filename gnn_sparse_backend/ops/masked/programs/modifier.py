@@ -22,8 +22,8 @@ class Node:
     """One operation. kind: of its value, ``NUMBER``, ``INTEGER`` or ``CONDITION``.
 
     op: one of `modified.OPERATIONS`, with nodes as parts; ``"score"``, ``"batch"``, ``"head"``, ``"query"`` or
-    ``"key"``; ``"const"`` with its value; ``"load"`` with the number of a captured tensor and a node for each of its indices;
-    ``"to"``, which converts its part.
+    ``"key"``; ``"const"`` with its value; ``"load"`` with the number of a captured tensor and a node for each of its
+    indices; ``"to"``, which converts its part.
     """
 
     op: str
