@@ -115,6 +115,7 @@ reveal_type(compiler.compile_program(p.finish(), compiler.cpu_schedule()).stages
 reveal_type(compiler.unit_schedule((("scale", "threads"),))[0].on_gpu)  # bool
 reveal_type(compiler.maximum(values[i], 0.0))  # Expr
 reveal_type(gsb.radius_graph(x, 1.0).distances)  # Tensor
+reveal_type(gsb.load_features("features.npy").tensor)  # Tensor
 gsb.dgl_graph(graph)
 reveal_type(gsb.checkpoint_layers(torch.nn.Linear(2, 2)))  # Linear
 gsb.compile(torch.nn.Linear(2, 2), backend="eager")

@@ -56,7 +56,7 @@ class Blocks(Traced):
         self.heads = heads
 
     def repeated(self, times: int) -> Blocks:
-        """The mask with its queries so many times."""
+        """Return what stands for the mask with its queries repeated ``times`` times."""
         queries, keys, mask, _, counted = self.arguments
         return Blocks((queries, keys, mask, times, counted), self.heads)
 

@@ -20,7 +20,7 @@ from .mask import Mask
 PAIRS = 1 << 22
 """Pairs that are asked at a time."""
 Lists: TypeAlias = tuple[Tensor, Tensor]
-"""Of each row of blocks how many there are (batch, heads, rows), and which (batch, heads, rows, columns)."""
+"""How many blocks each row of blocks has (batch, heads, rows), and which they are (batch, heads, rows, columns)."""
 
 
 class Planes(NamedTuple):

@@ -287,6 +287,20 @@ def test_few_queries_of_heads_that_share_keys(of):
         torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_few_queries_never_see_keys_that_are_away(dtype):
+    """Keys and values are read in place; what is away may be NaN."""
+    generator = torch.Generator().manual_seed(4)
+    q, k, v = (torch.randn(2, h, n, 32, generator=generator).to(dtype) for h, n in ((6, 2), (2, 200), (2, 200)))
+    present = torch.arange(200) < torch.tensor([[130], [200]])
+    mask = gsb.masks.full((2, 200)) & gsb.masks.padding(present)
+    expected, _ = dense(*(x.double() for x in (q, k, v)), None, lambda b, h, i, j: present[b, j] & (i >= 0))
+    k[0, :, 130:] = v[0, :, 130:] = torch.nan
+    found, _ = gsb.flex_attention(q, k, v, None, mask, enable_gqa=True, return_lse=True)
+    rounding = 1e-5 if dtype is torch.float32 else 2e-2
+    torch.testing.assert_close(found.double(), expected, rtol=rounding, atol=rounding)
+
+
 def test_pages_of_a_cache():
     """Keys of all sequences lie in the pages of one cache, in the order in which they were taken."""
     paged = pytest.importorskip("torch.nn.attention.experimental._paged_attention")

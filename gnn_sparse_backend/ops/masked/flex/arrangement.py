@@ -26,11 +26,13 @@ def attended(
     attributes: tuple[float, Modifier | None, float],
     repeated: Callable[[Any, int], Any],
 ) -> tuple[Tensor, Tensor]:
-    """(result (batch, heads, queries, Dv), logarithms (batch, heads, queries): -inf of a query without keys).
+    """Return the result (batch, heads, queries, Dv) and the logarithms (batch, heads, queries), -inf of a query without
+    keys.
 
     operands: query, key and value of one number of sequences. more: a seed or None, and captured tensors. mask: or what
     stands for one where a program is traced, with its ``heads`` and ``padding``. attributes: scale, what scores become,
-    probability of a dropout. repeated: the mask with its queries so many times.
+    probability of a dropout. repeated: from a mask and a number to the mask with its queries
+    repeated that often.
     """
     query, key, value = operands
     scale, modifier, dropout = attributes

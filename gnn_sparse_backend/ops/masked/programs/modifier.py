@@ -21,9 +21,9 @@ NUMBER, INTEGER, CONDITION = "number", "integer", "condition"
 class Node:
     """One operation. kind: of its value, ``NUMBER``, ``INTEGER`` or ``CONDITION``.
 
-    op: one of `lower.OPERATIONS`, with nodes as parts; ``"score"``, ``"batch"``, ``"head"``, ``"query"`` or ``"key"``;
-    ``"const"`` with its value; ``"load"`` with the number of a captured tensor and a node for each of its indices;
-    ``"to"``, which converts its part.
+    op: one of `modified.OPERATIONS`, with nodes as parts; ``"score"``, ``"batch"``, ``"head"``, ``"query"`` or
+    ``"key"``; ``"const"`` with its value; ``"load"`` with the number of a captured tensor and a node for each of its
+    indices; ``"to"``, which converts its part.
     """
 
     op: str
