@@ -1,8 +1,8 @@
-"""Gradients whose kernels cannot be had here, for want of room, of permission or of a compiler.
+"""Calls whose kernels cannot be had here, for want of room, of permission or of a compiler, and that are nobody else's.
 
 A call of the forward pass is then left to whoever asked: a framework runs it itself. On the way back there is nobody to
-leave it to, since the framework has recorded a call of ours. So PyTorch's own functions compute there what the operator
-would (`ops.eager`), at their speed, with a warning, and counted.
+leave it to, since the framework has recorded a call of ours, nor in a compiled program. So PyTorch's own functions
+compute there what the operator would (`ops.eager`), at their speed, with a warning, and counted.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ Definition: TypeAlias = Callable[..., Any]
 itself for autograd by what it is made of."""
 
 _definitions: dict[str, Definition] = {}
+_in_programs: dict[str, Definition] = {}
 _counts: dict[str, int] = {}
 _lock = threading.Lock()
 
@@ -33,21 +34,37 @@ def defines(*operators: str) -> Callable[[Definition], Definition]:
     return add
 
 
-def run_without_kernel(error: NoKernelError, operator: str, *given: Any) -> Any:
-    """Return what an operator of a backward pass would have of what it is ``given``: structure, operands, attributes.
-
-    Raises ``error``, why it has no kernel, where nothing else defines it.
+def defines_in_programs(*operators: str) -> Callable[[Definition], Definition]:
+    """`defines`, for operators that give more in a program than their result: a function of all that they give there.
+    It records nothing.
     """
-    definition = _definitions.get(operator)
+
+    def add(definition: Definition) -> Definition:
+        _in_programs.update(dict.fromkeys(operators, definition))
+        return definition
+
+    return add
+
+
+def run_without_kernel(error: NoKernelError, operator: str, counted: str, *given: Any, in_program: bool = False) -> Any:
+    """Return what an operator of a backward pass, or of a program, would have of what it is ``given``: structure,
+    operands, attributes.
+
+    counted: the name that it is counted by. in_program: all that it gives in a program. Raises ``error``, why it has no
+    kernel, where nothing else defines it.
+    """
+    definition = _in_programs.get(operator) if in_program else None
+    definition = definition or _definitions.get(operator)
     if definition is None:
         raise error
     warnings.warn(
-        f"{error}. Until then PyTorch's own functions compute the gradients of calls that ran on kernels",
+        f"{error}. Until then PyTorch's own functions compute compiled programs, and the gradients of calls that ran "
+        "on kernels",
         NoKernelWarning,
         stacklevel=3,
     )
     with _lock:
-        _counts[operator] = _counts.get(operator, 0) + 1
+        _counts[counted] = _counts.get(counted, 0) + 1
     return definition(*given)
 
 

@@ -198,7 +198,7 @@ def status() -> Status:
         fell_back = {key: tally.read() for key, tally in _fallbacks.items()}
         first = dict(_first)
     for operator, count in without_kernels.counts().items():
-        fell_back["torch", f"{operator} backward", NO_KERNEL] = count
+        fell_back["torch", operator, NO_KERNEL] = count
     rows = {
         key: OperatorCounts(*key, ours=ran.get(key, 0), fallbacks={})
         for key in sorted({*ran, *(key[:2] for key in fell_back)})

@@ -106,15 +106,21 @@ class Declaration:
 
 
 def without_kernel(
-    operator: Declaration, error: NoKernelError, structure: Any, operands: Operands, attributes: Attributes
+    operator: Declaration,
+    error: NoKernelError,
+    structure: Any,
+    operands: Operands,
+    attributes: Attributes,
+    in_program: bool = False,
 ) -> Any:
-    """The result of a call of a backward pass, whose kernel cannot be had. Raises ``error`` elsewhere, and where
-    nothing else defines the operator.
+    """The result of a call whose kernel cannot be had, of a backward pass, or ``in_program``: all results of the
+    schema. Raises ``error`` elsewhere, and where nothing else defines the operator.
     """
-    if _in_backward() < 0:
+    if not in_program and _in_backward() < 0:
         raise error
     import_module(f"{ops.__name__}.eager")  # the definitions, which few processes need
-    return run_without_kernel(error, operator.name, structure, operands, attributes)
+    counted = f"{operator.name} backward" if _in_backward() >= 0 else f"{operator.name} of a program"
+    return run_without_kernel(error, operator.name, counted, structure, operands, attributes, in_program=in_program)
 
 
 OPERATORS: dict[str, Declaration] = {}
@@ -290,12 +296,7 @@ class Library:
         try:
             return (of.library or of.run)(structure, operands, attributes)
         except NoKernelError as error:
-            if of.library is None:
-                return without_kernel(of, error, structure, operands, attributes)
-            _, *others = of.like(self.kind.shapes(given), operands, attributes, transposed)
-            if any(each.numel() for each in others):  # what a definition does not have
-                raise
-            return without_kernel(of, error, structure, operands, attributes), *others
+            return without_kernel(of, error, structure, operands, attributes, in_program=True)
 
     def each(self, info: Any, dims: tuple, *arguments: Any) -> tuple[Any, Any]:
         """``torch.vmap``: one call for each element of the batch."""

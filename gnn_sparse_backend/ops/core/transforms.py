@@ -9,7 +9,8 @@ gradients are J^T v for cotangents v, linear in these; what they send back of ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -151,6 +152,15 @@ def _of_one(function, tensors):
     return function(*tensors)
 
 
+@contextlib.contextmanager
+def recording() -> Iterator[None]:
+    """Have PyTorch record what is computed, within an operator of ``torch.library`` too, where it leaves that out."""
+    with contextlib.ExitStack() as stack:
+        for key in (torch._C.DispatchKey.AutogradFunctionality, torch._C.DispatchKey.ADInplaceOrView):
+            stack.enter_context(torch._C._SetExcludeDispatchKeyGuard(key, False))
+        yield
+
+
 def pulled_back(
     function: Callable[[list[Tensor]], Any], operands: Sequence[Tensor], needed: Sequence[bool], cotangents: Any
 ) -> list[Tensor | None]:
@@ -167,7 +177,7 @@ def pulled_back(
         found = iter(back(cotangents if isinstance(out, Tensor) else list(cotangents)))
     else:
         again = torch.is_grad_enabled()
-        with torch.enable_grad():
+        with torch.enable_grad(), recording():
             # one tensor may stand for several operands: each of them a view of its own
             own = [x.view_as(x) if x.requires_grad else x.detach().requires_grad_() for x in given]
             found = iter(torch.autograd.grad(of_needed(*own), own, cotangents, create_graph=again))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...runtime.without_kernels import defines
+from ...runtime.without_kernels import defines, defines_in_programs
 from ..attention.calls import AttentionForm
 from ..core.transforms import pulled_back
 from .messages import added, aggregate, ends_of, messages_of, wide_of
@@ -47,10 +48,27 @@ def softmax_backward(graph: Any, operands: Sequence[Tensor], attributes: Sequenc
 def attend(graph: Any, operands: Sequence[Tensor], attributes: Sequence[Any]) -> Tensor:
     """(rows, ...) the values of each row, weighted by the softmax of its scores."""
     of: AttentionForm = attributes[0]
-    score, value = of.take_apart(operands)
-    scores = messages_of(of.score, graph, score)
-    weights = softmax(graph, (scores.sum(-1, keepdim=True) if of.reduced else scores,), ())
+    value = of.take_apart(operands)[1]
+    weights = softmax(graph, (_scores(of, graph, operands),), ())
     return aggregate(graph, (weights, *value), (of.weighted,)).to(value[0].dtype)
+
+
+def _scores(of: AttentionForm, graph: Any, operands: Sequence[Tensor]) -> Tensor:
+    scores = messages_of(of.score, graph, of.take_apart(operands)[0])
+    return scores.sum(-1, keepdim=True) if of.reduced else scores
+
+
+@defines_in_programs("attend")
+def attend_with_sums(graph: Any, operands: Sequence[Tensor], attributes: Sequence[Any]) -> tuple[Tensor, ...]:
+    """The attention, and for each row and score the maximum and the inverse of the sum of exp(score - maximum)."""
+    rows, row = graph.shape[0], ends_of(graph)[0]
+    scores = _scores(attributes[0], graph, operands)
+    scores = scores.reshape(graph.num_edges, prod(scores.shape[1:]))
+    most = scores.new_full((rows, scores.shape[1]), float("-inf"))
+    most = most.scatter_reduce(0, row[:, None].expand_as(scores), scores, "amax")
+    total = added(rows, row, (scores - most[row]).exp())
+    inverse = torch.where(total == 0, 0, 1 / total)  # of rows without edges
+    return attend(graph, operands, attributes[:1]), most, inverse
 
 
 @defines("attend_backward")

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...runtime.without_kernels import defines
+from ...runtime.without_kernels import defines, defines_in_programs
 from ...structures.masks import Mask
 from ..core.transforms import pulled_back
 from ..masked.composed import allowed_pairs, block_lines, composed, composed_gradients
@@ -55,6 +55,13 @@ def sums(mask: Mask, operands: Sequence[Tensor], attributes: Sequence[Any]) -> T
     return found[:, :, : mask.shape[1 if transposed else 0]].to(b.dtype)
 
 
+@defines_in_programs("masked_attention")
+def attention(mask: Mask, operands: Sequence[Any], attributes: Sequence[Any]) -> tuple[Tensor, Tensor]:
+    """The attention, and the logarithm of each query's sum of exponentials."""
+    q, k, v, seed = operands
+    return composed(dots, sums, mask, (q, k, v), seed, *attributes)
+
+
 @defines("masked_attention_backward")
 def attention_backward(mask: Mask, operands: Sequence[Any], attributes: Sequence[Any]) -> list[Tensor]:
     """The gradients of queries, keys and values."""
@@ -62,20 +69,22 @@ def attention_backward(mask: Mask, operands: Sequence[Any], attributes: Sequence
     return composed_gradients(dots, sums, mask, (q, k, v), seed, tuple(attributes), grad)
 
 
+@defines("changed_attention")
+def changed(mask: Mask, operands: Sequence[Any], attributes: Sequence[Any]) -> tuple[Tensor, Tensor]:
+    """Attention of scores that are changed, and the logarithms."""
+    q, k, v, seed, *captured = operands
+    scale, modifier, planes, probability = attributes
+    change = None if modifier is None else partial(_changed, mask, modifier, planes, q.shape[1], captured)
+    return composed(dots, sums, mask, (q, k, v), seed, scale, probability, change)
+
+
 @defines("changed_attention_backward")
-def changed_backward(mask: Mask, operands: Sequence[Any], attributes: Sequence[Any]) -> tuple[Tensor | None, ...]:
+def changed_backward(mask: Mask, operands: Sequence[Any], attributes: Sequence[Any]) -> tuple[Tensor, ...]:
     """The gradients that are needed of queries, keys and values, and of what scores are changed by."""
-    q, k, v, seed, *captured, _, _, grad, of_lse = operands
-    scale, modifier, planes, probability, needed = attributes
-
-    def function(given: list[Tensor]) -> list[Tensor]:
-        change = None if modifier is None else partial(_changed, mask, modifier, planes, q.shape[1], given[3:])
-        out, lse = composed(dots, sums, mask, given[:3], seed, scale, probability, change)
-        return [out, lse] if of_lse is not None else [out]
-
-    cotangents = [grad] if of_lse is None else [grad, of_lse]
-    found = pulled_back(function, (q, k, v, *captured), (*needed[:3], *needed[4:]), cotangents)
-    return (*found[:3], None, *found[3:])
+    grad, of_lse, _, _, *given = operands
+    *others, needed = attributes
+    found = pulled_back(lambda given: list(changed(mask, given, others)), given, needed, [grad, of_lse])
+    return tuple(x for x in found if x is not None)
 
 
 def _changed(

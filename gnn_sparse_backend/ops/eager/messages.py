@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ...formats.structure import row_of_position
 from ...runtime.type_names import accumulator_of
-from ...runtime.without_kernels import defines
+from ...runtime.without_kernels import defines, defines_in_programs
 from ..message.calls import feature_shapes, result_features
-from ..message.message_op import SHARING, MessageOp
+from ..message.message_op import CHOOSING, SHARING, MessageOp
 from ..message.products import dot_of, product_of
 from ..message.programs.message import Message
 
@@ -119,6 +119,32 @@ def aggregate(graph: Any, operands: Sequence[Tensor | None], attributes: Sequenc
     if of.reduce == "prod":
         return x.new_ones((rows, *x.shape[1:])).scatter_reduce(0, index, x, "prod").to(first.dtype)
     return _extreme(of, x.to(first.dtype), index, row, rows)
+
+
+@defines_in_programs("aggregate")
+def aggregate_with_choice(
+    graph: Any, operands: Sequence[Tensor | None], attributes: Sequence[Any]
+) -> tuple[Tensor, Tensor]:
+    """The aggregation, and the number of the edge that each maximum or minimum is of, -1 for none."""
+    of: MessageOp = attributes[0]
+    found = aggregate(graph, operands, attributes)
+    if of.ties not in CHOOSING:
+        return found, found.new_empty(0, dtype=torch.int32)
+    x, row = messages_of(of, graph, operands).to(found.dtype), ends_of(graph)[0]
+    place = torch.arange(graph.num_edges, device=row.device)  # in the order of the non-zeros
+    edges = place if graph.edge_ids is None else graph.edge_ids.long()
+    if graph.edge_ids is not None:
+        place = torch.empty_like(place).index_copy_(0, edges, place)
+    nothing = -1 if of.ties == "last" else graph.num_edges
+    wanted = x == found[row]
+    if of.ties == "first":
+        wanted &= x != float("-inf" if of.reduce == "max" else "inf")  # where it begins, and no choice
+    place = torch.where(wanted, place.view(-1, *(1,) * (x.dim() - 1)), nothing)
+    index = row.view(-1, *(1,) * (x.dim() - 1)).expand_as(x)
+    last = "amax" if of.ties == "last" else "amin"
+    chosen = place.new_full(found.shape, nothing).scatter_reduce(0, index, place, last)
+    edges = torch.cat([edges, edges.new_full((1,), -1)])
+    return found, edges[torch.where(chosen == nothing, graph.num_edges, chosen)].to(graph.indices.dtype)
 
 
 def _extreme(of: MessageOp, x: Tensor, index: Tensor, row: Tensor, rows: int) -> Tensor:

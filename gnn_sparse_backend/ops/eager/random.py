@@ -1,4 +1,4 @@
-"""The product with what a dropout drew."""
+"""A dropout, and the product with what it drew."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...runtime.without_kernels import defines
+from ...runtime.without_kernels import defines, defines_in_programs
+from ..random.dropout import scale_of
 from ..random.masked import DEAD
 from .messages import wide_of
 
@@ -21,3 +22,15 @@ def masked(nothing: None, operands: Sequence[Tensor], attributes: Sequence[Any])
     factor = torch.where(mask != 0, scale, 0.0).to(wide)
     found = x.to(wide) * factor
     return (torch.where(mask >= DEAD, 0, found) if dead else found).to(x.dtype)
+
+
+@defines_in_programs("dropped")
+def dropped(nothing: None, operands: Sequence[Tensor], attributes: Sequence[Any]) -> tuple[Tensor, Tensor]:
+    """What is left of x, or of max(x, 0), and the mask, of which PyTorch draws what our kernels do."""
+    (x,), (p, _, of_unit) = operands, attributes
+    mask = torch.empty_like(x, dtype=torch.uint8).bernoulli_(1 - p)
+    found = masked(None, (x, mask), (scale_of(p, x.dtype), False))
+    if not of_unit:
+        return found, mask
+    dead = x <= 0
+    return torch.where(dead, 0.0, found).to(x.dtype), mask + DEAD * dead.to(mask.dtype)

@@ -29,6 +29,7 @@ from .programs.message import (
     vjp,
 )
 
+CHOOSING = "last", "first"
 SHARING = "even", "even_with_zero", "even_if_positive"
 """The ``ties`` of a `MessageOp` by which equal messages share a gradient."""
 

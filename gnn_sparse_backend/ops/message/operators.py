@@ -31,13 +31,12 @@ from ..core.transforms import pulled_back
 from .calls import AT_EDGES, feature_shapes, result_features, run_aggregate, run_edge_map
 from .checks import check_choice, check_message_rows, checked_message
 from .gradients import NO_GRADIENT, GradientPlan, fit_gradient, gradient_plan
-from .message_op import SHARING, MessageOp, as_map, as_sum, in_stages, message_op, ties_count
+from .message_op import CHOOSING, SHARING, MessageOp, as_map, as_sum, in_stages, message_op, ties_count
 from .prepared_call import PreparedAggregate
 from .reductions.argmax_scatter import copied_gradient, even_gradient, kept_choice
 from .reductions.means import divided_first, inverse_degrees
 from .reductions.recurrence import products_of_others
 
-_CHOOSING = ("last", "first")
 _SWAPPED = {"row": "column", "column": "row"}
 _KEPT = torch.float32, torch.float64
 
@@ -90,14 +89,14 @@ def _record_aggregate(graph, operands, attributes, needed):
 
 def _aggregate_in_library(graph, operands, attributes):
     (of,) = attributes
-    if of.ties in _CHOOSING:
+    if of.ties in CHOOSING:
         return tuple(run_aggregate(of, graph, operands, ("number",), -1))
     return run_aggregate(of, graph, operands), operands[0].new_empty(0, dtype=torch.int32)
 
 
 def _saved_of_library(attributes, operands, results):
     (of,), (out, kept) = attributes, results
-    choosing = of.ties in _CHOOSING
+    choosing = of.ties in CHOOSING
     saved = kept if choosing else None, out if of.reads_result else None, *operands
     return saved, memo_of(of, operands, "number" if choosing else None)
 
@@ -187,7 +186,7 @@ def _encode_aggregate(attributes, transposed: bool):
 def _decode_aggregate(message: str, places: str, reduce: str, ties: str, transposed: bool):
     check_choice("aggregate", "reduce", reduce, tuple(REDUCTIONS))
     reduction = REDUCTIONS[reduce]
-    check_choice("aggregate", "ties", ties, (*SHARING, *_CHOOSING) if reduction.chooses else ("", ""))
+    check_choice("aggregate", "ties", ties, (*SHARING, *CHOOSING) if reduction.chooses else ("", ""))
     if transposed and reduction.divides:
         raise ValueError("aggregate: a mean of the transpose is not an operator: scale a sum")
     return (checked_message("aggregate", message, tuple(places.split(",")), reduce, ties or None),), transposed
@@ -198,7 +197,7 @@ def _fake_aggregate(arguments, operands, attributes, transposed: bool):
     rows = num_sources if transposed else indptr.shape[0] - 1
     shape = (rows, *result_features(of, feature_shapes(of, operands)))
     # beside operands on the meta device the structure may be on another
-    kept = (shape, indices.dtype) if of.ties in _CHOOSING else ((0,), torch.int32)
+    kept = (shape, indices.dtype) if of.ties in CHOOSING else ((0,), torch.int32)
     return operands[0].new_empty(shape), operands[0].new_empty(kept[0], dtype=kept[1])
 
 

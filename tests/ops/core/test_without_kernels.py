@@ -14,6 +14,9 @@ from gnn_sparse_backend.compiler.cache.bounded import forget
 from gnn_sparse_backend.compiler.own_schedules import in_force
 from gnn_sparse_backend.compiler.packs.errors import NoKernelError, NoKernelWarning
 from gnn_sparse_backend.integrations import reset_status
+from gnn_sparse_backend.ops.eager.messages import aggregate_with_choice
+from gnn_sparse_backend.ops.message.message_op import message_op
+from gnn_sparse_backend.ops.message.operators import AGGREGATE
 from gnn_sparse_backend.runtime import without_kernels
 from tests.ops.differentiated import CASES
 from tests.ops.operators import OPERATORS, RGMS, ROUNDING, some_graph
@@ -52,7 +55,7 @@ def test_every_gradient(name, lose_kernels):
     out = function(*operands)
     expected = torch.autograd.grad(out, operands, likes(out), retain_graph=True)
     lose_kernels()
-    with pytest.warns(NoKernelWarning, match="no room. Until then PyTorch's own functions compute the gradients"):
+    with pytest.warns(NoKernelWarning, match="no room. Until then PyTorch's own functions compute compiled programs"):
         found = torch.autograd.grad(out, operands, likes(out))
     torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-9)
     assert sum(without_kernels.counts().values()) > 0
@@ -132,9 +135,63 @@ def test_compiled_programs(lose_kernels):
     expected = torch.autograd.grad(_biased(x, w), (x, w), torch.ones(graph.shape[0], 4, dtype=torch.float64))
     out = torch.compile(_biased, backend="aot_eager")(x, w)
     lose_kernels()
-    with pytest.warns(NoKernelWarning, match="PyTorch's own functions compute the gradients"):
+    with pytest.warns(NoKernelWarning, match="PyTorch's own functions compute compiled programs"):
         found = torch.autograd.grad(out, (x, w), torch.ones_like(out))
     torch.testing.assert_close(found, expected)
+
+
+PROGRAMS = (
+    *("spmm_weighted_mean", "gspmm_copy_u_max", "gspmm_last_max", "attention", "edge_softmax", "rgms_mean"),
+    *("segment_mm", "sparse_conv", "sparse_attention", "composed_spmm", "prod"),
+)
+
+
+@pytest.mark.short(len(PROGRAMS))
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_forward_passes_of_compiled_programs(name, lose_kernels):
+    """There is no framework behind them to leave a call to."""
+    function, operands = CASES[name]
+    operands = [x.clone().requires_grad_() for x in operands]
+    out = function(*operands)
+    expected = torch.autograd.grad(out, operands, likes(out))
+    lose_kernels()
+    with pytest.warns(NoKernelWarning, match="no room. Until then PyTorch's own functions compute compiled programs"):
+        found = torch.compile(function, backend="aot_eager")(*operands)
+        gradients = torch.autograd.grad(found, operands, likes(found))
+    torch.testing.assert_close(found, out, atol=1e-12, rtol=1e-9)
+    torch.testing.assert_close(gradients, expected, atol=1e-12, rtol=1e-9)
+
+
+@pytest.mark.parametrize("ties", ["last", "first"])
+@pytest.mark.parametrize("reduce", ["max", "min"])
+def test_which_of_equal_messages_is_chosen_without_kernels(reduce, ties, lose_kernels):
+    """By the order of the non-zeros, among NaN and infinities, and rows without edges."""
+    graph = some_graph()
+    x = torch.randint(-1, 2, (graph.shape[1], 4)).double()
+    x[::3] = torch.tensor([float("inf"), float("-inf"), float("nan"), 0.0])
+    of = message_op("x0", ("column",), reduce, ties)
+    expected = AGGREGATE.library(graph, (x,), (of,))
+    lose_kernels()
+    found = aggregate_with_choice(graph, (x,), (of,))
+    torch.testing.assert_close(found, tuple(expected), equal_nan=True)
+
+
+@pytest.mark.parametrize("rectified", [False, True])
+def test_dropouts_of_programs_draw_the_same(rectified, lose_kernels):
+    x = torch.randn(40, 5, dtype=torch.float64, requires_grad=True)
+
+    def program(x: Tensor) -> Tensor:
+        return torch.ops.gsb.dropped(x, 0.4, 0, rectified)[0]
+
+    torch.manual_seed(3)
+    out = program(x)
+    expected = torch.autograd.grad(out, x, torch.ones_like(out))
+    lose_kernels()
+    torch.manual_seed(3)
+    with pytest.warns(NoKernelWarning):
+        found = program(x)
+        gradients = torch.autograd.grad(found, x, torch.ones_like(found))
+    torch.testing.assert_close((found, *gradients), (out, *expected))
 
 
 @pytest.mark.parametrize("padded", [False, True])
@@ -173,6 +230,23 @@ def test_scores_that_a_function_changes(returns_lse, lose_kernels):
     with pytest.warns(NoKernelWarning):
         again = torch.autograd.grad(outs, (q, k, v, bias), [likes(x) for x in outs])
     torch.testing.assert_close(again, expected)
+
+
+def test_flex_attention_of_compiled_programs(lose_kernels):
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, 2, 9, 4, requires_grad=True) for _ in range(3))
+
+    def program(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return torch.nn.attention.flex_attention.flex_attention(q, k, v, lambda score, b, h, i, j: score + (i - j) * h)
+
+    with gsb.enabled("flex_attention"):
+        out = program(q, k, v)
+        expected = torch.autograd.grad(out, (q, k, v), likes(out))
+        lose_kernels()
+        with pytest.warns(NoKernelWarning):
+            found = torch.compile(program, backend="aot_eager", fullgraph=True)(q, k, v)
+            gradients = torch.autograd.grad(found, (q, k, v), likes(found))
+    torch.testing.assert_close((found, *gradients), (out, *expected))
 
 
 def test_they_are_counted_with_the_reason(lose_kernels):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -64,12 +63,3 @@ def evaluate(node: Node, leaves: dict[str, Tensor], tensors: Sequence[Tensor]) -
         return COMPUTED[each.op](*map(of, each.parts))
 
     return of(node)
-
-
-@contextlib.contextmanager
-def recording() -> Iterator[None]:
-    """Have PyTorch record what is computed, within an operator of ``torch.library`` too, where it leaves that out."""
-    with contextlib.ExitStack() as stack:
-        for key in (torch._C.DispatchKey.AutogradFunctionality, torch._C.DispatchKey.ADInplaceOrView):
-            stack.enter_context(torch._C._SetExcludeDispatchKeyGuard(key, False))
-        yield

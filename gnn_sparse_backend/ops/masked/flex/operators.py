@@ -19,6 +19,7 @@ from ....runtime.type_names import accumulator_of
 from ....structures.masks import Mask
 from ...core.operands import check_fit
 from ...core.operator import Operator
+from ...core.transforms import recording
 from ..change import Change
 from ..composed import allowed_pairs, block_lines
 from ..dropout import Dropout, kept_blocks
@@ -26,7 +27,7 @@ from ..executables_cpu import attend, attend_backward, delta_of
 from ..operators import fits_mask
 from ..programs.modifier import Modifier
 from ..traced import MASK
-from .evaluated import evaluate, recording
+from .evaluated import evaluate
 from .written import read, written
 
 PAIRS = 1 << 22
