@@ -121,7 +121,7 @@ def show(results: dict, console: Console) -> None:
     table = report.table(
         f"{data.NODES:,} nodes and {data.EDGES:,} edges are the whole",
         ("network", "contender", "of the whole"),
-        ("peak, GiB", "epoch, s", "ns an edge", "of the smallest", "last loss"),
+        ("peak, GiB", "graph, s", "epoch, s", "forward", "backward", "ns an edge", "of the smallest", "last loss"),
     )
     for cell in results["cells"]:
         table.add_row(*_cells(cell, results))
@@ -132,14 +132,16 @@ def _cells(cell: dict, results: dict) -> tuple[str, ...]:
     """What stands in a row of the table."""
     names = cell["network"], cell["contender"], cell["scale"]
     if not cell["fits"]:
-        return *names, f"more than {results['limit']:g}", "", "", "", ""
+        return *names, f"more than {results['limit']:g}", *[""] * 7
     own = time_of_edge(cell)
     alike = [each for each in results["cells"] if each["fits"] and _kind(each) == _kind(cell)]
     smallest = min(alike, key=lambda each: each["edges"])
     return (
         *names,
         f"{cell['peak'] / GIB:.2f}",
+        f"{cell['graph']:.1f}",
         f"{min(cell['epochs']):.2f}",
+        *(f"{min(each[part] for each in cell['parts']):.2f}" for part in ("forward", "backward")),
         f"{own * 1e9:.1f}",
         f"{own / time_of_edge(smallest):.2f}",
         f"{cell['losses'][-1]:.6f}",

@@ -61,6 +61,7 @@ def test_losses_are_those_of_the_framework_alone(files, network):
     for backend in (False, True):
         found = epoch._train(files, epoch.Cell(framework, kind, backend, 1, 2, 0, 0))
         assert found["fits"] and len(found["epochs"]) == 2 and 0 < found["resident"] <= found["peak"]
+        assert all(sum(each.values()) == took for each, took in zip(found["parts"], found["epochs"]))
         losses.append(found["losses"])
     np.testing.assert_allclose(*losses, rtol=2e-4)
 
@@ -88,7 +89,8 @@ def test_each_scale_has_its_epochs_and_is_told_against_the_smallest(tmp_path, mo
             return None
         made.append(given[1])
         seconds = 3.0 if given[1].epochs == 1 else 1.0
-        return {"fits": True, "epochs": [seconds], "losses": [0.5], "peak": 1 << 30}
+        parts = [{"forward": seconds / 3, "backward": seconds / 2, "step": seconds / 6}]
+        return {"fits": True, "graph": 0.1, "epochs": [seconds], "parts": parts, "losses": [0.5], "peak": 1 << 30}
 
     monkeypatch.setattr(memory, "in_child", in_child)
     monkeypatch.setattr(large.cli, "installed", lambda names, console: list(names))
