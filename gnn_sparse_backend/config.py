@@ -323,6 +323,7 @@ CHECKOUT: Mapping[str, str] = {
     "GSB_SIMT": "set by tests.simt: kernels are their CUDA source, thread by thread",
     "GSB_SIMT_LARGE": "1: tests.simt runs plans on large graphs too",
     "GSB_SIMT_ORDERS": "numbers of orders, 0,1,7, in which tests.simt runs the threads of every launch",
+    "GSB_TEST_BILLIONS": "1: a test reads 2^31 edges of a file of 16 GiB",
 }
 """What only tests, benchmarks and models of a checkout read, and what for."""
 

@@ -229,6 +229,21 @@ def maps_memory() -> bool:
     return hasattr(mmap, "MAP_PRIVATE")
 
 
+def map_file(number: int) -> mmap.mmap:
+    """An open file's bytes as memory of which no more is read than is asked for, where the system can be told so; who
+    writes to it writes to copies.
+    """
+    mapped = mmap.mmap(number, 0, access=mmap.ACCESS_COPY)
+    if hasattr(mmap, "MADV_RANDOM"):
+        mapped.madvise(mmap.MADV_RANDOM)
+    return mapped
+
+
+def reads_at_places() -> bool:
+    """Whether several threads may read a file at places of their own (``os.pread``)."""
+    return hasattr(os, "pread")
+
+
 def map_memory(size: int) -> mmap.mmap:
     """Private memory, of huge pages where the system has them. Raises OSError where there is no more of it."""
     block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

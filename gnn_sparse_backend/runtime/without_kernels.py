@@ -7,12 +7,13 @@ compute there what the operator would (`ops.eager`), at their speed, with a warn
 
 from __future__ import annotations
 
+import functools
 import threading
 import warnings
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from ..compiler.packs.errors import NoKernelError, NoKernelWarning
+from ..compiler.packs.errors import NoKernelWarning
 
 Definition: TypeAlias = Callable[..., Any]
 """From a structure, operands and attributes, as an operator is called with, to its result or results. It records
@@ -46,19 +47,20 @@ def defines_in_programs(*operators: str) -> Callable[[Definition], Definition]:
     return add
 
 
-def run_without_kernel(error: NoKernelError, operator: str, counted: str, *given: Any, in_program: bool = False) -> Any:
-    """Return what an operator of a backward pass, or of a program, would have of what it is ``given``: structure,
-    operands, attributes.
+def definition_of(operator: str, counted: str, in_program: bool = False) -> Callable[..., Any] | None:
+    """Return what computes an operator of a backward pass, or of a program, without kernels: a function of why there
+    are none, the structure, operands and attributes. None where nothing else defines it.
 
-    counted: the name that it is counted by. in_program: all that it gives in a program. Raises ``error``, why it has no
-    kernel, where nothing else defines it.
+    counted: the name that it is counted by. in_program: all that it gives in a program.
     """
     definition = _in_programs.get(operator) if in_program else None
     definition = definition or _definitions.get(operator)
-    if definition is None:
-        raise error
+    return None if definition is None else functools.partial(_run, definition, counted)
+
+
+def _run(definition: Definition, counted: str, why: str, *given: Any) -> Any:
     warnings.warn(
-        f"{error}. Until then PyTorch's own functions compute compiled programs, and the gradients of calls that ran "
+        f"{why}. Until then PyTorch's own functions compute compiled programs, and the gradients of calls that ran "
         "on kernels",
         NoKernelWarning,
         stacklevel=3,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,12 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .. import system
 from ..runtime.accounts import FILES
 
 THREADS = 16
 """Reads under way at a time: a disk answers many at once, and one thread has one."""
-
-
 BLOCK = 4 << 20
 """Bytes of a read in the order of the file."""
 
@@ -33,13 +31,11 @@ class Features:
 
     def __init__(self, path: Path, offset: int, shape: tuple[int, ...], dtype: torch.dtype, threads: int) -> None:
         self._file = open(path, "rb", buffering=0)  # for as long as it is read from
-        self._mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_COPY)
+        self._mapped = system.map_file(self._file.fileno())
         count = int(np.prod(shape, dtype=np.int64))
         flat = torch.frombuffer(self._mapped, dtype=dtype, count=count, offset=offset)
         self.tensor, self.path, self._offset = flat.view(shape), path, offset
         self._row = self.tensor[0].nbytes
-        if hasattr(mmap, "MADV_RANDOM"):
-            self._mapped.madvise(mmap.MADV_RANDOM)  # no more than is asked for
         self._readers = ThreadPoolExecutor(threads, "gsb-features")
         self._ahead = ThreadPoolExecutor(1, "gsb-features-ahead")
         self._threads = threads
@@ -81,7 +77,7 @@ class Features:
         """Have rows from first to last (exclusive) read in their order, so that the system has them in memory, and
         return at once.
         """
-        if not hasattr(os, "pread"):
+        if not system.reads_at_places():
             return
         end = self._offset + (len(self) if last is None else last) * self._row
         for begin in range(self._offset + first * self._row, end, BLOCK):

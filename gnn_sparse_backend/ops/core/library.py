@@ -16,7 +16,7 @@ from ... import ops
 from ...compiler.packs.errors import NoKernelError
 from ...deferred import import_module
 from ...frozen import dataclass
-from ...runtime.without_kernels import run_without_kernel
+from ...runtime.without_kernels import definition_of
 from ...structures.checks import plain_tensor
 from .batched import for_each, in_batch, mapped
 from .last_run import note_operator
@@ -105,22 +105,19 @@ class Declaration:
             register_for(self, self.structure)
 
 
-def without_kernel(
-    operator: Declaration,
-    error: NoKernelError,
-    structure: Any,
-    operands: Operands,
-    attributes: Attributes,
-    in_program: bool = False,
-) -> Any:
-    """The result of a call whose kernel cannot be had, of a backward pass, or ``in_program``: all results of the
-    schema. Raises ``error`` elsewhere, and where nothing else defines the operator.
+def without_kernel(operator: Declaration, in_program: bool = False) -> Callable[..., Any] | None:
+    """What computes a call whose kernel cannot be had (`definition_of`), of a backward pass, or ``in_program``: all
+    results of the schema. None elsewhere, and where nothing else defines the operator.
+
+    It is not given the error: who raises one that it holds keeps all that the call was given until Python looks for
+    circles.
     """
-    if not in_program and _in_backward() < 0:
-        raise error
+    in_backward = _in_backward() >= 0
+    if not in_program and not in_backward:
+        return None
     import_module(f"{ops.__name__}.eager")  # the definitions, which few processes need
-    counted = f"{operator.name} backward" if _in_backward() >= 0 else f"{operator.name} of a program"
-    return run_without_kernel(error, operator.name, counted, structure, operands, attributes, in_program=in_program)
+    counted = f"{operator.name} backward" if in_backward else f"{operator.name} of a program"
+    return definition_of(operator.name, counted, in_program)
 
 
 OPERATORS: dict[str, Declaration] = {}
@@ -296,7 +293,9 @@ class Library:
         try:
             return (of.library or of.run)(structure, operands, attributes)
         except NoKernelError as error:
-            return without_kernel(of, error, structure, operands, attributes, in_program=True)
+            if (instead := without_kernel(of, in_program=True)) is None:
+                raise
+            return instead(str(error), structure, operands, attributes)
 
     def each(self, info: Any, dims: tuple, *arguments: Any) -> tuple[Any, Any]:
         """``torch.vmap``: one call for each element of the batch."""

@@ -58,7 +58,9 @@ class Operator(Declaration):
                 pending.make = None
                 raise
             except NoKernelError as error:
-                return without_kernel(self, error, structure, operands, attributes)
+                if (instead := without_kernel(self)) is None:
+                    raise
+                return instead(str(error), structure, operands, attributes)
 
 
 def _kind_of(operator: Operator, operands: Operands, attributes: Attributes) -> Hashable:

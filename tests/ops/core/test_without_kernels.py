@@ -122,18 +122,17 @@ def test_what_nothing_else_defines_is_an_error(lose_kernels):
     assert without_kernels.counts() == {}
 
 
-def _biased(x: Tensor, w: Tensor) -> Tensor:
-    """A maximum, whose gradient is shared out, and a product with a bias of tokens."""
-    graph = some_graph()
-    return gsb.aggregate(graph, "mul(x0, x1)", [("u", x), ("e", w)], "max") + gsb.spmm(graph, x, w[:, 0])
-
-
 def test_compiled_programs(lose_kernels):
+    """A maximum, whose gradient is shared out, and a product with a weight of each edge."""
     graph = some_graph()
     x = torch.randn(graph.shape[1], 4, dtype=torch.float64, requires_grad=True)
     w = torch.rand(graph.num_edges, 1, dtype=torch.float64, requires_grad=True)
-    expected = torch.autograd.grad(_biased(x, w), (x, w), torch.ones(graph.shape[0], 4, dtype=torch.float64))
-    out = torch.compile(_biased, backend="aot_eager")(x, w)
+
+    def program(x: Tensor, w: Tensor) -> Tensor:
+        return gsb.aggregate(graph, "mul(x0, x1)", [("u", x), ("e", w)], "max") + gsb.spmm(graph, x, w[:, 0])
+
+    expected = torch.autograd.grad(program(x, w), (x, w), torch.ones(graph.shape[0], 4, dtype=torch.float64))
+    out = torch.compile(program, backend="aot_eager")(x, w)
     lose_kernels()
     with pytest.warns(NoKernelWarning, match="PyTorch's own functions compute compiled programs"):
         found = torch.autograd.grad(out, (x, w), torch.ones_like(out))
