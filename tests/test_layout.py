@@ -32,7 +32,7 @@ ROOMS = {
     "formats": {"compiler", "deferred", "frozen"},
     "planner": {"compiler", "deferred", "frozen", "system"},
     "structures": _BELOW_STRUCTURES | {"dynamo", "system"},
-    "sampling": {"compiler", "frozen", "runtime", "structures"},
+    "sampling": {"compiler", "frozen", "runtime", "structures", "system"},
     "ops": _BELOW_STRUCTURES | {"log", "spelling", "structures"},
     "tuning": _BELOW_STRUCTURES | {"ops", "spelling", "structures", "system"},
     "distributed": {"frozen", "ops", "runtime", "structures", "system"},
