@@ -137,6 +137,7 @@ def _flex(problem: Problem) -> Compute:
         raise Unable("FlexAttention has no backward pass on CPUs")
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
+    torch._dynamo.config.recompile_limit = 1 << 10  # at the eighth function PyTorch would leave it uncompiled
     mods = {
         "band": lambda b, h, i, j: (i - j <= WINDOW) & (j - i <= WINDOW),
         "global": lambda b, h, i, j: ((i - j <= WINDOW) & (j - i <= WINDOW)) | (i == 0) | (j == 0),
