@@ -241,7 +241,7 @@ def test_building_takes_half_of_the_result_besides():
 
 @pytest.mark.parametrize("reduce", ["sum", "mean"])
 def test_products_where_indices_are_long(reduce, monkeypatch):
-    """Of a structure with more edges than int32 counts, as far as the package is told, forward and backward."""
+    """The package is told that a structure has more edges than int32 counts: products, forward and backward."""
     monkeypatch.setattr(build, "INT32_LIMIT", 100)
     row, col = by_columns(*undirected())
     graph = gsb.Graph.from_coo(row, col, (40, 40))

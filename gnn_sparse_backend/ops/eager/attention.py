@@ -13,7 +13,7 @@ from torch import Tensor
 from ...runtime.without_kernels import defines, defines_in_programs
 from ..attention.calls import AttentionForm
 from ..core.transforms import pulled_back
-from .messages import added, aggregate, ends_of, messages_of, wide_of
+from .messages import added, aggregate, along, ends_of, messages_of, wide_of
 
 
 def softmax(graph: Any, operands: Sequence[Tensor], attributes: Sequence[Any], finite: bool = False) -> Tensor:
@@ -24,7 +24,7 @@ def softmax(graph: Any, operands: Sequence[Tensor], attributes: Sequence[Any], f
     row, rows = ends_of(graph)[0], graph.shape[0]
     x = scores.to(wide_of(scores))
     most = x.new_full((rows, *x.shape[1:]), float("-inf"))
-    most = most.scatter_reduce(0, row.view(-1, *(1,) * (x.dim() - 1)).expand_as(x), x.detach(), "amax")
+    most = most.scatter_reduce(0, along(row, x), x.detach(), "amax")
     most = torch.where(most.isinf(), 0, most) if finite else most
     exponential = (x - most[row]).exp()
     total = added(rows, row, exponential)
@@ -48,8 +48,11 @@ def softmax_backward(graph: Any, operands: Sequence[Tensor], attributes: Sequenc
 def attend(graph: Any, operands: Sequence[Tensor], attributes: Sequence[Any]) -> Tensor:
     """(rows, ...) the values of each row, weighted by the softmax of its scores."""
     of: AttentionForm = attributes[0]
+    return _weighted(of, graph, operands, softmax(graph, (_scores(of, graph, operands),), ()))
+
+
+def _weighted(of: AttentionForm, graph: Any, operands: Sequence[Tensor], weights: Tensor) -> Tensor:
     value = of.take_apart(operands)[1]
-    weights = softmax(graph, (_scores(of, graph, operands),), ())
     return aggregate(graph, (weights, *value), (of.weighted,)).to(value[0].dtype)
 
 
@@ -61,14 +64,16 @@ def _scores(of: AttentionForm, graph: Any, operands: Sequence[Tensor]) -> Tensor
 @defines_in_programs("attend")
 def attend_with_sums(graph: Any, operands: Sequence[Tensor], attributes: Sequence[Any]) -> tuple[Tensor, ...]:
     """The attention, and for each row and score the maximum and the inverse of the sum of exp(score - maximum)."""
-    rows, row = graph.shape[0], ends_of(graph)[0]
-    scores = _scores(attributes[0], graph, operands)
-    scores = scores.reshape(graph.num_edges, prod(scores.shape[1:]))
+    of, rows, row = attributes[0], graph.shape[0], ends_of(graph)[0]
+    by_head = _scores(of, graph, operands)
+    scores = by_head.reshape(graph.num_edges, prod(by_head.shape[1:]))
     most = scores.new_full((rows, scores.shape[1]), float("-inf"))
-    most = most.scatter_reduce(0, row[:, None].expand_as(scores), scores, "amax")
-    total = added(rows, row, (scores - most[row]).exp())
+    most = most.scatter_reduce(0, along(row, scores), scores, "amax")
+    exponential = (scores - most[row]).exp()
+    total = added(rows, row, exponential)
     inverse = torch.where(total == 0, 0, 1 / total)  # of rows without edges
-    return attend(graph, operands, attributes[:1]), most, inverse
+    weights = (exponential * inverse[row]).view_as(by_head)
+    return _weighted(of, graph, operands, weights), most, inverse
 
 
 @defines("attend_backward")

@@ -58,6 +58,11 @@ def added(rows: int, row: Tensor, x: Tensor) -> Tensor:
     return x.new_zeros((rows, *x.shape[1:])).index_add(0, row, x)
 
 
+def along(row: Tensor, x: Tensor) -> Tensor:
+    """A number for each row of x, (n,), in the shape of x, as scatters take it."""
+    return row.view(-1, *(1,) * (x.dim() - 1)).expand_as(x)
+
+
 def _unbroadcast(x: Tensor, like: Tensor) -> Tensor:
     return x.sum(-1, keepdim=True) if x.shape[-1] != 1 and like.shape[-1] == 1 else x
 
@@ -115,7 +120,7 @@ def aggregate(graph: Any, operands: Sequence[Tensor | None], attributes: Sequenc
             count = torch.bincount(row, minlength=rows).clamp(min=1)
             found = found / count.view(-1, *(1,) * (x.dim() - 1)).to(x.dtype)
         return found.to(first.dtype)
-    index = row.view(-1, *(1,) * (x.dim() - 1)).expand_as(x)
+    index = along(row, x)
     if of.reduce == "prod":
         return x.new_ones((rows, *x.shape[1:])).scatter_reduce(0, index, x, "prod").to(first.dtype)
     return _extreme(of, x.to(first.dtype), index, row, rows)
@@ -139,8 +144,8 @@ def aggregate_with_choice(
     wanted = x == found[row]
     if of.ties == "first":
         wanted &= x != float("-inf" if of.reduce == "max" else "inf")  # where it begins, and no choice
-    place = torch.where(wanted, place.view(-1, *(1,) * (x.dim() - 1)), nothing)
-    index = row.view(-1, *(1,) * (x.dim() - 1)).expand_as(x)
+    place = torch.where(wanted, along(place, x), nothing)
+    index = along(row, x)
     last = "amax" if of.ties == "last" else "amin"
     chosen = place.new_full(found.shape, nothing).scatter_reduce(0, index, place, last)
     edges = torch.cat([edges, edges.new_full((1,), -1)])

@@ -196,7 +196,7 @@ def test_dropouts_of_programs_draw_the_same(rectified, lose_kernels):
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("heads", [1, 4])
 def test_masks(heads, padded, lose_kernels):
-    """Of several heads and sequences, with keys that are not there and a dropout."""
+    """Masks have several heads and sequences, with keys that are not there and a dropout."""
     torch.manual_seed(0)
     allowed = torch.rand(heads, 9, 7) < 0.5
     allowed[:, 2] = False  # a query without keys
