@@ -37,6 +37,7 @@ class ProcessMemory:
 
 def memory_of_process() -> ProcessMemory:
     """Account for the memory of this process."""
+    program = _of_program()  # before the process is measured: a list of all objects takes megabytes
     resident, files, peak = process_memory()
     covered = Covered([])
     rows = [
@@ -44,7 +45,7 @@ def memory_of_process() -> ProcessMemory:
         *(Held("kept", words, nbytes(), False) for words, nbytes in list(ACCOUNTS.items())),
         Held("files", "libraries, and data that is mapped into memory", files, False),
     ]
-    for words, tensors in _of_program().items():
+    for words, tensors in program.items():
         # what was never touched is in no memory
         left = resident - sum(row.nbytes for row in rows)
         rows.append(Held("program", words, max(min(covered.add(tensors), left), 0), False))
