@@ -25,6 +25,11 @@ def prefix_sums(counts: Tensor) -> Tensor:
     return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
 
+def extent_of(numbers: Tensor) -> int:
+    """One more than the largest number, 0 of none. A GPU is waited for."""
+    return int(numbers.max()) + 1 if numbers.numel() else 0
+
+
 def read(*values: Tensor) -> list[int]:
     """The values of 0-d tensors of integers or truth values. A GPU is waited for, once for all of them."""
     if values[0].is_cpu:

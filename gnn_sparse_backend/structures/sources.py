@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..formats.counts import extent_of
 from .checks import as_index_vector, plain_tensor
 
 
@@ -37,7 +38,7 @@ def edge_index_arrays(edge_index, size) -> tuple[Tensor, Tensor, tuple[int, int]
     source, destination = as_index_vector("edge_index[0]", plain[0]), as_index_vector("edge_index[1]", plain[1])
     num_sources, num_destinations = (None, None) if size is None else _pair(size)
     if num_sources is None or num_destinations is None:
-        inferred = int(plain.max()) + 1 if plain.numel() else 0
+        inferred = extent_of(plain)
         num_sources = inferred if num_sources is None else num_sources
         num_destinations = inferred if num_destinations is None else num_destinations
     return source, destination, (num_destinations, num_sources)

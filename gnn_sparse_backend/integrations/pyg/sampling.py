@@ -21,6 +21,7 @@ from torch_geometric.sampler.base import SubgraphType
 
 from ...config import SAMPLER
 from ...deferred import later
+from ...formats.counts import extent_of
 from ..core.patch import Patches
 from ..core.refusal import PASS
 from ..pyg_lib import served
@@ -240,6 +241,6 @@ def _sizes(self) -> dict[str, int]:
     for name, (source, _, destination) in self.to_edge_type.items():
         row = self.row_dict[name]
         sizes[destination] = max(sizes[destination], self.colptr_dict[name].numel() - 1)
-        sizes[source] = max(sizes[source], int(row.max()) + 1 if row.numel() else 0)
+        sizes[source] = max(sizes[source], extent_of(row))
     self.num_nodes = sizes
     return sizes

@@ -9,6 +9,7 @@ import torch_geometric.typing
 from torch import Tensor
 from torch.nn import Parameter
 
+from ...formats.counts import extent_of
 from ...ops.attention.operators import softmax_edges, softmax_segments
 from ...ops.core.executable import OutOfRange
 from ...ops.message.operators import aggregate
@@ -174,7 +175,7 @@ def _along(dim: int, src: Tensor, function: Callable[[Tensor], Tensor]) -> Tenso
 def _rows(index: Tensor, size: int | None) -> IndexEnd:
     index = plain_index(index)
     if size is None:
-        size = int(index.max()) + 1 if index.numel() else 0
+        size = extent_of(index)
     return IndexEnd(index, size)
 
 

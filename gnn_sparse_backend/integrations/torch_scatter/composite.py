@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ...deferred import later
+from ...formats.counts import extent_of
 from ..core.substitutes.scripted import public
 from . import reductions
 from .utils import broadcast, vector_along
@@ -108,7 +109,7 @@ def _recentred(src: Tensor, index: Tensor, dim: int, rows: int) -> Tensor:
 def _rows(src: Tensor, index: Tensor, dim: int, size: int | None) -> tuple[int, int]:
     """(the dimension, from 0 on; how many rows there are)."""
     if size is None:
-        size = int(index.max()) + 1 if index.numel() else 0
+        size = extent_of(index)
     return dim % src.dim(), size
 
 

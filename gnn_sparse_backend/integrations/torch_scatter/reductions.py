@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ...deferred import later
+from ...formats.counts import extent_of
 from .utils import broadcast, vector_along
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def _place(src: Tensor, index: Tensor, dim: int, out: Tensor | None, size: int |
     if out is not None:
         size = out.shape[dim]
     elif size is None:
-        size = int(index.max()) + 1 if index.numel() else 0
+        size = extent_of(index)
     shape[dim] = size
     return dim, size, shape
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...deferred import later
-from ...formats.counts import prefix_sums
+from ...formats.counts import extent_of, prefix_sums
 from ...formats.structure import positions_of_rows
 from ..core.substitutes.namespaces import register
 from . import products, sampling
@@ -199,7 +199,7 @@ def relabelled(col: Tensor, idx: Tensor) -> tuple[Tensor, Tensor]:
     others as they are met.
     """
     begins = torch.tensor([0, col.numel()])
-    known = numbers.Numbers(max(_extent(col), _extent(idx), 1), False, idx)
+    known = numbers.Numbers(max(extent_of(col), extent_of(idx), 1), False, idx)
     found = known.number(begins[:1], known.span, begins, col.contiguous())
     return found, known.keys.clone()
 
@@ -227,10 +227,6 @@ def beside_diagonal(row: Tensor, col: Tensor, rows: int, columns: int, k: int) -
     kept = row + k != col
     mask[(torch.arange(row.numel(), device=row.device) + before.clamp(0, places))[kept]] = True
     return mask
-
-
-def _extent(index: Tensor) -> int:
-    return int(index.max()) + 1 if index.numel() else 0
 
 
 register("torch_sparse", _OPERATORS)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ...deferred import later
+from ...formats.counts import extent_of
 from ...formats.structure import positions_of_rows
 from ...sampling.seeds import drawn_seed
 from ..core.substitutes.scripted import counted
@@ -59,7 +60,7 @@ def adjacent(
     rowptr: Tensor, col: Tensor, idx: Tensor, many: int, replace: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(pointers, columns, nodes, entries) of a sample of rows."""
-    nodes = max(rowptr.numel() - 1, int(col.max()) + 1 if col.numel() else 0)
+    nodes = max(rowptr.numel() - 1, extent_of(col))
     relation = draws.Relation("", "", rowptr, col, nodes)
     known = numbers.Numbers(nodes, False, idx.long())
     drawn = draws.draw(relation, idx.long(), 0, many, draws.stream_of(drawn_seed()), replace=replace)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...deferred import later
-from ...formats.counts import prefix_sums
+from ...formats.counts import extent_of, prefix_sums
 from ..torch_scatter.segment_csr import reduced_segments
 from .utils import ind2ptr, index_sort, ptr2ind
 
@@ -75,13 +75,13 @@ class SparseStorage:
         given |= dict(csr2csc=csr2csc, csc2csr=csc2csr)
         rows, columns = sparse_sizes or (None, None)
         if rows is None:
-            rows = rowptr.numel() - 1 if rowptr is not None else _extent(row)
-        elif not trust_data and row is not None and _extent(row) > rows:
-            raise ValueError(f"row has {_extent(row) - 1}, but there are {rows} rows")
+            rows = rowptr.numel() - 1 if rowptr is not None else extent_of(row)
+        elif not trust_data and row is not None and extent_of(row) > rows:
+            raise ValueError(f"row has {extent_of(row) - 1}, but there are {rows} rows")
         if columns is None:
-            columns = _extent(col)
-        elif not trust_data and _extent(col) > columns:
-            raise ValueError(f"col has {_extent(col) - 1}, but there are {columns} columns")
+            columns = extent_of(col)
+        elif not trust_data and extent_of(col) > columns:
+            raise ValueError(f"col has {extent_of(col) - 1}, but there are {columns} columns")
         lengths = dict(row=nnz, col=nnz, csr2csc=nnz, csc2csr=nnz, rowptr=rows + 1, rowcount=rows)
         lengths |= dict(colptr=columns + 1, colcount=columns)
         for name, index in given.items():
@@ -347,10 +347,6 @@ class SparseStorage:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_graph": None}
-
-
-def _extent(index: Tensor) -> int:
-    return int(index.max()) + 1 if index.numel() else 0
 
 
 def _resized(index: Tensor | None, size: int, fill: int) -> Tensor | None:
