@@ -87,6 +87,7 @@ FILLED = {
     ("runtime.accounts", "ACCOUNTS"): "functions of this package",
     ("runtime.without_kernels", "_counts"): "operators of this package",
     ("runtime.without_kernels", "_definitions"): "operators of this package",
+    ("runtime.without_kernels", "_in_programs"): "operators of this package",
 }
 
 
