@@ -1,7 +1,8 @@
 """A Debian for Arm in a folder, and programs of it on this machine under qemu-user: ``make test-aarch64``.
 
-    python -m tests.platforms.arm_root out/aarch64          # sets it up, once
-    out/aarch64/python -m pytest tests/ops/grouped          # runs in it
+    python -m tests.platforms.arm_root out/aarch64              # sets it up, once
+    out/aarch64/python -m pytest tests/ops/grouped              # runs in it
+    python -m tests.platforms.arm_root --emulator out/aarch64   # the emulator and a linker alone, for test_emulated
 
 Packages come from Debian and PyPI alone, and nothing is installed on this machine: its own apt reads the lists of
 another architecture into the folder, and packages are unpacked there. Kernels are linked by the cross linker among
@@ -54,18 +55,38 @@ def set_up(root: Path) -> Path:
     root = root.absolute()
     run = root / "python"
     if not run.exists():
-        for architecture, names in (("arm64", GUEST), ("amd64", HOST)):
-            for package in _downloaded(root / f"apt-{architecture}", architecture, names):
-                _run("dpkg-deb", "-x", package, root / ("debian" if architecture == "arm64" else "host"))
+        set_up_emulator(root)
+        _unpack_packages(root, "arm64", GUEST, root / "debian")
         _unpack_wheels(root / "site")
         _compile(root)
-        _write_programs(root, run)
+        _write_program(root, run)
     return run
+
+
+def set_up_emulator(root: Path) -> Path:
+    """Put the emulator and a linker for Arm into the folder unless they are there, and return the linker."""
+    root = root.absolute()
+    linker = root / "bin/ld"
+    if not linker.exists():
+        host = root / "host"
+        _unpack_packages(root, "amd64", HOST, host)
+        for each in (host / "usr/bin").glob("qemu-*"):
+            if each != qemu(root):
+                each.unlink()  # 300 MB of other processors
+        linker.parent.mkdir(exist_ok=True)
+        libraries, program = host / "usr/lib/x86_64-linux-gnu", host / "usr/bin/aarch64-linux-gnu-ld"
+        _script(linker, f'exec env LD_LIBRARY_PATH={libraries} {program} "$@"')
+    return linker
 
 
 def qemu(root: Path) -> Path:
     """The emulator."""
     return root / "host/usr/bin/qemu-aarch64-static"
+
+
+def _unpack_packages(root: Path, architecture: str, names: Sequence[str], folder: Path) -> None:
+    for package in _downloaded(root / f"apt-{architecture}", architecture, names):
+        _run("dpkg-deb", "-x", package, folder)
 
 
 def _downloaded(folder: Path, architecture: str, names: Sequence[str]) -> list[Path]:
@@ -116,15 +137,11 @@ def _compile(root: Path) -> None:
         subprocess.run(command, env=os.environ | words, check=False)  # some files are no Python
 
 
-def _write_programs(root: Path, run: Path) -> None:
-    """``python`` runs Arm's Python, and ``bin/ld`` is what kernels are linked by: the host runs both by itself."""
-    programs = root / "bin"
-    programs.mkdir(exist_ok=True)
-    host, debian = root / "host/usr", root / "debian"
-    linker = f'exec env LD_LIBRARY_PATH={host}/lib/x86_64-linux-gnu {host}/bin/aarch64-linux-gnu-ld "$@"'
-    _script(programs / "ld", linker)
+def _write_program(root: Path, run: Path) -> None:
+    """``python`` runs Arm's Python, whose kernels ``bin/ld`` links: the host runs both by itself."""
+    debian = root / "debian"
     settings = {
-        "PATH": f"{programs}:/usr/bin:/bin",
+        "PATH": f"{root / 'bin'}:/usr/bin:/bin",
         "PYTHONHOME": str(debian / "usr"),
         "PYTHONPATH": f"{Path.cwd()}:{root / 'site'}",
         "PYTHONPYCACHEPREFIX": str(root / "compiled"),
@@ -148,4 +165,5 @@ def _run(*command: str | os.PathLike[str]) -> None:
 
 
 if __name__ == "__main__":
-    print(set_up(Path(sys.argv[1])))
+    *options, folder = sys.argv[1:]
+    print((set_up_emulator if options == ["--emulator"] else set_up)(Path(folder)))

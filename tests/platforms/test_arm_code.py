@@ -17,6 +17,7 @@ from gnn_sparse_backend.compiler.codegen.build import as_module, compiled
 from gnn_sparse_backend.compiler.codegen.object_files import COFF, ELF, MACH_O, Machine, machine_of
 from gnn_sparse_backend.compiler.compile import compile_program, stage3
 from gnn_sparse_backend.compiler.language.axes import StageIError
+from gnn_sparse_backend.compiler.language.types import ACCUMULATOR
 from gnn_sparse_backend.compiler.schedules.cpu import cpu_schedule
 from gnn_sparse_backend.compiler.schedules.primitives.cpu.mmla_tiles import mmla_tiles, tile_products
 from gnn_sparse_backend.compiler.schedules.primitives.cpu.pairs import interleave, transpose_pairs
@@ -107,6 +108,15 @@ def test_products_of_tiles_anywhere(rows, columns, terms):
     schedule = SCHEDULE if terms % 32 == 0 else cpu_schedule(mmla_tiles(("C",)))
     compile_program(program, schedule)(*(own[name] for name in program.parameter_names))
     torch.testing.assert_close(y.double(), want, rtol=0, atol=0, equal_nan=True)
+
+
+def test_no_operator_multiplies_int8():
+    """For which i8mm would be: tensor expressions alone take int8, and their sums have 64 bits."""
+    graph, x = gsb.Graph.from_edge_index(torch.tensor([[0], [1]]), size=(2, 2)), torch.ones(2, 8, dtype=torch.int8)
+    for call in (lambda: gsb.spmm(graph, x), lambda: gsb.segment_mm(x, torch.ones(1, 8, 8).char(), torch.tensor([2]))):
+        with pytest.raises(TypeError, match=r"must be float32, float64, bfloat16 or float16, got torch.int8"):
+            call()
+    assert ACCUMULATOR["int8"] == "int64"
 
 
 def test_refuses_what_tiles_do_not_multiply():
@@ -208,6 +218,7 @@ def softmax() -> None:
 def test_constants_for_arm_are_called_predictions(monkeypatch, tmp_path):
     graph = gsb.Graph.from_edge_index(torch.randint(50, (2, 300)), size=(50, 50))
     with database.using(PlanDatabase(tmp_path / "plans.json")):
+        monkeypatch.setattr(system.platform, "machine", lambda: "x86_64")
         assert "its constants are times of an AMD" in str(gsb.explain(graph))
         monkeypatch.setattr(system.platform, "machine", lambda: "aarch64")
         said = " ".join(str(gsb.explain(graph)).split())

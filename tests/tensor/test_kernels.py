@@ -9,6 +9,10 @@ import torch
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend import tensor as st
 from gnn_sparse_backend.compiler import ProgramBuilder
+from gnn_sparse_backend.compiler.cache import DiskCache, KernelStore, default, folders, store
+from gnn_sparse_backend.compiler.cache.bounded import forget
+from gnn_sparse_backend.compiler.codegen import load
+from gnn_sparse_backend.compiler.packs.errors import NoKernelError
 from gnn_sparse_backend.tensor.expressions.axes import axes
 from tests.tensor.random_tensors import dense, sparse
 
@@ -231,3 +235,24 @@ def test_a_kernel_for_different_coordinates_takes_the_same_ones():
     kernel = st.compile("R[i,j] = A[i,j] + B[i,j]", A=one, B=one)
     with pytest.raises(TypeError, match="operand B is csr .* of structure 0"):
         kernel(A=one, B=other)
+
+
+@pytest.mark.parametrize(
+    "where, name, value, words",
+    [
+        (folders, "ROOM", 1 << 62, "there is no room to make a kernel in .*: set TMPDIR to a folder"),
+        (store, "can_compile", lambda: False, r"is in no pack, and TVM, .* is not installed.* pip install apache-tvm"),
+    ],
+    ids=["no room", "no compiler"],
+)
+def test_without_a_kernel_an_expression_says_what_to_do(where, name, value, words, tmp_path, monkeypatch):
+    """Nobody else computes expressions of such formats. The next call asks again."""
+    monkeypatch.setattr(default.default_store, "_store", KernelStore(DiskCache(tmp_path), load))
+    forget()
+    a, x = st.array(A, "csr"), B[:, 0]
+    with monkeypatch.context() as lacking:
+        lacking.setattr(where, name, value)
+        for call in (lambda: st.evaluate("y[i] = A[i,j] * x[j]", A=a, x=x), lambda: st.einsum("ij,j", a, x)):
+            with pytest.raises(NoKernelError, match=words):
+                call()
+    np.testing.assert_allclose(st.evaluate("y[i] = A[i,j] * x[j]", A=a, x=x).to_dense(), A @ x)
