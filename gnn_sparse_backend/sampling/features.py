@@ -50,7 +50,7 @@ class Features:
         return self.tensor.dtype
 
     def __len__(self) -> int:
-        return self.tensor.shape[0]
+        return len(self.tensor)
 
     def __getitem__(self, rows: Tensor) -> Tensor:
         """The rows of these numbers, (n,) of an integer type, read by several threads at a time.
@@ -134,7 +134,7 @@ def load_features(
             raise ValueError(
                 f"load_features: {path} has numbers of type {array.dtype}, which PyTorch has not"
             ) from None
-        return Features(path, array.offset, array.shape, kind, threads)  # type: ignore[attr-defined]
+        return Features(path, array.offset, array.shape, kind, threads)
     if shape is None or dtype is None:
         raise TypeError(f"load_features: {path} is no .npy file: give shape and dtype")
     kind = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
