@@ -148,6 +148,7 @@ def _write_program(root: Path, run: Path) -> None:
         "PYTHONDONTWRITEBYTECODE": "",  # whatever it is here
         "GSB_CACHE_DIR": str(root / "kernels"),
         "OMP_NUM_THREADS": "2",
+        "OMP_WAIT_POLICY": "passive",  # a thread that spins would be emulated, too
         "TVM_FFI_DISABLE_TORCH_C_DLPACK": "1",  # nothing compiles C++ there
     }
     words = " ".join(f"{name}={value}" for name, value in settings.items())
