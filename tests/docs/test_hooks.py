@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 
 import pytest
@@ -10,6 +11,18 @@ from tests.docs.blocks import ROOT
 
 pytest.importorskip("mkdocs", reason="the extra `docs` is not installed")
 HOOKS = runpy.run_path(str(ROOT / "docs" / "hooks.py"))
+
+
+def test_links_between_pages_lead_somewhere():
+    """MkDocs says so too, when it builds the site, which takes a minute."""
+    made, docs = {uri for kind in ("results", "examples", "layers") for uri in HOOKS[kind]()}, ROOT / "docs"
+    broken = []
+    for page in docs.rglob("*.md"):
+        for target in re.findall(r"\]\((?!https?:)([^)#\s]+\.\w+)", page.read_text()):
+            found = (page.parent / target).resolve()
+            if not found.exists() and found.relative_to(docs).as_posix() not in made:
+                broken.append((page.relative_to(docs).as_posix(), target))
+    assert not broken
 
 
 def test_a_folder_is_listed_under_the_headings_of_its_index():
