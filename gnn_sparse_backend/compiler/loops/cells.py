@@ -68,13 +68,12 @@ def grid_function(width: int, dtype: str) -> tirx.PrimFunc:
         held, least = argument("held", "float64"), argument("least", "float64")
         x, begins = array("x", points * width, dtype), array("begins", clouds + 1, "int64")
         grid = Grid(clouds, width)
-        real = lambda value: tirx.const(value, "float64")
         with T.parallel(0, clouds) as b:
             begin, end = named("begin", begins[b]), named("end", begins[b + 1])
             low, high = local("low", (AXES,), "float64"), local("high", (AXES,), "float64")
             for a in range(AXES):
-                first = tirx.Cast("float64", x[begin * width + a]) if a < grid.axes else real(0.0)
-                first = named("first", tirx.if_then_else(begin < end, first, real(0.0)))
+                first = tirx.Cast("float64", x[begin * width + a]) if a < grid.axes else _real(0.0)
+                first = named("first", tirx.if_then_else(begin < end, first, _real(0.0)))
                 T.buffer_store(low, first, [a])
                 T.buffer_store(high, first, [a])
             with T.serial(begin, end) as i:
@@ -84,19 +83,19 @@ def grid_function(width: int, dtype: str) -> tirx.PrimFunc:
                     T.buffer_store(high, tirx.max(high[a], place), [a])
             many = named("many", tirx.Cast("float64", end - begin))
             limit = tirx.Select(
-                least > 0, many * real(CELLS_PER_POINT) + real(CELLS_MORE), tirx.max(many / held, real(1.0))
+                least > 0, many * _real(CELLS_PER_POINT) + _real(CELLS_MORE), tirx.max(many / held, _real(1.0))
             )
             most = named("most", limit)
-            spans = [named("span", tirx.min(high[a] - low[a], real(1e300))) for a in range(AXES)]
+            spans = [named("span", tirx.min(high[a] - low[a], _real(1e300))) for a in range(AXES)]
             size, going = local("cell", (1,), "float64"), local("going", (1,), "int64")
             widest = tirx.max(tirx.max(spans[0], spans[1]), spans[2])
-            T.buffer_store(size, tirx.max(tirx.max(least, widest / most), real(1e-300)), [0])
+            T.buffer_store(size, tirx.max(tirx.max(least, widest / most), _real(1e-300)), [0])
             T.buffer_store(going, long(1), [0])
             with T.While(going[0] > 0):
-                cells = [named("cells", tirx.floor(span / size[0]) + real(1.0)) for span in spans]
+                cells = [named("cells", tirx.floor(span / size[0]) + _real(1.0)) for span in spans]
                 with T.If(cells[0] * cells[1] * cells[2] > most):
                     with T.Then():
-                        T.buffer_store(size, size[0] * real(_STEP), [0])
+                        T.buffer_store(size, size[0] * _real(_STEP), [0])
                     with T.Else():
                         T.buffer_store(going, long(0), [0])
                         for a in range(AXES):
@@ -170,3 +169,7 @@ def order_function(width: int, dtype: str, copies: bool) -> tirx.PrimFunc:
             if copies:
                 T.buffer_store(crowds, crowd[0], [b])
     return finished(builder, name)
+
+
+def _real(value: float) -> tirx.Expr:
+    return tirx.const(float(value), "float64")
