@@ -202,8 +202,8 @@ KINDS = (
         "Reductions, beside torch.scatter_reduce and torch.segment_reduce",
         ("scatter", "segment"),
         2.0,
-        "Of one number a row PyTorch's loops over pointers are as near to what memory gives as ours, and the sum and the "
-        "gradient around them, which are PyTorch's in both, are half of a pass forward and backward.",
+        "Of one number a row, PyTorch's loop over pointers has a single sum to carry, as ours has, and a pass forward "
+        "and backward has PyTorch's own sum and the gradient of it in both.",
     ),
     Kind(
         "Products of two sparse matrices, beside torch.sparse.mm",
@@ -215,8 +215,7 @@ KINDS = (
         "Periodic radius graphs, beside ASE",
         ("periodic",),
         5.0,
-        "The aim is one of 10,000 atoms. Cells of few atoms are mostly images, and the call around the search is a dozen "
-        "of PyTorch's operators.",
+        "The aim is one of 10,000 atoms. Of few atoms most of a call are PyTorch's operators that find the images.",
     ),
 )
 

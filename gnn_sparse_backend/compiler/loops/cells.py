@@ -21,7 +21,7 @@ LANES = 8
 CELLS_PER_POINT, CELLS_MORE = 4, 8
 """More cells than that are not made, whatever size was asked for: as many for each point, and some for each cloud."""
 _STEP = 1.0625
-"""By which cells are made larger until they are few enough."""
+"""Factor by which cells are made larger until they are few enough."""
 
 
 def entries_of(points: int, clouds: int) -> int:
