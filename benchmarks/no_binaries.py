@@ -6,6 +6,8 @@ call, with a tree for each cloud; ``reductions`` sums, means and maxima by an in
 sparse matrices beside ``torch.sparse.mm``; ``periodic`` radius graphs of crystals beside ASE's list, and is skipped
 where ASE is not installed. All contenders of a case are timed interleaved, and a case whose share of ``--budget`` is
 over ends after `RULES.min_rounds` rounds: with the default all parts take about eight minutes on two cores.
+
+``--page no_binaries.json`` measures nothing, and writes the page of results of an earlier run.
 """
 
 from __future__ import annotations
@@ -13,7 +15,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib.util
+import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,10 +27,12 @@ from scipy.spatial import cKDTree
 from torch import Tensor
 
 import gnn_sparse_backend as gsb
+from benchmarks.paper.sheets import Sheet, write
 from benchmarks.support import cli, machine, report
 from benchmarks.support.timing import Rules, interleaved
 from gnn_sparse_backend.integrations import torch_cluster, torch_scatter, torch_sparse
 
+PAGE = Path(__file__).parent / "results" / "no-binaries.md"
 PARTS = ("points", "reductions", "products", "periodic")
 NEIGHBOURS = 16
 RULES = Rules(min_rounds=4, long_rounds=2, long_s=0.5, hopeless=100, slow=100)
@@ -168,9 +175,69 @@ def show(results: dict, console: Console) -> None:
     console.print(table)
 
 
+ABOUT = (
+    "The modules that are given for torch-scatter, torch-cluster, torch-sparse and pyg-lib, beside the algorithms that "
+    "there are without them ([what there is](../../docs/howto/no-binaries.md)): medians of calls that take turns, "
+    "SciPy's trees built in each. backward: forward and backward."
+)
+
+
+class Kind(NamedTuple):
+    """Cases with one aim. names: how they begin; aim: how many times faster; cause: why some are below it."""
+
+    title: str
+    names: tuple[str, ...]
+    aim: float
+    cause: str
+
+
+KINDS = (
+    Kind(
+        "Points near others, beside cKDTree",
+        ("knn", "radius"),
+        2.0,
+        "Of 1,000 points the call around the kernels is a third of its time.",
+    ),
+    Kind(
+        "Reductions, beside torch.scatter_reduce and torch.segment_reduce",
+        ("scatter", "segment"),
+        2.0,
+        "Of one number a row, PyTorch's loop over pointers has a single sum to carry, as ours has, and a pass forward "
+        "and backward has PyTorch's own sum and the gradient of it in both.",
+    ),
+    Kind(
+        "Products of two sparse matrices, beside torch.sparse.mm",
+        ("spspmm",),
+        1.3,
+        "",
+    ),
+    Kind(
+        "Periodic radius graphs, beside ASE",
+        ("periodic",),
+        5.0,
+        "The aim is one of 10,000 atoms. Of few atoms most of a call are PyTorch's operators that find the images.",
+    ),
+)
+
+
+def page(results: dict) -> list[Sheet]:
+    """The tables of the page of results, and below each what is under its aim."""
+    sheets = []
+    for kind in KINDS:
+        cells = {name: found for name, found in results["cases"].items() if name.startswith(kind.names)}
+        times = {name: [each["median"] for each in found.values()] for name, found in cells.items()}
+        rows = [(name, f"{a * 1e3:.2f}", f"{b * 1e3:.2f}", f"{b / a:.2f}") for name, (a, b) in times.items()]
+        under = [f"{name} ({b / a:.2f})" for name, (a, b) in times.items() if b / a < kind.aim]
+        notes = [f"Under the aim of {kind.aim:g}: {'; '.join(under)}. {kind.cause}".rstrip()] if under else []
+        if cells:
+            sheets.append(Sheet(kind.title, ("case", "gsb, ms", "peer, ms", "peer / gsb"), rows, notes=notes))
+    return sheets
+
+
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.parser(__doc__.splitlines()[0], budget=240.0)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--page", type=Path, metavar="JSON", help="write the page of results of an earlier run")
     options = parser.parse_args(argv)
     if options.quick:
         options.budget = min(options.budget, 8.0)
@@ -188,6 +255,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run, print the table, write ``no_binaries.json``."""
     options = arguments(argv)
     console = cli.start(options)
+    if options.page is not None:
+        results = json.loads(options.page.read_text(encoding="utf-8"))
+        command = "python -m benchmarks.no_binaries"
+        sheets = page(results)
+        written = write(PAGE, "Libraries without a binary", command, ABOUT, results["machine"], sheets, None)
+        console.print(f"written: {written}")
+        return 0
     parts = [part for part in options.parts if part != "periodic" or _has_ase(console)]
     results = run(parts, quick=options.quick, budget=options.budget, threads=options.threads, seed=options.seed)
     show(results, console)

@@ -1,101 +1,88 @@
 """Points near others, by cells of a grid: kernels that are written at stage III.
 
-Points are in the order of their cells, coordinate by coordinate, so that those of neighbouring cells along the last
-axis are one run, and `LANES` of them are measured at once. A cell is ``floor((x - origin) / size)`` along up to three
-axes, in float64: this ascends with x, whatever is rounded, so that a point in another cell is at least as far as that
-cell's side. Each cloud of points has a grid of its own, and a query looks at its cloud alone.
+Points are in the order of their cells (`cells`), coordinate by coordinate, so that those of neighbouring cells along
+the last axis are one run, and `LANES` of them are measured at once. Queries are searched for in the order of theirs:
+what is near to one is near to the next. A query looks at its cloud alone.
 
 Stage I has neither loops that end at a condition nor an order to keep: so this begins at stage III.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ...deferred import ir_builder, tirx
 from ...deferred import tir_builder as T
+from .cells import LANES
 from .neighbours import _below, _State
-from .writing import argument, array, finished, local, long, named
+from .search import Search
+from .writing import argument, array, finished, local, long, named, unsigned
 
-AXES = 3
-"""Axes of a grid: of points with more coordinates the first ones, of points with fewer some have one cell."""
-LANES = 8
-"""Points that are measured at once; arrays of coordinates have room for as many behind the last."""
 FLAT = 6
 """Coordinates up to which points are in small cells: of more all are measured, and most of them in vain."""
-GROUP = 8
-"""Coordinates that are written out: of more there is a multiple, filled up with zeros."""
+STEP = 4
+"""Points of a list that are moved at once: it has room for a multiple."""
+_ADDED = 0x00100000
+
+
+def columns_of(dtype: str) -> int:
+    """The columns of a `_List`."""
+    return 1 if dtype == "float32" else 2
 
 
 def nearest_function(width: int, dtype: str) -> tirx.PrimFunc:
     """The k nearest points of each query, the nearest first, of equally near ones that of the lower number.
 
-    Rings of cells around a query's own are visited until what is left is further than what was found.
+    Rings of cells around a query's own are visited until what is left is further than what was found; of a ring, no
+    cells that are.
 
-    Parameters: those of `_Search`; k; limit, float64: the square below which distances are; found (count * k,) int64,
-    written, -1 where there is none; distances (count * k,) of ``dtype``, workspace: their squares.
+    Parameters: those of `Search`; k; limit, float64: the square below which distances are; room, k or more, a multiple
+    of STEP; found (2 * count * k,) int64, written: the queries, and behind them the points, -1 where there is none;
+    missing (chunks,) int64, written: how many of these there are; lists (chunks * columns * (room + 1),) float64,
+    workspace, of the columns of `_List`.
     """
     with ir_builder.IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name("nearest_points")
         T.func_attr({"tirx.noalias": True})
-        search = _Search(width, dtype)
-        k, limit = argument("k", "int64"), argument("limit", "float64")
-        found, distances = array("found", search.count * k, "int64"), array("distances", search.count * k, dtype)
-        with T.parallel(0, search.count) as q:
-            search.begin(q)
-            row = named("row", q * k)
-            have, worst, place = (
-                local("have", (1,), "int64"),
-                local("worst", (1,), dtype),
-                local("place", (1,), "int64"),
-            )
-            T.buffer_store(have, long(0), [0])
-            T.buffer_store(worst, tirx.Cast(dtype, limit), [0])
-            with T.serial(0, k) as i:
-                T.buffer_store(found, long(-1), [row + i])
+        search = Search(width, dtype)
+        k, limit, room = argument("k", "int64"), argument("limit", "float64"), argument("room", "int64")
+        drawn = search.count * k
+        found, missing = array("found", drawn * 2, "int64"), array("missing", search.chunks, "int64")
+        lists = _List(search.chunks, k, limit, room, dtype)
+        with search.share() as chunk:
+            absent = local("absent", (1,), "int64")
+            T.buffer_store(absent, long(0), [0])
+            lists.of(chunk)
+            with search.queries_of(chunk) as (_, q):
+                lists.clear()
 
-            def insert(number: tirx.Expr, distance: tirx.Expr) -> None:
-                end = named("end", row + k - 1)
-                full = have[0] == k
-                nearer = tirx.any(
-                    distance < worst[0],
-                    tirx.all(full, distance == worst[0], number < found[end]),
-                )
-                with T.If(nearer), T.Then():
-                    T.buffer_store(place, row + tirx.min(have[0], k - 1), [0])
-                    T.buffer_store(have, tirx.min(have[0] + 1, k), [0])
-                    going = local("moving", (1,), "int64")
-                    T.buffer_store(going, long(1), [0])
-                    with T.While(going[0] > 0):
-                        before = named("before", tirx.max(place[0] - 1, row))
-                        behind = tirx.any(
-                            distance < distances[before],
-                            tirx.all(distance == distances[before], number < found[before]),
-                        )
-                        with T.If(tirx.all(place[0] > row, behind)):
-                            with T.Then():
-                                T.buffer_store(distances, distances[before], [place[0]])
-                                T.buffer_store(found, found[before], [place[0]])
-                                T.buffer_store(place, before, [0])
-                            with T.Else():
-                                T.buffer_store(going, long(0), [0])
-                    T.buffer_store(distances, distance, [place[0]])
-                    T.buffer_store(found, number, [place[0]])
-                    with T.If(have[0] == k), T.Then():
-                        T.buffer_store(worst, distances[end], [0])
+                def take(at: tirx.Expr, end: tirx.Expr) -> None:
+                    nearest = search.near[0]
+                    for lane in range(1, LANES):
+                        nearest = tirx.min(nearest, search.near[lane])
+                    with (
+                        T.If(named("nearest", nearest) <= lists.worst[0]),
+                        T.Then(),
+                        T.serial(0, tirx.min(long(LANES), end - at)) as lane,
+                    ):
+                        distance = named("distance", search.near[lane])
+                        with T.If(distance <= lists.worst[0]), T.Then():
+                            lists.insert(distance, named("number", search.numbers[at + lane]))
 
-            near = lambda distance: distance <= worst[0]
-            ring, going = local("ring", (1,), "int64"), local("going", (1,), "int64")
-            T.buffer_store(ring, long(0), [0])
-            T.buffer_store(going, long(1), [0])
-            with T.While(going[0] > 0):
-                r = named("r", ring[0])
-                search.ring(r, near, insert)
-                bound = search.reached(r)
-                wide = named("wide", tirx.Cast("float64", worst[0]) * tirx.const(1.00001, "float64"))
-                with T.If(tirx.any(bound[0] < 0, wide < bound[0] * bound[0])), T.Then():
-                    T.buffer_store(going, long(0), [0])
-                T.buffer_store(ring, r + 1, [0])
+                ring, going = local("ring", (1,), "int64"), local("going", (1,), "int64")
+                T.buffer_store(ring, long(0), [0])
+                T.buffer_store(going, long(1), [0])
+                with T.While(going[0] > 0):
+                    r = named("r", ring[0])
+                    search.ring(r, lambda square: square <= lists.reach(), take)
+                    bound = search.reached(r)
+                    with T.If(tirx.any(bound[0] < 0, lists.reach() < bound[0] * bound[0])), T.Then():
+                        T.buffer_store(going, long(0), [0])
+                    T.buffer_store(ring, r + 1, [0])
+                with T.serial(0, k) as i:
+                    number = named("number", lists.number(i))
+                    T.buffer_store(found, q, [q * k + i])
+                    T.buffer_store(found, number, [drawn + q * k + i])
+                    T.buffer_store(absent, absent[0] + tirx.Select(number < 0, long(1), long(0)), [0])
+            T.buffer_store(missing, absent[0], [chunk])
     return finished(builder, "nearest_points")
 
 
@@ -105,192 +92,162 @@ def within_function(width: int, dtype: str, counts: bool) -> tirx.PrimFunc:
     Where there are more than ``most``, each is as likely to be among those that are kept: the first ``most`` are, and
     each later one takes the place of one of them or of nobody (reservoir sampling), by counted random numbers.
 
-    Parameters: those of `_Search`; radius, float64; same: above 0 where the point with the query's number is left out;
-    of counts: pointers (count + 1,) int64, of which the entries behind the first are written: the points found; else
-    drawn, the length of ``found``; stream; pointers, where the kept points of each query begin, and found (drawn,)
-    int64, written.
+    Parameters: those of `Search`; radius, float64; same: above 0 where the point with the query's number is left out;
+    of counts: totals (count,) int64, written: the points found; else drawn, how many are kept; room, more by LANES than
+    any query has points; stream; pointers (count + 1,) int64, where the kept points of each query begin; lists (chunks
+    * room,) int32, workspace; found (2 * drawn,) int64, written: the queries, and behind them the points.
     """
     name = "points_within" if not counts else "count_within"
     with ir_builder.IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name(name)
         T.func_attr({"tirx.noalias": True})
-        search = _Search(width, dtype)
+        search = Search(width, dtype)
         radius, same = argument("radius", "float64"), argument("same", "int64")
-        if not counts:
-            drawn, stream = argument("drawn", "int64"), argument("stream", "int64")
-        pointers = array("pointers", search.count + 1, "int64")
-        found = None if counts else array("found", drawn, "int64")
-        with T.parallel(0, search.count) as q:
-            search.begin(q)
+        if counts:
+            totals = array("totals", search.count, "int64")
+        else:
+            drawn, room, stream = (argument(each, "int64") for each in ("drawn", "room", "stream"))
+            pointers, lists = (
+                array("pointers", search.count + 1, "int64"),
+                array("lists", search.chunks * room, "int32"),
+            )
+            found = array("found", drawn * 2, "int64")
+        with search.share() as chunk, search.queries_of(chunk) as (number, q):
             limit = named("limit", tirx.Cast(dtype, radius * radius))
-            have = local("have", (1,), "int64")
+            without = named("without", tirx.Select(same > 0, number, tirx.const(-1, "int32")))
+            hits, have = local("hits", (LANES,), "int32"), local("have", (1,), "int64")
             T.buffer_store(have, long(0), [0])
-            if found is not None:
-                at, most = named("at", pointers[q]), named("most", pointers[q + 1] - pointers[q])
-                state = _State(stream, q, None)
+            if counts:
+                sums = local("sums", (LANES,), "int32")
+                with T.vectorized(0, LANES) as lane:
+                    T.buffer_store(sums, tirx.const(0, "int32"), [lane])
 
-            def take(number: tirx.Expr, distance: tirx.Expr) -> None:
-                with T.If(tirx.any(same <= 0, number != q)), T.Then():
-                    if found is not None:
-                        seen = named("seen", have[0])
-                        with T.If(seen < most):
-                            with T.Then():
-                                T.buffer_store(found, number, [at + seen])
-                            with T.Else():
-                                chosen = named("chosen", _below(state.number(seen - most), seen + 1))
-                                with T.If(chosen < most), T.Then():
-                                    T.buffer_store(found, number, [at + chosen])
-                    T.buffer_store(have, have[0] + 1, [0])
+            def take(at: tirx.Expr, end: tirx.Expr) -> None:
+                left = named("left", tirx.Cast("int32", tirx.min(end - at, long(LANES))))
+                with T.vectorized(0, LANES) as lane:
+                    one = tirx.all(search.near[lane] < limit, lane < left, search.numbers[at + lane] != without)
+                    hit = tirx.Select(one, tirx.const(1, "int32"), tirx.const(0, "int32"))
+                    if counts:
+                        T.buffer_store(sums, sums[lane] + hit, [lane])
+                    else:
+                        T.buffer_store(hits, hit, [lane])
+                if not counts:  # a branch for each point would be foreseen wrongly each time that one is near
+                    for lane in range(LANES):
+                        T.buffer_store(lists, search.numbers[at + lane], [chunk * room + have[0]])
+                        T.buffer_store(have, have[0] + tirx.Cast("int64", hits[lane]), [0])
 
-            search.box(radius, lambda distance: distance < limit, take)
-            if found is None:
-                T.buffer_store(pointers, have[0], [q + 1])
+            search.box(radius, take)
+            if counts:
+                total = sums[0]
+                for lane in range(1, LANES):
+                    total = total + sums[lane]
+                T.buffer_store(totals, tirx.Cast("int64", total), [q])
+            else:
+                _keep(q, lists, chunk * room, have[0], pointers, found, drawn, stream)
     return finished(builder, name)
 
 
-Near = Callable[["tirx.Expr"], "tirx.Expr"]
-Take = Callable[["tirx.Expr", "tirx.Expr"], None]
+def _keep(
+    q: tirx.Expr,
+    lists: tirx.Buffer,
+    first: tirx.Expr,
+    have: tirx.Expr,
+    pointers: tirx.Buffer,
+    found: tirx.Buffer,
+    drawn: tirx.Expr,
+    stream: tirx.Expr,
+) -> None:
+    """Write what a query keeps of the points of a list."""
+    at, most = named("at", pointers[q]), named("most", pointers[q + 1] - pointers[q])
+    with T.serial(0, most) as n:
+        T.buffer_store(found, q, [at + n])
+        T.buffer_store(found, tirx.Cast("int64", lists[first + n]), [drawn + at + n])
+    state = _State(stream, q, None)
+    with T.serial(0, have - most) as n:
+        chosen = named("chosen", _below(state.number(n), most + n + 1))
+        with T.If(chosen < most), T.Then():
+            T.buffer_store(found, tirx.Cast("int64", lists[first + most + n]), [drawn + at + chosen])
 
 
-class _Search:
-    """A query among cells. Parameters: count, of queries; clouds; cells; points; queries (count * width,) of ``dtype``;
-    cloud (count,) int64 of each; origins (clouds * AXES,) and sizes (clouds,) of cells, float64; extents (clouds *
-    AXES,) int64, how many cells; bases (clouds,) int64, the first cell; begins (cells + 1,) int64, the first point of
-    each cell; coordinates (width * (points + LANES),) of ``dtype``; numbers (points,) int64 of the points.
+class _List:
+    """The k nearest points of a query, in columns of float64 that ascend: number and distance of float32 are one
+    number, which is compared at once; of float64 the distance is the first column, and the number the second.
+
+    Before the first entry is one that is less than all.
     """
 
-    def __init__(self, width: int, dtype: str) -> None:
-        self.width, self.dtype = width, dtype
-        self.axes = min(width, AXES)
-        self.count, clouds, cells, points = (argument(n, "int64") for n in ("count", "clouds", "cells", "points"))
-        self.room = points + LANES
-        self.queries = array("queries", self.count * width, dtype)
-        self.cloud = array("cloud", self.count, "int64")
-        self.origins, self.sizes = array("origins", clouds * AXES, "float64"), array("sizes", clouds, "float64")
-        self.extents, self.bases = array("extents", clouds * AXES, "int64"), array("bases", clouds, "int64")
-        self.begins = array("begins", cells + 1, "int64")
-        self.coordinates = array("coordinates", width * self.room, dtype)
-        self.numbers = array("numbers", points, "int64")
+    def __init__(self, chunks: tirx.Expr, k: tirx.Expr, limit: tirx.Expr, room: tirx.Expr, dtype: str) -> None:
+        self.k, self.room, self.dtype = k, room, dtype
+        self.columns = columns_of(dtype)
+        self.lists = array("lists", chunks * self.columns * (room + 1), "float64")
+        self.limit = tirx.Cast(dtype, limit)
 
-    def begin(self, q: tirx.Expr) -> None:
-        """Go to the cell of a query."""
-        self.y = local("y", (self.width,), self.dtype)
-        with T.serial(0, self.width) as d:
-            T.buffer_store(self.y, self.queries[q * self.width + d], [d])
-        b = named("b", self.cloud[q])
-        self.size = named("size", self.sizes[b])
-        self.origin = [named("origin", self.origins[b * AXES + a]) for a in range(AXES)]
-        self.extent = [named("extent", self.extents[b * AXES + a]) for a in range(AXES)]
-        self.base = named("base", self.bases[b])
-        self.near = local("near", (LANES,), self.dtype)
-        self.cell = [
-            named("cell", self._cell_of(a, tirx.Cast("float64", self.y[a]))) if a < self.axes else long(0)
-            for a in range(AXES)
-        ]
+    def of(self, chunk: tirx.Expr) -> None:
+        """Turn to the list of a thread."""
+        self.base = named("base", chunk * self.columns * (self.room + 1))
+        self.nothing = [named("nothing", each) for each in self._key(self.limit, long(0))]
+        self.worst = local("worst", (1,), self.dtype)
+        self.shifted = local("shifted", (self.columns, STEP), "float64")
+        for column in range(self.columns):
+            T.buffer_store(self.lists, tirx.const(-1.0, "float64"), [self._at(column, -1)])
 
-    def ring(self, r: tirx.Expr, near: Near, take: Take) -> None:
-        """Visit the cells that are r away from the query's own along one axis, and no more along others."""
-        (low0, high0), (low1, high1) = (self._span(a, r) for a in range(2))
-        last, end = self.cell[2], self.extent[2]
-        with T.serial(0, high0 - low0 + 1) as i, T.serial(0, high1 - low1 + 1) as j:
-            first, second = named("first", low0 + i), named("second", low1 + j)
-            away = tirx.max(_distance(first, self.cell[0]), _distance(second, self.cell[1]))
-            line = named("line", self.base + (first * self.extent[1] + second) * end)
-            with T.If(away == r):
-                with T.Then():
-                    self._visit(line + tirx.max(last - r, long(0)), line + tirx.min(last + r, end - 1), near, take)
-                with T.Else(), T.serial(0, 2) as side:
-                    at = named("at", last + (side * 2 - 1) * r)
-                    with T.If(tirx.all(at >= 0, at < end)), T.Then():
-                        self._visit(line + at, line + at, near, take)
+    def clear(self) -> None:
+        for column, nothing in enumerate(self.nothing):
+            with T.serial(0, self.room) as i:
+                T.buffer_store(self.lists, nothing, [self._at(column, i)])
+        T.buffer_store(self.worst, self.limit, [0])
 
-    def reached(self, r: tirx.Expr) -> tirx.Buffer:
-        """How far away all that was not visited is at least, once all rings up to r were; -1 where nothing is left."""
-        bound = local("bound", (1,), "float64")
-        T.buffer_store(bound, tirx.const(-1.0, "float64"), [0])
-        for a in range(self.axes):
-            y = tirx.Cast("float64", self.y[a])
-            below, above = named("below", self.cell[a] - r), named("above", self.cell[a] + r + 1)
-            for left, side, sign in ((below > 0, below, 1.0), (above < self.extent[a], above, -1.0)):
-                plane = named("plane", self.origin[a] + tirx.Cast("float64", side) * self.size)
-                slack = (tirx.abs(plane) + tirx.abs(y) + self.size) * tirx.const(1e-9, "float64")
-                gap = named(
-                    "gap", tirx.max((y - plane) * tirx.const(sign, "float64") - slack, tirx.const(0.0, "float64"))
+    def reach(self) -> tirx.Expr:
+        """The square of a distance beyond which nothing is wanted, whatever was rounded."""
+        return tirx.Cast("float64", self.worst[0]) * tirx.const(1.00001, "float64")
+
+    def insert(self, distance: tirx.Expr, number: tirx.Expr) -> None:
+        """Put a point where it belongs, if that is before the last entry: without a branch, each entry is what it was,
+        the one before it, or the new one."""
+        key = [named("key", each) for each in self._key(distance, number)]
+        blocks = named("blocks", tirx.truncdiv(self.room, long(STEP)))
+        with T.serial(0, blocks) as n:
+            first = named("first", (blocks - 1 - n) * STEP)
+            with T.vectorized(0, STEP) as lane:
+                here, before = (
+                    [self.lists[self._at(c, first + lane + shift)] for c in range(self.columns)] for shift in (0, -1)
                 )
-                with T.If(tirx.all(left, tirx.any(bound[0] < 0, gap < bound[0]))), T.Then():
-                    T.buffer_store(bound, gap, [0])
-        return bound
+                for c in range(self.columns):
+                    moved = tirx.Select(self._less(key, here), key[c], here[c])
+                    T.buffer_store(self.shifted, tirx.Select(self._less(key, before), before[c], moved), [c, lane])
+            for c in range(self.columns):
+                with T.vectorized(0, STEP) as lane:
+                    T.buffer_store(self.lists, self.shifted[c, lane], [self._at(c, first + lane)])
+        last = named("last", self.lists[self._at(0, self.k - 1)])
+        T.buffer_store(self.worst, self._distance(last), [0])
 
-    def box(self, radius: tirx.Expr, near: Near, take: Take) -> None:
-        """Visit all cells that hold a point within a radius."""
-        spans = []
-        for a in range(AXES):
-            if a < self.axes:
-                y = tirx.Cast("float64", self.y[a])
-                slack = (tirx.abs(y) + radius) * tirx.const(1e-6, "float64")
-                ends = [self._cell_of(a, y - radius - slack), self._cell_of(a, y + radius + slack)]
-            else:
-                ends = [long(0), long(0)]
-            spans.append((named("low", ends[0]), named("high", ends[1])))
-        (low0, high0), (low1, high1), (low2, high2) = spans
-        with T.serial(0, high0 - low0 + 1) as i, T.serial(0, high1 - low1 + 1) as j:
-            line = named("line", self.base + ((low0 + i) * self.extent[1] + low1 + j) * self.extent[2])
-            self._visit(line + low2, line + high2, near, take)
+    def number(self, i: tirx.Expr) -> tirx.Expr:
+        """The number of an entry, -1 where there is none."""
+        entry = [self.lists[self._at(c, i)] for c in range(self.columns)]
+        if self.columns == 1:
+            number = tirx.Cast("int64", tirx.reinterpret("uint64", entry[0]) & unsigned(0xFFFFFFFF))
+        else:
+            number = tirx.Cast("int64", entry[1])
+        return tirx.Select(entry[0] < self.nothing[0], number, long(-1))
 
-    def _cell_of(self, a: int, x: tirx.Expr) -> tirx.Expr:
-        place = (x - self.origin[a]) / self.size
-        last = tirx.Cast("float64", self.extent[a] - 1)
-        return tirx.Cast("int64", tirx.floor(tirx.max(tirx.min(place, last), tirx.const(0.0, "float64"))))
+    def _at(self, column: int, i: tirx.Expr | int) -> tirx.Expr:
+        return self.base + column * (self.room + 1) + 1 + i
 
-    def _span(self, a: int, r: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
-        low, high = tirx.max(self.cell[a] - r, long(0)), tirx.min(self.cell[a] + r, self.extent[a] - 1)
-        return named("low", low), named("high", high)
+    def _key(self, distance: tirx.Expr, number: tirx.Expr) -> list[tirx.Expr]:
+        if self.columns == 2:
+            return [distance, tirx.Cast("float64", number)]
+        # the bits of numbers that are not negative ascend with them; the addend keeps the exponent off 0
+        bits = tirx.Cast("uint64", tirx.reinterpret("uint32", distance)) + unsigned(_ADDED)
+        return [tirx.reinterpret("float64", (bits << unsigned(32)) | tirx.Cast("uint64", number))]
 
-    def _visit(self, first: tirx.Expr, last: tirx.Expr, near: Near, take: Take) -> None:
-        """Take the points of cells from the first to the last one that are near."""
-        begin, end = named("begin", self.begins[first]), named("end", self.begins[last + 1])
-        with T.serial(0, (end - begin + (LANES - 1)) >> 3) as block:
-            at = named("at", begin + block * LANES)
-            self._measure(at)
-            if self.width <= FLAT:
-                self._take(at, end, near, take)
-            else:
-                nearest = self.near[0]
-                for lane in range(1, LANES):
-                    nearest = tirx.min(nearest, self.near[lane])
-                with T.If(near(named("nearest", nearest))), T.Then():
-                    self._take(at, end, near, take)
+    def _distance(self, entry: tirx.Expr) -> tirx.Expr:
+        if self.columns == 2:
+            return entry
+        bits = (tirx.reinterpret("uint64", entry) >> unsigned(32)) - unsigned(_ADDED)
+        return tirx.reinterpret("float32", tirx.Cast("uint32", bits))
 
-    def _take(self, at: tirx.Expr, end: tirx.Expr, near: Near, take: Take) -> None:
-        """Take those of `LANES` points that are near, up to the end of the cells."""
-        with T.serial(0, tirx.min(long(LANES), end - at)) as lane:
-            distance = named("distance", self.near[lane])
-            with T.If(near(distance)), T.Then():
-                take(named("number", self.numbers[at + lane]), distance)
-
-    def _measure(self, at: tirx.Expr) -> None:
-        """The squared distances of `LANES` points."""
-
-        def of(d: tirx.Expr | int, lane: tirx.Expr) -> tirx.Expr:
-            return self.coordinates[d * self.room + at + lane] - self.y[d]
-
-        if self.width <= GROUP:
-            with T.vectorized(0, LANES) as lane:
-                T.buffer_store(self.near, _squares([of(d, lane) for d in range(self.width)]), [lane])
-            return
-        with T.vectorized(0, LANES) as lane:
-            T.buffer_store(self.near, tirx.const(0, self.dtype), [lane])
-        with T.serial(0, self.width // GROUP) as group, T.vectorized(0, LANES) as lane:
-            total = _squares([of(group * GROUP + d, lane) for d in range(GROUP)])
-            T.buffer_store(self.near, self.near[lane] + total, [lane])
-
-
-def _squares(differences: list[tirx.Expr]) -> tirx.Expr:
-    first, *others = (each * each for each in differences)
-    for each in others:
-        first = first + each
-    return first
-
-
-def _distance(one: tirx.Expr, other: tirx.Expr) -> tirx.Expr:
-    return tirx.max(one - other, other - one)
+    @staticmethod
+    def _less(one: list[tirx.Expr], other: list[tirx.Expr]) -> tirx.Expr:
+        if len(one) == 1:
+            return one[0] < other[0]
+        return tirx.any(one[0] < other[0], tirx.all(one[0] == other[0], one[1] < other[1]))

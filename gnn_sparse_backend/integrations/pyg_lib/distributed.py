@@ -42,9 +42,11 @@ def dist_neighbor_sample(
     """Return (nodes, edges, where the neighbours of each seed begin and end): the seeds, and the neighbours drawn for
     each of them, as they come. With ``disjoint`` nodes are (n, 2), the number of their seed first.
     """
-    given = [{} if each is None else {"____": each} for each in (edge_time, edge_weight)]
-    times = {} if node_time is None else {"": node_time}
-    graph = of_types([""], [("", "", "")], {"____": rowptr}, {"____": col}, times, *given, {"": seed}, csc)
+    kind = ("_", "", "") if csc else ("", "", "_")  # neighbours may be of another type than seeds
+    name = "__".join(kind)
+    given = [{} if each is None else {name: each} for each in (edge_time, edge_weight)]
+    times = {} if node_time is None else {"": node_time, "_": node_time}
+    graph = of_types(["", "_"], [kind], {name: rowptr}, {name: col}, times, *given, {"": seed}, csc)
     latest = graph.latest({"": seed}, None if seed_time is None else {"": seed_time}, disjoint)
     (relation,), last = graph.relations, is_last(temporal_strategy)
     keys = seed.to(torch.int64) + (torch.arange(seed.numel()) * relation.destinations if disjoint else 0)

@@ -33,7 +33,7 @@ def nearest_edges(
     if cosine:  # of vectors on a sphere the squared distance is twice the cosine distance
         x, y = (torch.nn.functional.normalize(z.view(z.shape[0], -1).double(), dim=1) for z in (x, y))
     points, queries = clouds_of("knn", x, y, batch_x, batch_y, batch_size)
-    return _edges(*search.nearest(points, queries, k), x)
+    return search.nearest(points, queries, k).to(x.device)
 
 
 def edges_within(
@@ -54,8 +54,8 @@ def edges_within(
         return torch.empty(2, 0, dtype=torch.int64, device=x.device)
     points, queries = clouds_of("radius", x, y, batch_x, batch_y, batch_size)
     if not nearest_first:
-        return _edges(*search.within(points, queries, r, most, same, draws.stream_of(drawn_seed())), x)
-    edges = _edges(*search.nearest(points, queries, most + same, r * r), x)
+        return search.within(points, queries, r, most, same, draws.stream_of(drawn_seed())).to(x.device)
+    edges = search.nearest(points, queries, most + same, r * r).to(x.device)
     return first_of_each(edges[:, edges[0] != edges[1]], most) if same else edges
 
 
@@ -103,7 +103,3 @@ def directed(edges: Tensor, flow: str) -> Tensor:
     if flow not in ("source_to_target", "target_to_source"):
         raise ValueError(f"flow must be 'source_to_target' or 'target_to_source', got {flow!r}")
     return edges.flip(0) if flow == "source_to_target" else edges
-
-
-def _edges(rows: Tensor, numbers: Tensor, like: Tensor) -> Tensor:
-    return torch.stack([rows, numbers]).to(like.device)

@@ -11,7 +11,7 @@ from torch.autograd import Function
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.compile import compile_loops
-from ...compiler.loops.gustavson import product_function
+from ...compiler.loops.gustavson import product_function, words_of
 from ...runtime.type_names import type_name
 from .storage import SparseStorage
 
@@ -68,16 +68,18 @@ def _multiplied(left: Tensor, right: Tensor, a: SparseStorage, b: SparseStorage)
     shares = int(work[-1]) * torch.arange(1, chunks) // chunks
     ends = torch.tensor([0, rows])
     bounds = torch.cat([ends[:1], torch.searchsorted(work[a.rowptr()], shares), ends[1:]]).clamp(max=rows)
-    given = chunks, rows, inner, columns, a.col().numel(), b.col().numel(), bounds
+    words = words_of(columns)
+    given = chunks, rows, inner, columns, a.col().numel(), b.col().numel(), words, bounds
     given = (*given, a.rowptr(), a.col(), b.rowptr(), b.col())
-    marks, pointers = torch.full((chunks * columns,), -1), torch.zeros(rows + 1, dtype=torch.int64)
+    sets, pointers = torch.zeros(chunks * words, dtype=torch.int64), torch.zeros(rows + 1, dtype=torch.int64)
     name = type_name(dtype)
-    _kernel(name, True).entry(*given, marks, pointers)
+    _kernel(name, True).entry(*given, sets, pointers)
     pointers = pointers.cumsum(0)
     total = int(pointers[-1])
     found, values = torch.empty(total, dtype=torch.int64), torch.empty(total, dtype=dtype)
     operands = (x.detach().to(dtype).contiguous() for x in (left, right))
-    _kernel(name, False).entry(*given, marks.fill_(-1), pointers, total, *operands, found, values)
+    sums = torch.empty(chunks * columns, dtype=dtype)
+    _kernel(name, False).entry(*given, sets, pointers, total, *operands, sums, found, values)
     return pointers, found, values.to(left.dtype)
 
 

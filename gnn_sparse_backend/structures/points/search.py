@@ -11,8 +11,10 @@ from torch import Tensor
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.compile import compile_loops
+from ...compiler.loops.cells import LANES
 from ...compiler.loops.farthest import farthest_function
-from ...compiler.loops.near import FLAT, nearest_function, within_function
+from ...compiler.loops.near import FLAT, STEP, columns_of, nearest_function, within_function
+from ...compiler.loops.search import TURN
 from ...runtime.type_names import type_name
 from ..derived import untransformed
 from .cells import Cells, cells_of
@@ -24,16 +26,15 @@ FEW = 2048
 """Points up to which that does not count: all are looked at at once."""
 
 
-def nearest(points: Cloud, queries: Cloud, k: int, limit: float = torch.inf) -> tuple[Tensor, Tensor]:
-    """(rows, numbers) of the k nearest points of each query within its cloud, or of all there are, whose squared
-    distance is below ``limit``: ordered by query, nearest first, equally near ones by number (which a tree does not
-    promise).
+def nearest(points: Cloud, queries: Cloud, k: int, limit: float = torch.inf) -> Tensor:
+    """(2, E) queries and the k nearest points of each within its cloud, or all there are, whose squared distance is
+    below ``limit``: ordered by query, nearest first, equally near ones by number (which a tree does not promise).
     """
     return untransformed(_nearest, points, queries, k, limit)
 
 
-def within(points: Cloud, queries: Cloud, radius: float, most: int, same: bool, stream: int) -> tuple[Tensor, Tensor]:
-    """(rows, numbers) of the points whose distance to each query is below a radius, ordered by query; ``most`` of them,
+def within(points: Cloud, queries: Cloud, radius: float, most: int, same: bool, stream: int) -> Tensor:
+    """(2, E) queries and the points whose distance to each is below a radius, ordered by query; ``most`` of them,
     drawn, where there are more.
 
     same: leave out the point that has the query's number. stream: what random numbers begin with.
@@ -57,44 +58,49 @@ def farthest(points: Cloud, first: Tensor, counts: Tensor) -> Tensor:
     return found
 
 
-def _nearest(points: Cloud, queries: Cloud, k: int, limit: float) -> tuple[Tensor, Tensor]:
-    x, y = points.points, queries.points
+def _nearest(points: Cloud, queries: Cloud, k: int, limit: float) -> Tensor:
+    x, count = points.points, queries.points.shape[0]
     k = min(k, int(points.begins.diff().max()) if points.count else 0)
-    if not k or not y.shape[0]:
+    if k <= 0 or not count:
         return _empty()
     held = max(2.0, k / 6) if x.shape[1] <= FLAT else float(x.shape[0])
     cells = cells_of(points, held)
     if _crowded(points, cells):
         return _nearest_of_tree(points, queries, k, limit)
-    found = torch.empty(y.shape[0] * k, dtype=torch.int64)
-    distances = torch.empty(y.shape[0] * k, dtype=x.dtype)
-    given = cells.given(y, queries.numbers())
-    _nearest_kernel(cells.width, type_name(x.dtype)).entry(*given, k, float(limit), found, distances)
-    rows = torch.arange(y.shape[0]).repeat_interleave(k)
-    known = found >= 0
-    return (rows, found) if bool(known.all()) else (rows[known], found[known])
+    chunks, room, name = _chunks(count), -(-k // STEP) * STEP, type_name(x.dtype)
+    found, missing = torch.empty(2, count * k, dtype=torch.int64), torch.empty(chunks, dtype=torch.int64)
+    lists = torch.empty(chunks * columns_of(name) * (room + 1), dtype=torch.float64)
+    given = *cells.given(queries, chunks), k, float(limit), room
+    _nearest_kernel(cells.width, name).entry(*given, found.view(-1), missing, lists)
+    return found[:, found[1] >= 0] if int(missing.sum()) else found
 
 
-def _within(points: Cloud, queries: Cloud, radius: float, most: int, same: bool, stream: int) -> tuple[Tensor, Tensor]:
-    x, y = points.points, queries.points
-    if not x.shape[0] or not y.shape[0] or radius <= 0 or most <= 0:
+def _within(points: Cloud, queries: Cloud, radius: float, most: int, same: bool, stream: int) -> Tensor:
+    x, count = points.points, queries.points.shape[0]
+    if not x.shape[0] or not count or radius <= 0 or most <= 0:
         return _empty()
     cells = cells_of(points, 1.0, radius) if x.shape[1] <= FLAT else cells_of(points, float(x.shape[0]))
-    given, name = (*cells.given(y, queries.numbers()), float(radius), int(same)), type_name(x.dtype)
-    pointers = torch.zeros(y.shape[0] + 1, dtype=torch.int64)
-    _within_kernel(cells.width, name, True).entry(*given, pointers)
-    kept_of_each = pointers[1:].clamp(max=most)
-    torch.cumsum(kept_of_each, 0, out=pointers[1:])
-    found = torch.empty(int(pointers[-1]), dtype=torch.int64)
-    _within_kernel(cells.width, name, False).entry(*given, found.shape[0], stream, pointers, found)
-    return torch.arange(y.shape[0]).repeat_interleave(kept_of_each), found
+    chunks, name = _chunks(count), type_name(x.dtype)
+    given = *cells.given(queries, chunks), float(radius), int(same)
+    totals, pointers = torch.empty(count, dtype=torch.int64), torch.zeros(count + 1, dtype=torch.int64)
+    _within_kernel(cells.width, name, True).entry(*given, totals)
+    torch.cumsum(totals.clamp(max=most), 0, out=pointers[1:])
+    found, room = torch.empty(2, int(pointers[-1]), dtype=torch.int64), int(totals.max()) + LANES
+    lists = torch.empty(chunks * room, dtype=torch.int32)
+    sizes = found.shape[1], room, stream
+    _within_kernel(cells.width, name, False).entry(*given, *sizes, pointers, lists, found.view(-1))
+    return found
+
+
+def _chunks(queries: int) -> int:
+    return min(torch.get_num_threads(), -(-queries // TURN))
 
 
 def _crowded(points: Cloud, cells: Cells) -> bool:
     return points.points.shape[0] > FEW and points.points.shape[1] <= FLAT and cells.crowd > CROWDED
 
 
-def _nearest_of_tree(points: Cloud, queries: Cloud, k: int, limit: float) -> tuple[Tensor, Tensor]:
+def _nearest_of_tree(points: Cloud, queries: Cloud, k: int, limit: float) -> Tensor:
     """Compute `nearest` by SciPy's tree, in which clouds are apart along one more axis."""
     from scipy.spatial import cKDTree
 
@@ -105,12 +111,11 @@ def _nearest_of_tree(points: Cloud, queries: Cloud, k: int, limit: float) -> tup
     distances, found = tree.query(y.numpy(), k=np.arange(1, k + 1), workers=torch.get_num_threads())
     found, rows = torch.from_numpy(found).flatten(), torch.arange(y.shape[0]).repeat_interleave(k)
     near = torch.from_numpy(distances).flatten().square() < min(limit, apart**2 / 4)
-    return rows[near], found[near]
+    return torch.stack([rows[near], found[near]])
 
 
-def _empty() -> tuple[Tensor, Tensor]:
-    none = torch.empty(0, dtype=torch.int64)
-    return none, none
+def _empty() -> Tensor:
+    return torch.empty(2, 0, dtype=torch.int64)
 
 
 @kept

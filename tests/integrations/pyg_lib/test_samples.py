@@ -227,3 +227,11 @@ def test_numbers_of_several_types_and_layers():
     )
     for kind in kinds:
         assert torch.equal(rows["__".join(kind)], row[kind]) and torch.equal(columns["__".join(kind)], other[kind])
+
+
+@pytest.mark.parametrize("csc", (False, True))
+def test_a_part_draws_neighbours_of_another_type(csc):
+    """Rows are of one type, and columns of one that has more nodes."""
+    rowptr, col = torch.tensor([0, 2, 3]), torch.tensor([7, 0, 4])
+    nodes, edges, begins = distributed.dist_neighbor_sample(rowptr, col, torch.tensor([1, 0]), -1, csc=csc)
+    assert nodes.tolist() == [1, 0, 4, 7, 0] and edges.tolist() == [2, 0, 1] and begins == [2, 3, 5]
