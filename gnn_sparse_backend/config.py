@@ -227,8 +227,8 @@ POOL_BYTES = Variable(
     number_of_bytes,
     BYTES,
     "1GB",
-    "a sixteenth of the machine's memory",
-    "how much memory of dropped results is kept for later ones; 0 keeps nothing",
+    'a sixteenth of the machine\'s memory, for all large tensors half of it with memory="low"',
+    "how much memory of dropped results, or of all large tensors, is kept for later ones; 0 keeps nothing",
     "when the operators are imported (runtime.pool)",
 )
 PYG_CACHE_BYTES = Variable(

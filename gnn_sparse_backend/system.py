@@ -240,8 +240,8 @@ def map_file(number: int) -> mmap.mmap:
 
 
 def reads_at_places() -> bool:
-    """Whether several threads may read a file at places of their own (``os.pread``)."""
-    return hasattr(os, "pread")
+    """Whether several threads may read a file at places of their own, into memory of their own (``os.preadv``)."""
+    return hasattr(os, "preadv")
 
 
 def map_memory(size: int) -> mmap.mmap:

@@ -153,7 +153,7 @@ def test_readers_see_the_present_value(monkeypatch, tmp_path):
     monkeypatch.setenv("GSB_CACHE_DIR", str(tmp_path))
     assert cache_dir() == tmp_path
     monkeypatch.setenv("GSB_POOL_BYTES", "77")
-    assert pool._limit() == 77
+    assert pool._limit(2) == pool._limit(16) == 77
     monkeypatch.setattr(allocator, "_asked", None)  # what another test asked for goes before the environment
     monkeypatch.setenv("GSB_REUSE_MEMORY", "maybe")
     with pytest.raises(ValueError, match="GSB_REUSE_MEMORY must be 0 or 1, got 'maybe'"):

@@ -79,10 +79,11 @@ def ways(path: Path, wanted: torch.Tensor, readers: int) -> dict[str, Callable[[
 
     def in_order() -> None:
         features = gsb.load_features(path, threads=readers)
-        step = BLOCK // (WIDTH * 4)
-        for first in range(0, len(features), step):
-            last = min(first + step, len(features))
-            features.read_ahead(last, min(last + 2 * step, len(features)))
+        step, count = BLOCK // (WIDTH * 4), len(features)
+        features.read_ahead(0, min(2 * step, count))
+        for first in range(0, count, step):
+            last = min(first + step, count)
+            features.read_ahead(min(last + step, count), min(last + 2 * step, count))
             features.tensor[first:last].sum()
 
     def by_row() -> None:

@@ -6,7 +6,7 @@ import threading
 
 from ..config import REUSE_MEMORY
 from .large_blocks import blocks
-from .memory import POOL
+from .pool import POOL, SCARCE_LIMIT
 
 _lock = threading.Lock()
 # what the user asked for, None while nothing was said; whether a framework is enabled; what the allocator was told;
@@ -26,8 +26,9 @@ def reuse_memory(enable: bool = True) -> bool:
     that size, and the faults can take a third of the step, in the framework's own operators too. With this an
     allocator of ours, of huge pages, serves tensors from 4 MiB on, and hands the memory of those that were freed out
     again. No result changes. What is alive and what is kept are together at most nine eighths of the most that was
-    alive at a time, under ``gsb.enable(..., memory="low")`` at most that, and at most ``GSB_POOL_BYTES`` are kept;
-    ``gsb.empty_cache()`` gives them back.
+    alive at a time, under ``gsb.enable(..., memory="low")`` at most that; at most ``GSB_POOL_BYTES`` are kept, by
+    default a sixteenth of the machine's memory, and half of it with ``memory="low"``. ``gsb.empty_cache()`` gives them
+    back.
 
     It is a setting of the whole process. It needs Linux and a PyTorch whose allocators lie in memory as they are known
     here, which is looked at; elsewhere, and where another allocator was put in the place of PyTorch's, it returns False
@@ -70,4 +71,5 @@ def _settle() -> bool:
 def _tell(enable: bool) -> bool:
     """Tell the allocator; whether it took it."""
     large = blocks()
-    return large is not None and large.use(POOL.limit if enable else 0, _scarce)
+    limit = SCARCE_LIMIT if _scarce else POOL.limit
+    return large is not None and large.use(limit if enable else 0, _scarce)

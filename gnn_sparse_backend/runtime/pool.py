@@ -80,17 +80,21 @@ class Pool:
                 excess -= self._free.pop(0)[0]
 
 
-def _limit() -> int:
-    """Bytes to keep: ``GSB_POOL_BYTES``, by default a sixteenth of the machine's memory; 0 keeps nothing, as on a
-    system that gives no private memory.
+def _limit(share: int) -> int:
+    """Bytes to keep: ``GSB_POOL_BYTES``, by default this share of the machine's memory; 0 keeps nothing, as on a system
+    that gives no private memory.
     """
     if not maps_memory():
         return 0
     chosen = POOL_BYTES.get()
-    return MACHINE // 16 if chosen is None else chosen
+    return MACHINE // share if chosen is None else chosen
 
 
-POOL = Pool(_limit())
+POOL = Pool(_limit(16))
+SCARCE_LIMIT = _limit(2)
+"""Bytes of all large tensors to keep where memory is scarce. Within the most that was alive at a time they take no more
+at the peak, and one tensor may be larger than a sixteenth of the machine.
+"""
 
 
 @account("memory of dropped results, for the next ones (gsb.empty_cache)")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -249,11 +250,20 @@ class Pair:
                         self.sides[index] = None
 
 
-def stored(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, dtype: torch.dtype, copy: bool = False) -> list:
-    """CSR arrays as a graph keeps them: contiguous, of one type, without edge ids that count up."""
+def stored(
+    indptr: Tensor,
+    indices: Tensor,
+    edge_ids: Tensor | None,
+    dtype: torch.dtype,
+    copied: Sequence[bool] = (False, False, False),
+) -> list:
+    """CSR arrays as a graph keeps them: contiguous, of one type, without edge ids that count up. copied: which of the
+    three are copies in any case.
+    """
     if edge_ids is not None and counts_up(edge_ids):
         edge_ids = None
-    return [None if a is None else _as_kept(a.detach(), dtype, copy) for a in (indptr, indices, edge_ids)]
+    arrays = indptr, indices, edge_ids
+    return [None if a is None else _as_kept(a.detach(), dtype, copy) for a, copy in zip(arrays, copied)]
 
 
 def _as_kept(array: Tensor, dtype: torch.dtype, copy: bool) -> Tensor:

@@ -121,7 +121,7 @@ class Graph(Immutable, Keeps):
                 where it has not got them; called when the transpose is first needed.
         """
         shape = check_shape(shape)
-        copied = not trusted and not all(map(is_fixed, (indptr, indices, indptr if edge_ids is None else edge_ids)))
+        copied = [not trusted and not is_fixed(array) for array in (indptr, indices, edge_ids)]
         indptr, indices = as_index_vector("indptr", indptr), as_index_vector("indices", indices)
         edge_ids = None if edge_ids is None else as_index_vector("edge_ids", edge_ids)
         check_same_device(indptr=indptr, indices=indices, edge_ids=edge_ids)

@@ -14,7 +14,7 @@ from torch import nn
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.integrations.core import registry
-from gnn_sparse_backend.runtime import large_blocks
+from gnn_sparse_backend.runtime import large_blocks, pool
 from tests.ops.operators import some_graph
 
 FRAMEWORKS = {"pyg": "torch_geometric", "dgl": "dgl"}
@@ -102,6 +102,22 @@ def test_little_more_than_inputs_is_kept(kind, before, most):
         del loss
     gsb.reuse_memory(False)
     assert kept["fast"] >= before and kept["low"] < most
+
+
+def test_tensors_above_a_sixteenth_of_the_machine_are_kept_where_memory_is_scarce(monkeypatch):
+    """One is freed and made again: at the same address, unless it was above the limit."""
+    if not gsb.reuse_memory():
+        pytest.skip("large tensors are not kept here")
+    gsb.reuse_memory(False)
+    monkeypatch.setattr(pool.POOL, "limit", 16 << 20)
+    kept = {}
+    for memory in ("fast", "low"):
+        with gsb.enabled("pyg", memory=memory):
+            gsb.reuse_memory()
+            torch.empty(32 << 20, dtype=torch.uint8)
+            kept[memory] = large_blocks.blocks().kept
+    gsb.reuse_memory(False)
+    assert kept == {"fast": 0, "low": 32 << 20} and pool.SCARCE_LIMIT > pool.MACHINE // 4
 
 
 def test_inputs_in_a_half_type_are_rounded_in_both_passes():

@@ -192,7 +192,7 @@ def test_nothing_is_kept_without_a_limit(monkeypatch):
 def test_a_limit_that_is_no_number_is_refused(monkeypatch):
     monkeypatch.setenv("GSB_POOL_BYTES", "1 cup")
     with pytest.raises(ValueError, match="GSB_POOL_BYTES must be a number of bytes, .*got '1 cup'"):
-        pools._limit()
+        pools._limit(16)
 
 
 def test_results_of_the_operator_come_from_the_pool(pool):

@@ -212,6 +212,8 @@ def test_arrays_of_a_file_stay_there(tmp_path):
     graph = gsb.Graph.from_csr(indptr, indices, (40, 40))
     assert graph.indices.data_ptr() == indices.ctypes.data and graph.indptr.data_ptr() == indptr.ctypes.data
     assert shares(graph) and graph.same_structure(gsb.Graph.from_csr(made.indptr, made.indices, (40, 40)))
+    beside = gsb.Graph.from_csr(made.indptr, indices, (40, 40))
+    assert beside.indices.data_ptr() == indices.ctypes.data and beside.indptr.data_ptr() != made.indptr.data_ptr()
     writable = np.load(tmp_path / "indices.npy", mmap_mode="c")
     graph = gsb.Graph.from_csr(indptr, writable, (40, 40))
     writable[:] = 99

@@ -59,9 +59,12 @@ def epoch_memory(name: str, graph: Any, widths: Sequence[int], heads: int, items
             peaks += [forward + (own if heads else 0) * last, backward]
             before += given + masks + 2 * per_head
         else:
-            # the sum or the values of an attention, the result, the unit's and the dropout's, and a byte of each
-            before += given + own * (1 if last else 4) + (0 if last else nodes * width) + 2 * heads * edges * itemsize
-            peaks.append(before + 3 * max(own, given) + 2 * heads * edges * itemsize)
+            # the sum, or values and result of an attention; behind it what a unit and a dropout make
+            summed = given or own  # features of the first layer are not known
+            peaks.append(before + summed + 3 * own)
+            before += 2 * (own + per_head) if heads else summed
+            before += 0 if last else 2 * own
+            peaks += [before + 3 * max(own, given)] if heads else []
         kept = before
     resident, *_ = process_memory()
     rows = (
