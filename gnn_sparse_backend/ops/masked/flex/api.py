@@ -83,7 +83,7 @@ def flex_attention(
         value: (batch, heads, keys, Dv).
         score_mod: ``(score, batch, head, query, key) -> score``, a function of tensors without dimensions: arithmetic,
             comparisons, ``torch.where``, minimum, maximum, clamp, exp, log, sqrt, tanh, sigmoid, abs, powers, and
-            elements of tensors from around it, which may want gradients.
+            elements of tensors from around it, which may want gradients; also rows of up to 16 of these, summed up.
         block_mask: of PyTorch (``create_block_mask``), of any size of blocks, or a mask or `Planes` of ``gsb.masks``;
             None for all pairs.
         scale: None for ``1 / sqrt(D)``.
