@@ -26,8 +26,8 @@ PARTS = 8
 adds up a gradient of the queries of its own.
 """
 SHARES, LEAST_SHARE = 32, 2048
-"""Items of few queries at least, where each has so many keys at least. With fewer heads of sequences than that their
-keys are shared out, whatever the number of threads is: results do not depend on it.
+"""Where there are fewer heads of sequences than ``SHARES``, the keys of few queries are shared out among about that
+many items, each of ``LEAST_SHARE`` keys or more. Threads do not count: results do not depend on their number.
 """
 OF_KEYS = ("backward", "dots", "sums_transposed")
 """Programs on the transposed mask."""
