@@ -50,7 +50,8 @@ def assert_dense(found: Tensor, given: list[Tensor], mod: Callable | None, captu
     flow = torch.randn(found.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     ours, theirs = (torch.autograd.grad(out, [*given, *captured], flow, retain_graph=True) for out in (found, expected))
     for one, other in zip(ours, theirs):
-        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
+        scale = max(1.0, other.abs().max().item())  # slopes of inverses are steep
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8 * scale)
 
 
 @pytest.mark.parametrize(
