@@ -7,8 +7,9 @@ a causal mask (ALiBi, a soft cap, relative positions). Every cell runs all conte
 answers against float64 and times them interleaved; peak memory, results included, is of a fresh process for each.
 FlexAttention is compiled before, and what that takes is told apart.
 
-``--flex`` measures these cases alone, of 4 heads at 1,024 to 16,384 tokens, and decoding, within ``--budget`` seconds:
-what has not begun by then is left out.
+``--flex`` measures these cases alone, of 4 heads at 1,024 and 4,096 tokens and one at 16,384, and decoding, within
+``--budget`` seconds: what has not begun by then is left out. Compiled FlexAttention stands beside forward passes,
+PyTorch's attention beside steps, and beside what it computes without a mask. At last it prints tables in Markdown.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from rich.console import Console
 
-from benchmarks.masked import contenders, gpu, memory
+from benchmarks.masked import contenders, gpu, memory, page
 from benchmarks.masked.contenders import ATTENTION, CONTENDERS, NOTES, OURS, PRODUCTS
 from benchmarks.masked.problem import DECODE, DTYPES, FLEX, MASKS, OPS, Place, Problem
-from benchmarks.support import cells, cli, machine, report, roofline, summary
+from benchmarks.support import cells, cli, machine, merging, report, roofline, summary
 from benchmarks.support.gpu.device import device_parser
 from benchmarks.support.reasons import duration
 from benchmarks.support.timing import Rules, interleaved
@@ -31,12 +33,21 @@ LONG_CALL, HOPELESS = 0.5, 10.0
 """Seconds, and times what the fastest took: beyond both a first call is all that is timed."""
 RULES = {"long_rounds": 3, "hopeless": 8.0, "slow": 8.0}
 FLEX_PEERS = (OURS, "flex", "sdpa", "sdpa32", "plain", "plain32")
-FLEX_TOKENS = 4096, 16384, 1024
-"""In the order in which they are measured."""
+FLEX_HEADS = {1024: 4, 4096: 4, 16384: 1}
+"""Heads by tokens: the longest sequences take no longer than others of more heads."""
+FLEX_ORDER = ("forward", 4096), ("step", 4096), ("forward", 16384), ("forward", 1024), ("step", 1024), ("step", 16384)
+FLEX_RULES = {**RULES, "min_rounds": 3, "long_rounds": 2, "long_s": 0.5}
+"""Compiling takes most of the time that there is."""
 
 
 def measure_cell(
-    place: Place, names: Sequence[str], parts: Sequence[str], limits: roofline.Roofline, budget: float, threads: int
+    place: Place,
+    names: Sequence[str],
+    parts: Sequence[str],
+    limits: roofline.Roofline,
+    budget: float,
+    threads: int,
+    rules: dict = RULES,
 ) -> dict:
     """A cell as plain values. compile: seconds of the first call of each contender, which compiles."""
     problem = Problem(place)
@@ -47,11 +58,12 @@ def measure_cell(
         return call
 
     found = cells.answers(names if "time" in parts else (), called, problem.mismatch)
-    timed = interleaved(found.calls, Rules(budget_s=budget, **RULES))
+    timed = interleaved(found.calls, Rules(budget_s=budget, **rules), warm=rules is not FLEX_RULES)
     timings = {name: timing.to_dict() for name, timing in timed.items()}
     rated = cells.rate(str(place), timings, (OURS,), limits, problem.work(), wrong=found.wrong)
     able = [name for name in names if name not in found.unable]
-    peaks = memory.measure(able, place, threads) if "memory" in parts else {}
+    watched = ([OURS], replace(place, heads=page.WATCHED_HEADS)) if rules is FLEX_RULES else (able, place)
+    peaks = memory.measure(*watched, threads) if "memory" in parts else {}
     return {
         "graph": place.mask_name,
         "op": place.op,
@@ -76,13 +88,14 @@ def series(options: argparse.Namespace) -> cells.Series:
     end = time.monotonic() + options.budget
 
     def measure(place: Place) -> dict | None:
-        parts, share_of_call = options.parts, share
-        if options.flex:  # compiling and checking take more than half
-            if time.monotonic() > end:
-                return None
-            share_of_call = share / 3
-            parts = ["time", "memory"] if is_watched(place) else ["time"]
-        return measure_cell(place, options.contenders, parts, limits[place.precision], share_of_call, options.threads)
+        if not options.flex:
+            rest = limits[place.precision], share, options.threads
+            return measure_cell(place, options.contenders, options.parts, *rest)
+        if time.monotonic() > end:
+            return None
+        parts = ["time", "memory"] if is_watched(place) else ["time"]
+        rest = limits[place.precision], share / 3, options.threads  # compiling and checking take more than half
+        return measure_cell(place, flex_peers(place, options.contenders), parts, *rest, FLEX_RULES)
 
     def joined(earlier: dict, now: dict) -> dict:
         """A cell of which one part was measured now, and the other earlier."""
@@ -113,17 +126,26 @@ def places(options: argparse.Namespace) -> list[Place]:
 
 
 def flex_places(options: argparse.Namespace) -> list[Place]:
-    """The cases of FlexAttention: masks, changed scores, no mask at all, and decoding."""
-    rest = options.heads, options.width, options.seed
+    """The cases of FlexAttention: masks, changed scores, no mask at all, and decoding. Those that matter come first."""
+    rest = options.width, options.seed
     found = [
-        Place(mask, op, precision, tokens, *rest)
-        for tokens in FLEX_TOKENS
+        Place(mask, op, precision, tokens, FLEX_HEADS[tokens], *rest)
+        for op, tokens in FLEX_ORDER
         for precision in options.precisions
         for mask in ("causal", *FLEX)
-        for op in ("forward", "step")
+        if op == "forward" or mask != "dense"
     ]
-    decoding = [Place("dense", DECODE, precision, max(FLEX_TOKENS), 32, *rest[1:]) for precision in options.precisions]
+    decoding = [Place("dense", DECODE, precision, max(FLEX_HEADS), 32, *rest) for precision in options.precisions]
     return [*decoding, *found]
+
+
+def flex_peers(place: Place, names: Sequence[str]) -> list[str]:
+    """Who is measured beside us: compiling FlexAttention takes longer than all the rest, and masked attention of all
+    pairs is many times slower than either of us.
+    """
+    if place.op == "forward" and place.mask_name not in ("causal", "dense"):
+        names = [name for name in names if name in (OURS, "flex")]
+    return [name for name in names if name != "flex" or place.mask_name != "dense" or place.op == DECODE]
 
 
 def is_watched(place: Place) -> bool:
@@ -151,10 +173,11 @@ def show(results: Mapping, console: Console) -> None:
     """Times, memory, what compiling cost, and the summary."""
     report.print_head(results, console)
     names = [name for name in results["contenders"] if any(name in cell["timings"] for cell in results["cells"])]
-    times = report.table("Milliseconds", ("mask", "operator", "type"), (*names, "ratio", *report.ROOFLINE_HEADINGS))
-    peaks = report.table("MiB beyond operands", ("mask", "operator", "type"), (*names, "ratio"))
+    where = "mask", "tokens", "operator", "type"
+    times = report.table("Milliseconds", where, (*names, "ratio", *report.ROOFLINE_HEADINGS))
+    peaks = report.table("MiB beyond operands", where, (*names, "ratio"))
     for cell in results["cells"]:
-        where = (cell["graph"], cell["op"], cell["precision"])
+        where = (cell["graph"], str(cell["width"]), cell["op"], cell["precision"])
         own = [report.median(cell, name) for name in names]
         times.add_row(*where, *own, report.ratio(cell["speedup"]), *report.roofline_columns(cell))
         needed = memory.compared(cell["memory"])
@@ -185,7 +208,6 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     cli.add_append(parser)
     options = parser.parse_args(argv)
     if options.flex:
-        options.heads = 4
         options.contenders = [name for name in options.contenders if name in FLEX_PEERS]
     if options.quick:
         options.tokens, options.heads, options.budget = [min(512, *options.tokens)], 2, min(options.budget, 8.0)
@@ -201,7 +223,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     console = cli.start(options)
     if options.device == "cuda":
         return gpu.main(options, console)
-    return cells.reported(series(options), options, console)
+    status = cells.reported(series(options), options, console)
+    if options.flex:
+        written = options.out / "flex_attention.json"
+        console.print(page.page(merging.read(written)["cells"]), markup=False, soft_wrap=True)
+    return status
 
 
 if __name__ == "__main__":

@@ -120,8 +120,8 @@ def _sdpa(problem: Problem) -> Compute:
 
 
 def _plain(problem: Problem) -> Compute:
-    if problem.score_mod is None:
-        raise Unable("scores are as they are: see sdpa")
+    if problem.place.mask_name != "soft cap":
+        raise Unable("scores are as they are, or a bias is added: see sdpa")
     if 3 * 4 * problem.place.heads * problem.place.tokens**2 > MOST_MEMORY:
         raise Unable("scores of all pairs take too much memory")
 

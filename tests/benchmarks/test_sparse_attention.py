@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from benchmarks import sparse_attention
-from benchmarks.masked import contenders, memory
+from benchmarks.masked import contenders, memory, page
 from benchmarks.masked.contenders import CONTENDERS, OURS, WIDENED, Unable
 from benchmarks.masked.problem import MASKS, OPS, Place, Problem
 
@@ -22,7 +22,7 @@ MINE = {
     ("causal", "forward"): {"sdpa"},
     ("prefix", "forward"): {"sdpa"},
     ("soft cap", "forward"): {"plain"},
-    ("alibi", "step"): {"sdpa", "plain"},
+    ("alibi", "step"): {"sdpa"},
     ("band", "sddmm"): {"dense", "csr"},
     ("butterfly", "spmm"): {"dense", "bsr", "csr"},
 }
@@ -107,6 +107,35 @@ def test_a_run_in_pieces(tmp_path, capsys, set_threads):
     assert set(cells["forward"]["timings"]) == {"gsb", "sdpa"} and cells["forward"]["speedup"] > 0
     assert cells["forward"]["memory"]["gsb"]["step"] >= 0 and not cells["sddmm"]["memory"]
     assert "Geometric mean" in capsys.readouterr().out
+
+
+def test_the_cases_that_matter_come_first():
+    options = sparse_attention.arguments(["--flex"])
+    wanted = sparse_attention.flex_places(options)
+    assert len(wanted) == len(set(map(str, wanted))) == 2 + 2 * (3 * 8 + 3 * 7)
+    assert [place.op for place in wanted[:2]] == ["decode", "decode"]
+    assert {(place.op, place.tokens) for place in wanted[2:32]} == {("forward", 4096), ("step", 4096)}
+    named = {"causal", "window", "documents", "prefix", "alibi", "soft cap", "relative"}
+    for tokens in (1024, 4096, 16384):
+        for precision in ("float32", "bfloat16"):
+            at = [x for x in wanted if (x.op, x.tokens, x.precision) == ("forward", tokens, precision)]
+            assert named <= {x.mask_name for x in at}
+            for place in at:
+                peers = sparse_attention.flex_peers(place, options.contenders)
+                assert ("flex" in peers) == (place.mask_name != "dense") and "gsb" in peers
+                assert ("sdpa" in peers) == (place.mask_name in ("causal", "dense"))
+
+
+def test_tables_of_a_page():
+    timings = {name: {"median": seconds} for name, seconds in (("gsb", 0.010), ("flex", 0.025), ("sdpa", 0.008))}
+    cell = {"op": "forward", "precision": "float32", "width": 4096, "memory": {}, "speedup": 0.8}
+    cells = [{**cell, "graph": name, "timings": timings} for name in ("alibi", "dense")]
+    step = {**cell, "graph": "alibi", "op": "step", "speedup": 3.0, "timings": {"gsb": {"median": 0.1}}}
+    step["memory"] = {"gsb": {"step": 2**20, "held": 0, "results": 2**20}}
+    found = page.page([*cells, step])
+    assert "| alibi | 4,096 | 10 | 25 | 8 | 2.50 | 0.80 | 2.00 |" in found
+    assert "| dense | 4,096 | 10 | 25 | 8 | 2.50 | 0.80 | 0.89 |" in found
+    assert "| alibi | step | float32 | 4,096 | 2.0 | 512 |" in found and "| alibi | 4,096 | 100 | 1.20 |" in found
 
 
 def test_cells_of_a_gpu_are_compared_before_they_are_timed(made_up_times):

@@ -57,6 +57,17 @@ def repeated(mask: Mask, times: int) -> Mask:
 
 
 @fact
+def shared_out(mask: Mask, shares: int) -> Mask:
+    """Return a mask of ``shares`` heads for each row of blocks, of which each has about as many of its blocks; without
+    padding.
+    """
+    begins, lengths = mask.indptr[:-1, None].long(), mask.indptr.diff().long()[:, None]
+    cuts = begins + lengths * torch.arange(shares) // shares
+    indptr = torch.cat([cuts.flatten(), mask.indptr[-1:].long()]).int()
+    return Mask._make(mask.shape, mask.heads * shares, mask.block, (indptr, *mask._arrays[1:4]))
+
+
+@fact
 def value_order(mask: Mask, transposed: bool) -> Tensor:
     """Which block of the mask each block is, of it or its transpose."""
     if transposed:

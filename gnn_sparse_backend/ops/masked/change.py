@@ -18,6 +18,11 @@ class Change(NamedTuple):
     tensors: tuple[Tensor, ...]
     planes: tuple[int, int, int, int]
 
+    def of_shares(self, shares: int) -> Change:
+        """The change where each plane is ``shares`` neighbouring ones."""
+        batch_step, batches, head_step, heads = self.planes
+        return self._replace(planes=(batch_step * shares, batches, head_step * shares, heads))
+
 
 def arguments_of(change: Change | None) -> dict[str, Any]:
     """The arguments of kernels by the names of their parameters (`programs.modified`)."""

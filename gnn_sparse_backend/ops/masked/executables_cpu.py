@@ -13,7 +13,7 @@ from ...runtime.memory import empty
 from ...runtime.threads import planned_threads
 from ...runtime.type_names import accumulator_of, type_name
 from ...structures.masks import Mask
-from .arrays import narrowed, padding_of, some_feature, task_structure, value_order, without_padding
+from .arrays import narrowed, padding_of, shared_out, some_feature, task_structure, value_order, without_padding
 from .change import Change, arguments_of
 from .dropout import Dropout, scalars
 from .programs.spec import MaskedSpec
@@ -24,6 +24,10 @@ LARGEST = 128
 PARTS = 8
 """Tasks of a backward pass at least: with fewer heads of sequences than that their keys are shared out, and each share
 adds up a gradient of the queries of its own.
+"""
+SHARES, LEAST_SHARE = 32, 2048
+"""Where there are fewer heads of sequences than ``SHARES``, the keys of few queries are shared out among about that
+many items, each of ``LEAST_SHARE`` keys or more. Threads do not count: results do not depend on their number.
 """
 OF_KEYS = ("backward", "dots", "sums_transposed")
 """Programs on the transposed mask."""
@@ -37,15 +41,16 @@ def _run(
     given: dict[str, Any],
     work: int,
     parts: int = 0,
+    shares: int = 1,
 ) -> None:
     """Run a program of `schedules_cpu.PROGRAMS`, with arguments by the names of the parameters.
 
     operands: in any strides but the last. work: multiplications for a pair. parts: of the keys of a head of a sequence,
-    of which a task has whole ones; 0: tasks have any rows of blocks.
+    of which a task has whole ones; 0: tasks have any rows of blocks. shares: heads of the mask for each of operands.
     """
     own = mask.transposed() if make in OF_KEYS else mask
     x = next(iter(operands.values()))
-    batch, heads = x.shape[:2]
+    batch, heads = x.shape[0], x.shape[1] * shares
     groups = batch * heads // mask.heads
     pairs, lines = mask.num_blocks * groups * mask.block**2, groups * mask.heads * own.block_rows
     count = group_count(pairs, lines, work, planned_threads())
@@ -69,12 +74,12 @@ def _spec(
     dropout: bool = False,
     change: Change | None = None,
     queries: int = 0,
+    shares: int = 1,
 ) -> MaskedSpec:
     modifier = None if change is None else change.modifier
     padded = mask.padding is not None
-    return spec_of(
-        mask.block, width, value_width, type_name(x.dtype), padded, dropout, modifier=modifier, queries=queries
-    )
+    more: dict[str, Any] = {"modifier": modifier, "queries": queries, "shared_out": shares > 1}
+    return spec_of(mask.block, width, value_width, type_name(x.dtype), padded, dropout, **more)
 
 
 def attend(
@@ -87,17 +92,45 @@ def attend(
     change: Change | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(the result, the logarithm of the sum of exponentials of each query: (batch, heads, queries))."""
-    shape, value_width = q.shape[:3], v.shape[3]
-    out, lse = empty(q, *shape, value_width), empty(q, *shape, dtype=accumulator_of(q.dtype))
-    if not lse.numel() or not value_width or not k.shape[2]:
-        return out.zero_(), lse.fill_(torch.inf)
+    (batch, heads, queries), value_width, acc = q.shape[:3], v.shape[3], accumulator_of(q.dtype)
+    if not q.shape[:3].numel() or not value_width or not k.shape[2]:
+        return q.new_zeros(batch, heads, queries, value_width), q.new_full(q.shape[:3], torch.inf, dtype=acc)
     q, k, v = _ready(some_feature(q)), _ready(some_feature(k)), _ready(v)
     mask, width = _cut(mask), q.shape[3]
-    given = scalars(q, scale, dropout) | {"Out": out.view(-1, value_width), "Lse": lse.view(-1, 1)}
+    spec = _spec(mask, q, width, value_width, dropout is not None, change, queries)
+    shares = _shares(mask, spec, batch * heads)
+    if shares > 1:
+        parts = shared_out(mask, shares)
+        mask = Mask._make(mask.shape, parts.heads, mask.block, parts._arrays[:4], mask.padding, parts.facts)
+        change = None if change is None else change.of_shares(shares)
+        spec = _spec(mask, q, width, value_width, False, change, queries, shares)
+    shape = batch, heads * shares, queries
+    out = empty(q, *shape, value_width, dtype=acc if shares > 1 else q.dtype)
+    lse = empty(q, *shape, dtype=acc)
+    given = scalars(q, scale, dropout) | {"Out": out.view(-1, value_width), "Lse": lse.view(-1, 1), "shares": shares}
     given |= arguments_of(change)
-    spec = _spec(mask, q, width, value_width, dropout is not None, change, shape[2])
-    _run("forward", mask, spec, {"Q": q, "K": k, "V": v}, given, width + value_width)
-    return out, lse
+    _run("forward", mask, spec, {"Q": q, "K": k, "V": v}, given, width + value_width, shares=shares)
+    return (out, lse) if shares == 1 else _put_together(out, lse, shares, q.dtype)
+
+
+def _shares(mask: Mask, spec: MaskedSpec, planes: int) -> int:
+    """Into how many parts the keys of few queries are cut, so that there is work for all threads.
+
+    planes: batch * heads. Weights are dropped by the numbers of planes, which parts would change.
+    """
+    if not spec.queries or spec.dropout:
+        return 1
+    return max(1, min(-(-SHARES // planes), mask.num_blocks // mask.heads * mask.block // LEAST_SHARE))
+
+
+def _put_together(out: Tensor, lse: Tensor, shares: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The result and its logarithms, of those of each part of the keys (flash decoding, Dao et al., 2023)."""
+    out, lse = out.unflatten(1, (-1, shares)), lse.unflatten(1, (-1, shares))
+    known = torch.where(lse == torch.inf, -torch.inf, lse)  # a part without keys weighs nothing
+    total = known.logsumexp(2)
+    weights = (known - torch.where(total == -torch.inf, 0.0, total).unsqueeze(2)).exp()
+    found = torch.einsum("bhpn,bhpnd->bhnd", weights, out)
+    return found.to(dtype), torch.where(total == -torch.inf, torch.inf, total)
 
 
 def attend_backward(

@@ -49,6 +49,7 @@ def spec_of(
     target: Target | None = None,
     modifier: Modifier | None = None,
     queries: int = 0,
+    shared_out: bool = False,
 ) -> MaskedSpec:
     """The spec of a program on this CPU by default. queries: of all rows of a mask; 0 for more than a vector holds."""
     target = target or host_target()
@@ -59,7 +60,8 @@ def spec_of(
     divided = all(side % SIDE == 0 for side in (block, width, value_width))
     tiles = target.has_bf16_tiles and dtype == "bfloat16" and divided and modifier is None and not few
     tile = NARROW_TILE if few else TILE
-    return MaskedSpec(block, width, value_width, dtype, *tile, lanes, padding, dropout, tiles, modifier, few)
+    static = width, value_width, dtype, *tile, lanes, padding, dropout, tiles, modifier, few, shared_out
+    return MaskedSpec(block, *static)
 
 
 @kept

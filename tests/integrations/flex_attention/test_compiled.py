@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 
 import gnn_sparse_backend as gsb
 from tests.ops.masked.oracle import flex as dense
@@ -115,6 +117,42 @@ def test_what_is_no_expression_has_a_gradient_and_is_counted():
         attend = torch.compile(lambda *x: flex.flex_attention(*x, no_expression), backend="eager", fullgraph=True)
         assert_gradients(attend(*given), dense(*exact, no_expression)[0], given, exact)
         assert counted() == {"ours": 0, "fallbacks": {"score_mod is no expression of scores that kernels have": 1}}
+
+
+def test_several_calls_in_one_program():
+    given, other = operands(), [x.detach() for x in operands()[1:]]
+    exact = [x.detach().double().requires_grad_() for x in given]
+    distance = lambda score, b, h, i, j: score + (i - j)
+    hidden = lambda score, b, h, i, j: torch.where(i >= j, score, -torch.inf)
+
+    def program(attend, q, k, v, k2, v2):
+        q = attend(q, k, v, distance)[..., :WIDTH]
+        q = attend(q, k2, v2, hidden)[..., :WIDTH]
+        return attend(q, k, v, distance)
+
+    with gsb.enabled("flex_attention"):
+        compiled = torch.compile(functools.partial(program, flex.flex_attention), backend="aot_eager", fullgraph=True)
+        expected = program(lambda *x: dense(*x)[0], *exact, *(x.double() for x in other))
+        assert_gradients(compiled(*given, *other), expected, given, exact)
+        assert counted() == {"ours": 3, "fallbacks": {}}
+
+
+def test_lengths_of_any_size():
+    """A program for all lengths and numbers of sequences is traced once."""
+    slopes = SLOPES.clone()
+    frames = CompileCounterWithBackend("aot_eager")
+    mod = lambda score, b, h, i, j: score + slopes[h] * (j - i)
+    with gsb.enabled("flex_attention"):
+        compiled = torch.compile(flex.flex_attention, backend=frames, fullgraph=True, dynamic=True)
+        for batch, length in ((2, 43), (3, 29), (4, 50)):
+            generator = torch.Generator().manual_seed(1)
+            given = [torch.randn(batch, HEADS, length, WIDTH, generator=generator).requires_grad_() for _ in range(3)]
+            exact = [x.detach().double().requires_grad_() for x in given]
+            mask = flex.create_block_mask(MASKS["causal"][0], None, None, length, length, device="cpu", BLOCK_SIZE=16)
+            expected, _ = dense(*exact, lambda *x: mod(*x), MASKS["causal"][0])
+            assert_gradients(compiled(*given, mod, mask), expected, given, exact)
+        assert counted() == {"ours": 3, "fallbacks": {}}
+    assert frames.frame_count == 1
 
 
 def test_logarithms():

@@ -129,6 +129,22 @@ def test_a_mask_of_ours_and_what_has_no_pairs():
     assert gsb.flex_attention(q[:, :, :0], k, v * torch.inf).shape == (BATCH, HEADS, 0, WIDTH + 3)
 
 
+def test_memory_grows_with_the_lengths_alone():
+    """What a step allocates in all, of causal masks that are known."""
+    function, _ = MODS["soft cap"]
+
+    def allocated(length: int) -> int:
+        q, k, v = (torch.randn(1, 2, length, WIDTH, dtype=torch.float64).requires_grad_() for _ in range(3))
+        mask = gsb.masks.causal(length, block=16)
+        for _ in range(2):  # what is derived of the mask is there at the second
+            with torch.profiler.profile(profile_memory=True) as profile:
+                gsb.flex_attention(q, k, v, function, mask).sum().backward()
+        return sum(max(event.self_cpu_memory_usage, 0) for event in profile.key_averages())
+
+    few, many = allocated(256), allocated(1024)
+    assert 2 * 1024 * WIDTH * 8 < many < 5 * few
+
+
 EXPRESSIONS: dict[str, Callable] = {
     "arithmetic": lambda s, b, h, q, k: (s * 2 - 1) / (q + 1) + s**3 - abs(s) + (b // 2 + q % 3),
     "reversed": lambda s, b, h, q, k: torch.rsub(s, 3.0, alpha=2) + (1 - s),

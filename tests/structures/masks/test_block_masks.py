@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 import pytest
@@ -77,6 +78,41 @@ def test_documents(lengths, causal):
     expected = expected.tril() if causal else expected
     assert torch.equal(mask.to_dense()[0], expected)
     assert mask.fingerprint == masks.from_dense(expected, block=16).fingerprint
+
+
+FORMS = "as it is", "lists as short as they can be", "whole blocks as others", "no lists of queries"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_of_a_block_mask(form):
+    """One mask, however PyTorch lists its blocks."""
+    document = torch.arange(45).clamp(max=30) // 9
+    either = lambda b, h, q, k: (q >= k) | (document[q] == document[k])
+    given = flex.create_block_mask(either, 2, None, 45, 45, device="cpu", BLOCK_SIZE=16)
+    partly, full = (given.kv_num_blocks, given.kv_indices), (given.full_kv_num_blocks, given.full_kv_indices)
+    made = functools.partial(flex.BlockMask.from_kv_blocks, BLOCK_SIZE=16, mask_mod=either, seq_lengths=(45, 45))
+    if form == FORMS[1]:
+        short = [(count, at[..., : max(int(count.max()), 1)].contiguous()) for count, at in (partly, full)]
+        given = made(*short[0], *short[1])
+    elif form == FORMS[2]:
+        given = made(torch.full((2, 1, 3), 3), torch.arange(3).expand(2, 1, 3, 3))
+    elif form == FORMS[3]:
+        given = made(*partly, *full, compute_q_blocks=False)
+        assert given.q_indices is None
+    at = torch.arange(45)
+    assert torch.equal(masks.from_block_mask(given).dense()[1, 0], either(0, 0, at[:, None], at))
+
+
+def test_a_row_of_a_block_mask():
+    """PyTorch's way to decode: the row of blocks of a query, whose function is shifted to it."""
+    at = 37
+    causal = lambda b, h, q, k: q >= k
+    row = flex.create_block_mask(causal, 2, None, 45, 45, device="cpu", BLOCK_SIZE=16)[:, :, at // 16]
+    with pytest.raises(RuntimeError, match="sliced BlockMask"):
+        masks.from_block_mask(row)
+    row.mask_mod = lambda b, h, q, k: q + at >= k
+    row.seq_lengths = 1, 45
+    assert masks.from_block_mask(row).dense()[1, 0, 0].nonzero().flatten().tolist() == [*range(at + 1)]
 
 
 @pytest.mark.parametrize("queries", [1, 3, 11])

@@ -83,7 +83,7 @@ def flex_attention(
         value: (batch, heads, keys, Dv).
         score_mod: ``(score, batch, head, query, key) -> score``, a function of tensors without dimensions: arithmetic,
             comparisons, ``torch.where``, minimum, maximum, clamp, exp, log, sqrt, tanh, sigmoid, abs, powers, and
-            elements of tensors from around it, which may want gradients.
+            elements of tensors from around it, which may want gradients; also rows of up to 16 of these, summed up.
         block_mask: of PyTorch (``create_block_mask``), of any size of blocks, or a mask or `Planes` of ``gsb.masks``;
             None for all pairs.
         scale: None for ``1 / sqrt(D)``.
@@ -118,14 +118,14 @@ def flex_attention(
             'this one in programs of torch.compile under gsb.enable("flex_attention")'
         )
     query, key, value = one_type("flex_attention", given)
-    heads = _check_shapes(query, key, value, enable_gqa)
+    _check_shapes(query, key, value, enable_gqa)
     if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0.0 <= dropout < 1.0:
         raise ValueError(f"flex_attention: dropout must be a probability in [0, 1), got {dropout!r}")
     scale = 1.0 / math.sqrt(max(query.shape[3], 1)) if scale is None else float(scale)
     mask, layout = _mask(block_mask, query, key)
     key, value = (x.expand(query.shape[0], -1, -1, -1) for x in (key, value))
     changed = score_mod is not None or dropout or return_lse
-    if not changed and not _few(query, heads) and _is_everything(mask) and query.dtype is not torch.float16:
+    if not changed and not _few(query, key) and _is_everything(mask) and query.dtype is not torch.float16:
         return scaled_dot_product_attention(query, key, value, scale=scale, enable_gqa=enable_gqa)
     if not query.shape[2] or not key.shape[2] or not query.numel():
         return _of_nothing(query, key, value, return_lse)
@@ -136,9 +136,14 @@ def flex_attention(
     return (out, lse) if return_lse else out
 
 
-def _few(query: Tensor, heads: int) -> bool:
+MANY_KEYS = 1 << 16
+"""Keys of all heads and sequences from which on reading them takes nearly all of the time."""
+
+
+def _few(query: Tensor, key: Tensor) -> bool:
     """Whether queries are so few that kernels read their keys faster than PyTorch does."""
-    return query.shape[2] <= FEW and (query.shape[1] > heads or query.dtype is torch.bfloat16)
+    known = query.shape[1] > key.shape[1] or query.dtype is torch.bfloat16
+    return query.shape[2] <= FEW and (known or key.shape[:3].numel() >= MANY_KEYS)
 
 
 def _is_everything(mask: Mask) -> bool:
@@ -157,8 +162,7 @@ def _of_nothing(query: Tensor, key: Tensor, value: Tensor, return_lse: bool) -> 
     return (out, lse) if return_lse else out
 
 
-def _check_shapes(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> int:
-    """Heads of keys and values."""
+def _check_shapes(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
     batch = query.shape[0]
     if key.shape[:3] != value.shape[:3] or key.shape[0] not in (1, batch) or key.shape[3] != query.shape[3]:
         raise ValueError(
@@ -174,7 +178,6 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -
         raise ValueError(
             f"flex_attention: the {shared_by} heads of query must be a multiple of the {heads} heads of key"
         )
-    return heads
 
 
 _ONE_BLOCK = 1 << 30, 1 << 30

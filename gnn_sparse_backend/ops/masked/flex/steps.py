@@ -208,6 +208,10 @@ def _power(reader: Reader, step: Step) -> Node:
     return Node("div", (const(1.0), found)) if exponent < 0 else found
 
 
+def _inverse(reader: Reader, step: Step) -> Node:
+    return Node("div", (const(1.0), converted(reader.node(step.args[0]), NUMBER)))
+
+
 def _inverse_root(reader: Reader, step: Step) -> Node:
     return Node("div", (const(1.0), Node("sqrt", (converted(reader.node(step.args[0]), NUMBER),))))
 
@@ -279,6 +283,7 @@ HANDLERS: dict[str, Callable[[Reader, Step], Node]] = {
     "pow": _power,
     "square": _power,
     "rsqrt": _inverse_root,
+    "reciprocal": _inverse,
     "exp2": _scaled("exp", before=math.log(2.0)),
     "log2": _scaled("log", after=1.0 / math.log(2.0)),
     "log10": _scaled("log", after=1.0 / math.log(10.0)),

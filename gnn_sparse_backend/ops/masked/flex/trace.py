@@ -29,6 +29,14 @@ class _View(NamedTuple):
     at: tuple[Node | None, ...]
 
 
+class _Row(NamedTuple):
+    """A value of a few numbers, one behind the other."""
+
+    nodes: tuple[Node, ...]
+
+
+LONGEST = 16
+"""Elements of the rows of captured tensors that are computed with one by one."""
 _CAPTURED = (torch.float32, torch.float64, torch.bfloat16, torch.float16, *KINDS)
 
 
@@ -87,6 +95,8 @@ class _Reader:
         self.tensors: list[Tensor] = []
         self.read_operands: list[int] = []
         self.values: dict[Step, Any] = {}
+        self.element: int | None = None
+        """The element of rows that is computed."""
 
     def read(self) -> Traced:
         leaves = [SCORE, *PLACES] if self.scores else [*PLACES]
@@ -137,6 +147,8 @@ class _Reader:
 
     def node(self, value: Any) -> Node:
         found = self.values[value] if isinstance(value, Step) else value
+        if self.element is not None and self._length(found) is not None:
+            found = self._elements(found)[self.element]
         if isinstance(found, Node):
             return found
         if isinstance(found, _View):
@@ -144,6 +156,8 @@ class _Reader:
                 f"score_mod computes with all of a tensor {tuple(self.tensors[found.which].shape)}: compute that "
                 "before, and index it"
             )
+        if isinstance(found, _Row):
+            raise Untraceable(f"score_mod returns a row of {len(found.nodes)} numbers, or decides by one")
         if isinstance(found, bool):
             return const(found, CONDITION)
         if isinstance(found, int):
@@ -160,9 +174,42 @@ class _Reader:
         if name in ("index", "select") and isinstance(self.values[step.args[0]], _View):
             return self._indexed(name, self.values[step.args[0]], step.args[1:])
         handler = HANDLERS.get(name)
-        if handler is None:
+        operands = [self.values.get(arg) if isinstance(arg, Step) else arg for arg in step.args]
+        lengths = {length for each in operands if (length := self._length(each)) is not None}
+        if name == "sum" and lengths and tuple(step.args[1:2]) in (([-1],), ([0],)):
+            return self._sum(self._elements(operands[0]))
+        if handler is None or len(lengths) > 1:
             raise Untraceable(f"score_mod calls {step.target}, which is no expression of a score here")
-        return handler(self, step)
+        if not lengths:
+            return handler(self, step)
+        found = []
+        for self.element in range(lengths.pop()):
+            found.append(handler(self, step))
+        self.element = None
+        return _Row(tuple(found))
+
+    def _length(self, value: Any) -> int | None:
+        """Elements of a short row; None for any other value."""
+        if isinstance(value, _Row):
+            return len(value.nodes)
+        if not isinstance(value, _View) or value.at.count(None) != 1 or len(value.at) == 1:
+            return None
+        length = self.tensors[value.which].shape[value.at.index(None)]
+        return length if length <= LONGEST else None
+
+    def _elements(self, row: _Row | _View) -> tuple[Node, ...]:
+        if isinstance(row, _Row):
+            return row.nodes
+        at = row.at.index(None)
+        parts = (row.at[:at] + (const(n, INTEGER),) + row.at[at + 1 :] for n in range(self._length(row) or 0))
+        return tuple(self.node(self._settled(row._replace(at=part))) for part in parts)
+
+    def _sum(self, parts: tuple[Node, ...]) -> Node:
+        kind = INTEGER if parts[0].kind == CONDITION else parts[0].kind
+        total, *rest = (converted(part, kind) for part in parts)
+        for part in rest:
+            total = Node("add", (total, part), kind)
+        return total
 
     def _indexed(self, name: str, view: _View, args: Sequence[Any]) -> Any:
         free = [d for d, at in enumerate(view.at) if at is None]

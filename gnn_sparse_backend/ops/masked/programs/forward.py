@@ -32,7 +32,8 @@ def forward(spec: MaskedSpec) -> Program:
     Scale = p.buffer("Scale", (b.axis(1),), acc)
     random = Random(w) if spec.dropout else None
     modified = None if spec.modifier is None else Modified(w, spec.modifier, "query", [spec.modifier.node])
-    Out, Lse = w.result("Out", spec.dtype, E), w.result("Lse", acc, 1)
+    result = acc if spec.shared_out else spec.dtype
+    Out, Lse = w.result("Out", result, E), w.result("Lse", acc, 1)
     with w.items() as item:
         S = b.local("Scores", spec.block * L)
         softmax = OnlineSoftmax(w)
@@ -93,7 +94,7 @@ def forward(spec: MaskedSpec) -> Program:
             def total(d, ii=ii):
                 return few.sums[ii * E + d] if few is not None else Acc[d * L + ii]
 
-            b.row("out_row", E, lambda d: Out.__setitem__((row, d), cast(spec.dtype, total(d) * shrink[ii])))
+            b.row("out_row", E, lambda d: Out.__setitem__((row, d), cast(result, total(d) * shrink[ii])))
             with b.each("lse", 1):
                 Lse[row, 0] = softmax.logarithm(ii)
     return p.finish()

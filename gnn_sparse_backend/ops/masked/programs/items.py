@@ -59,6 +59,7 @@ class Items:
         self.spec, self.lanes_padded = spec, lanes_padded
         self.p = p = ProgramBuilder(name)
         self.size = dict(zip(SIZES.split(), p.sizes(*SIZES.split())))
+        self.shares = as_expr(p.size("shares")) if spec.shared_out else None
         self.strides: dict[str, list[Expr]] = {}
         self.blocks = Blocks(p, spec)
         size = self.size
@@ -106,13 +107,14 @@ class Items:
                 group, line = whole // size["lines"], whole % size["lines"]
                 of_mask, row = line // size["block_rows"], line % size["block_rows"]
                 plane = group * size["mask_heads"] + of_mask
+                head = plane % size["heads"]
                 yield Item(
                     self.First[line],
                     row * self.spec.block,
                     size["rows"],
                     plane,
                     plane // size["heads"],
-                    plane % size["heads"],
+                    head if self.shares is None else head // self.shares,
                     t,
                 )
 

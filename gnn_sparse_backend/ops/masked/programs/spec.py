@@ -20,7 +20,8 @@ class MaskedSpec:
     rows, vectors: a tile of sums has ``rows`` rows of ``vectors`` vectors of ``lanes``, which are registers.
     padding: keys are taken away sequence by sequence. dropout: weights are. tiles: products are those of tile
     registers, of rows of bfloat16. modifier: what scores become before the softmax, None for themselves. queries: of
-    all rows of a mask, where a vector holds them; 0 for those of a block.
+    all rows of a mask, where a vector holds them; 0 for those of a block. shared_out: whether several items share the
+    keys of a head, and leave parts of its result in the accumulation type.
     """
 
     block: int
@@ -35,6 +36,7 @@ class MaskedSpec:
     tiles: bool = False
     modifier: Modifier | None = None
     queries: int = 0
+    shared_out: bool = False
 
     def __post_init__(self) -> None:
         if min(self.block, self.width, self.value_width, self.rows, self.vectors, self.lanes) < 1:

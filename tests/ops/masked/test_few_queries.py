@@ -1,0 +1,91 @@
+"""Few queries against a long cache of keys, which several threads share, against attention in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import gnn_sparse_backend as gsb
+from gnn_sparse_backend.ops.masked import executables_cpu
+from tests.ops.masked.oracle import flex as dense
+
+KEYS = 200
+ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 1e-2}
+PRESENT = torch.arange(KEYS) < torch.tensor([[130], [200]])
+
+
+def biased(s, b, h, q, k):
+    return s + 0.25 * b - 0.5 * h * (k % 3)
+
+
+@pytest.fixture
+def shares(monkeypatch):
+    """The number of parts of each call; a part may have 64 keys."""
+    monkeypatch.setattr(executables_cpu, "LEAST_SHARE", 64)
+    found, original = [], executables_cpu._shares
+
+    def noted(*given):
+        found.append(original(*given))
+        return found[-1]
+
+    monkeypatch.setattr(executables_cpu, "_shares", noted)
+    return found
+
+
+def operands(heads: int, of_keys: int, queries: int, width: int, dtype: torch.dtype, of_cache: int = 2) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(4)
+    shapes = (2, heads, queries, width), *((of_cache, of_keys, KEYS, each) for each in (width, width + 8))
+    return [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for shape in shapes]
+
+
+def assert_dense(found: tuple[Tensor, Tensor], given: list[Tensor], mod, hides) -> None:
+    expected = dense(*(x.double() for x in given), mod, hides)
+    close = ROUNDING[given[0].dtype]
+    for one, other in zip(found, expected):
+        torch.testing.assert_close(one.double(), other, rtol=close, atol=close)
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize(("heads", "of_keys", "queries", "width"), [(1, 1, 1, 32), (4, 2, 2, 32), (3, 3, 3, 5)])
+def test_parts_of_the_keys_are_put_together(shares, dtype, heads, of_keys, queries, width):
+    given = operands(heads, of_keys, queries, width, dtype)
+    mask = gsb.masks.full((queries, KEYS)) & gsb.masks.padding(PRESENT)
+    found = gsb.flex_attention(*given, biased, mask, enable_gqa=True, return_lse=True)
+    assert_dense(found, given, biased, lambda b, h, q, k: PRESENT[b, k])
+    assert shares == [4]
+
+
+def test_a_part_without_keys_weighs_nothing(shares):
+    """Keys of all parts but one are away, and of one sequence all of them."""
+    given = operands(1, 1, 1, 32, torch.float64)
+    present = (torch.arange(KEYS) >= 140) & torch.tensor([[True], [False]])
+    mask = gsb.masks.full((1, KEYS)) & gsb.masks.padding(present)
+    found = gsb.flex_attention(*given, None, mask, return_lse=True)
+    assert_dense(found, given, None, lambda b, h, q, k: present[b, k])
+    assert shares == [4] and found[0][1].eq(0).all() and found[1][1].eq(-torch.inf).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_pages_that_threads_share(shares, dtype, monkeypatch):
+    """Two sequences, each with pages of its own in one cache."""
+    page, count = 8, 25
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
+    table, lengths = torch.stack([order[:12], order[12:24]]), torch.tensor([90, 67])
+    planes = gsb.masks.pages(table, lengths, page, count=count)
+    given = operands(4, 2, 1, 32, dtype, of_cache=1)
+    monkeypatch.setattr(executables_cpu, "LEAST_SHARE", 16)
+    found = gsb.flex_attention(*given, block_mask=planes, enable_gqa=True, return_lse=True)
+    seen = planes.dense()
+    assert_dense(found, [x.expand(2, -1, -1, -1) for x in given], None, lambda b, h, q, k: seen[b, 0 * h, q, k])
+    assert shares[0] > 1
+
+
+def test_bits_do_not_depend_on_threads_that_share(set_threads):
+    generator = torch.Generator().manual_seed(4)
+    q, k, v = (torch.randn(1, 1, n, 32, generator=generator) for n in (1, 5000, 5000))
+    found = []
+    for threads in (1, 2, 3):
+        set_threads(threads)
+        found.append(gsb.flex_attention(q, k, v, return_lse=True))
+    assert all(torch.equal(one, other) for pair in found[1:] for one, other in zip(found[0], pair))
