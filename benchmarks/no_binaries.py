@@ -3,9 +3,10 @@
 Parts: ``points`` times the nearest points and those within a radius beside SciPy's cKDTree, which is built for each
 call, with a tree for each cloud; ``reductions`` sums, means and maxima by an index and by pointers beside
 ``torch.scatter_reduce`` and ``torch.segment_reduce``, forward, and forward and backward; ``products`` those of two
-sparse matrices beside ``torch.sparse.mm``; ``periodic`` radius graphs of crystals beside ASE's list, and is skipped
-where ASE is not installed. All contenders of a case are timed interleaved, and a case whose share of ``--budget`` is
-over ends after `RULES.min_rounds` rounds: with the default all parts take about eight minutes on two cores.
+sparse matrices beside ``torch.sparse.mm``; ``walks`` random ones beside a loop that draws by NumPy; ``periodic`` radius
+graphs of crystals beside ASE's list, and is skipped where ASE is not installed. All contenders of a case are timed
+interleaved, and a case whose share of ``--budget`` is over ends after `RULES.min_rounds` rounds: with the default all
+parts take about eight minutes on two cores.
 
 ``--page no_binaries.json`` measures nothing, and writes the page of results of an earlier run.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import importlib.util
 import json
 from collections.abc import Callable, Sequence
@@ -30,10 +32,10 @@ import gnn_sparse_backend as gsb
 from benchmarks.paper.sheets import Sheet, write
 from benchmarks.support import cli, machine, report
 from benchmarks.support.timing import Rules, interleaved
-from gnn_sparse_backend.integrations import torch_cluster, torch_scatter, torch_sparse
+from gnn_sparse_backend.integrations import pyg_lib, torch_cluster, torch_scatter, torch_sparse
 
 PAGE = Path(__file__).parent / "results" / "no-binaries.md"
-PARTS = ("points", "reductions", "products", "periodic")
+PARTS = ("points", "reductions", "products", "walks", "periodic")
 NEIGHBOURS = 16
 RULES = Rules(min_rounds=4, long_rounds=2, long_s=0.5, hopeless=100, slow=100)
 ROWS_PER_ENTRY = 8
@@ -131,6 +133,45 @@ def products(quick: bool, seed: int) -> dict[str, dict[str, Callable]]:
     return found
 
 
+def walks(quick: bool, seed: int) -> dict[str, dict[str, Callable]]:
+    """Walks of 20 steps, on graphs with 16 edges a node in the mean."""
+    torch.manual_seed(seed)
+    found: dict[str, dict[str, Callable]] = {}
+    cases = [(1_000, 1_000, 1.0, 1.0), (1_000, 200, 0.25, 4.0)]
+    for nodes, starts, p, q in cases if quick else [*cases, (100_000, 10_000, 1.0, 1.0), (100_000, 200, 0.25, 4.0)]:
+        row, col = torch.randint(nodes, (2, 16 * nodes))
+        start, order = torch.randint(nodes, (starts,)), (row * nodes + col).argsort()
+        indptr, indices = torch.searchsorted(row[order], torch.arange(nodes + 1)), col[order]
+        ours = functools.partial(pyg_lib.sampler.random_walk, indptr, indices, start, 20, p, q)
+        theirs = functools.partial(_walks, indptr.numpy(), indices.numpy(), start.tolist(), 20, p, q)
+        found[f"walks, {starts:,} on {nodes:,} nodes, p = {p:g}, q = {q:g}"] = {"gsb": ours, "NumPy": theirs}
+    return found
+
+
+def _walks(indptr: np.ndarray, indices: np.ndarray, start: list[int], steps: int, p: float, q: float) -> list:
+    return [_walk(indptr, indices, node, steps, p, q) for node in start]
+
+
+def _walk(indptr: np.ndarray, indices: np.ndarray, node: int, steps: int, p: float, q: float) -> list[int]:
+    """A walk of node2vec (Grover and Leskovec, 2016, section 3.2.2)."""
+    visited = [node]
+    for _ in range(steps):
+        near = indices[indptr[node] : indptr[node + 1]]
+        if not len(near):
+            visited.append(node)
+            continue
+        if len(visited) == 1 or (p, q) == (1.0, 1.0):
+            chosen = near[np.random.randint(len(near))]
+        else:
+            before = visited[-2]
+            known = indices[indptr[before] : indptr[before + 1]]
+            chances = np.where(near == before, 1 / p, np.where(np.isin(near, known), 1.0, 1 / q))
+            chosen = np.random.choice(near, p=chances / chances.sum())
+        node = int(chosen)
+        visited.append(node)
+    return visited
+
+
 def periodic(quick: bool, seed: int) -> dict[str, dict[str, Callable]]:
     """Atoms at random places, a tenth of one in a cubic angstrom, with neighbours up to 5 angstroms away."""
     from ase import Atoms
@@ -209,6 +250,12 @@ KINDS = (
         "Products of two sparse matrices, beside torch.sparse.mm",
         ("spspmm",),
         1.3,
+        "",
+    ),
+    Kind(
+        "Random walks, beside a loop that draws by NumPy",
+        ("walks",),
+        20.0,
         "",
     ),
     Kind(

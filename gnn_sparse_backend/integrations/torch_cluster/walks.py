@@ -83,11 +83,12 @@ def walked(
     if not (p > 0 and q > 0):
         raise ValueError(f"random_walk: p and q must be above 0, got {p} and {q}")
     if coalesced:
-        order = (row * nodes + col).argsort(stable=True)
-        row, col = row[order], col[order]
+        by_column = build.coo_to_csr(col, row, nodes, in_order=False, dtype=torch.int64)
+        indptr, col, _ = build.transpose_csr(*by_column, nodes)
     elif bool((row.diff() < 0).any()) or ((p, q) != (1, 1) and bool(((row * nodes + col).diff() < 0).any())):
         raise ValueError("random_walk: the edges do not ascend; give coalesced=True")
-    indptr = build.compress(row, nodes).to(torch.int64)
+    else:
+        indptr = build.compress(row, nodes)
     found = walks.walks(indptr, col.contiguous(), start.contiguous(), length, drawn_seed(), float(p), float(q))
     return found[0].to(device), found[1].to(device)
 
