@@ -53,6 +53,21 @@ def test_tensors_of_the_program_are_told_by_what_they_are():
     assert sum(row.nbytes for row in after.rows) == after.nbytes and again.numel() > 0
 
 
+def test_sparse_tensors_count_and_those_of_transforms_do_not():
+    table = torch.nn.Embedding(1000, 256, sparse=True)
+    table(torch.arange(900)).sum().backward()
+    before = bytes_of(gsb.memory(), "their gradients", "program")
+    table.weight.grad = None
+    assert 900 * 256 * 4 <= before - bytes_of(gsb.memory(), "their gradients", "program") < 1 << 20
+
+    def counted(x):
+        return x * (1 if gsb.memory().nbytes else 0)
+
+    assert torch.equal(torch.vmap(counted)(torch.ones(3, 2)), torch.ones(3, 2))
+    matrix = torch.eye(4).to_sparse_csr()
+    assert gsb.memory().nbytes and matrix.values().numel() == 4
+
+
 def test_what_is_kept_says_so_itself(monkeypatch):
     monkeypatch.setattr(accounts, "ACCOUNTS", {})
     monkeypatch.setattr("gnn_sparse_backend.structures.accounting.process.ACCOUNTS", accounts.ACCOUNTS)

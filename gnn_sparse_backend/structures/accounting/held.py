@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import FunctionType
 from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
 
 from ...deferred import console, table
 from ...frozen import dataclass
@@ -144,8 +146,9 @@ def spans_of(value: object, apart: list[Any]) -> list[Span]:
         while isinstance(each, np.ndarray) and isinstance(each.base, (np.ndarray, Tensor)):
             each = each.base
         if isinstance(each, Tensor):
-            storage = each.untyped_storage()
-            spans.append((storage.data_ptr(), storage.data_ptr() + storage.nbytes()))
+            for array in arrays_of(each):
+                storage = array.untyped_storage()
+                spans.append((storage.data_ptr(), storage.data_ptr() + storage.nbytes()))
         elif isinstance(each, np.ndarray):
             begin = each.__array_interface__["data"][0]
             spans.append((begin, begin + each.nbytes))
@@ -153,6 +156,26 @@ def spans_of(value: object, apart: list[Any]) -> list[Span]:
             met[id(each)] = each
             left += _parts_of(each)
     return spans
+
+
+_ROWS, _COLUMNS = ("crow_indices", "col_indices", "values"), ("ccol_indices", "row_indices", "values")
+_ARRAYS = {
+    torch.sparse_coo: ("_indices", "_values"),
+    torch.sparse_csr: _ROWS,
+    torch.sparse_bsr: _ROWS,
+    torch.sparse_csc: _COLUMNS,
+    torch.sparse_bsc: _COLUMNS,
+}
+
+
+def arrays_of(tensor: Tensor) -> Iterator[Tensor]:
+    """The tensors that hold a tensor's numbers: those of a sparse one, and none of one that shows another's, as those
+    of ``torch.func`` do.
+    """
+    if tensor.layout in _ARRAYS:
+        yield from (getattr(tensor, name)() for name in _ARRAYS[tensor.layout])
+    elif tensor.layout == torch.strided and not is_functorch_wrapped_tensor(tensor):
+        yield tensor
 
 
 def _parts_of(value: Any) -> list[Any]:

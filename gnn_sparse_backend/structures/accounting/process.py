@@ -15,7 +15,7 @@ from ..csr import live_pairs
 from ..derived import Keeps
 from ..graph import Graph
 from ..immutable import Structure
-from .held import Covered, Held, facts_of, tabulated
+from .held import Covered, Held, arrays_of, facts_of, tabulated
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,11 @@ def _of_program() -> dict[str, list[Tensor]]:
     """Tensors on the CPU that Python holds, by what they are."""
     found: dict[str, list[Tensor]] = {"parameters": [], "their gradients": [], "tensors": []}
     for each in gc.get_objects():
-        if type(each) not in (Tensor, Parameter) or not each.is_cpu or str(each.layout) != "torch.strided":
+        if type(each) not in (Tensor, Parameter) or not each.is_cpu:
             continue
-        if file_of(each) is None:
-            found["parameters" if type(each) is Parameter else "tensors"].append(each)
+        found["parameters" if type(each) is Parameter else "tensors"] += [
+            array for array in arrays_of(each) if file_of(array) is None
+        ]
         if each.is_leaf and each.grad is not None:
             found["their gradients"].append(each.grad)
     return found
