@@ -138,6 +138,7 @@ def test_tables_of_a_page():
     assert "| alibi | step | float32 | 4,096 | 2.0 | 512 |" in found and "| alibi | 4,096 | 100 | 1.20 |" in found
 
 
+@pytest.mark.slow
 def test_cells_of_a_gpu_are_compared_before_they_are_timed(made_up_times):
     """On a CPU in the place of a GPU, with times that are made up; a wrong answer has none."""
     from benchmarks.layers import gpu_steps

@@ -19,6 +19,7 @@ def fcgf():
         gsb.enable("MinkowskiEngine")
 
 
+@pytest.mark.slow
 def test_the_loss_falls_on_scenes_and_on_a_scan_of_kitti(fcgf, capsys):
     settings = "--steps 12 --scenes 1 --width 0.125 --azimuths 90 --beams 24 --voxel 1 --every 40 --lr 0.01"
     assert fcgf.main(settings.split()) == 0

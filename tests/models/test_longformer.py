@@ -62,6 +62,7 @@ def test_positions_are_sines():
     assert found[7, 0].item() == pytest.approx(torch.tensor(7.0).sin().item())
 
 
+@pytest.mark.slow
 def test_sequences_grow():
     config = Config(length=100, start=20, batch=2)
     assert config.lengths == [25, 50, 100] and [config.sequences(n) for n in config.lengths] == [8, 4, 2]

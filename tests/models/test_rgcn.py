@@ -188,9 +188,9 @@ def test_an_epoch_has_every_node_once(part, small):
 # --- training
 
 
-@pytest.mark.short(1)
 @pytest.mark.parametrize("batch, evaluate", [(0, "full"), (50, "batches"), (50, "full")])
 @pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.slow
 def test_backend_changes_nothing_but_rounding(framework, batch, evaluate, device, small):
     pytest.importorskip(FRAMEWORKS[framework])
     config = Config(

@@ -49,8 +49,8 @@ def call(monkeypatch, set_threads, capsys):
     return run
 
 
-@pytest.mark.short(1)
 @pytest.mark.parametrize("framework, module, label", [("dgl", "dgl", "DGL"), ("pyg", "torch_geometric", "PyG")])
+@pytest.mark.slow
 def test_graphsage_both(framework, module, label, call, tmp_path):
     pytest.importorskip(module)
     status, said, _ = call(graphsage.main, "--framework", framework, *SMALL, "--out", str(tmp_path))

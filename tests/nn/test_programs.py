@@ -45,6 +45,7 @@ class OfTensors(torch.nn.Module):
 
 
 @pytest.mark.parametrize("backend", ("aot_eager", pytest.param("inductor", marks=pytest.mark.slow)))
+@pytest.mark.slow
 def test_compiled_without_a_break(backend):
     """One program for all scans; what it returns is a tensor with its sites and the way back."""
     torch._dynamo.reset()

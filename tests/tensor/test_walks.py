@@ -81,6 +81,7 @@ def test_expressions(expression, format):
 @pytest.mark.parametrize(
     "right, scheduled", [("{0}", False), ("{0}", True), ("relu({0})", False), ("B[{1}] * abs({0})", False)]
 )
+@pytest.mark.slow
 def test_sums_of_many_are_programs_of_linear_size(right, scheduled, shape, format):
     """Wherever the sum stands: no set of addends has code of its own."""
 
@@ -228,6 +229,7 @@ def test_drawn_matrices(shape, density, seed):
         agree(found, wanted)
 
 
+@pytest.mark.slow
 def test_deep_nests_are_no_longer_than_they_have_levels():
     """Offsets follow from where a walk is, and listed rows are searched once: levels add as much text each."""
     extents = (2, 3, 2, 3, 2, 4)

@@ -92,6 +92,7 @@ def test_packages_of_aotinductor(name, tmp_path):
     load_elsewhere([package.path])
 
 
+@pytest.mark.slow
 def test_a_graph_or_matrix_that_the_model_holds_is_in_the_package(tmp_path):
     model = Calls(gsb.Graph.from_coo(*torch.randint(30, (2, 100)), (30, 30)))
     x = torch.randn(30, WIDTH)

@@ -119,6 +119,7 @@ def test_what_is_no_expression_has_a_gradient_and_is_counted():
         assert counted() == {"ours": 0, "fallbacks": {"score_mod is no expression of scores that kernels have": 1}}
 
 
+@pytest.mark.slow
 def test_several_calls_in_one_program():
     given, other = operands(), [x.detach() for x in operands()[1:]]
     exact = [x.detach().double().requires_grad_() for x in given]

@@ -184,6 +184,7 @@ def test_a_graph_that_never_fits_is_told_once_with_the_number_to_set(none_lost):
     assert f"dropped for want of room (GSB_PYG_CACHE_BYTES): {lost()} times" in str(gsb.status())
 
 
+@pytest.mark.slow
 def test_a_graph_too_large_to_be_copied_is_told_when_it_is_made_again_and_again(none_lost):
     edge_index = edges("large")
     store = GraphStore(edge_index.nbytes)

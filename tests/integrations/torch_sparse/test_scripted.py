@@ -124,6 +124,7 @@ for layer in (GCNConv(6, 4), SAGEConv(6, 4)):
 """
 
 
+@pytest.mark.slow
 def test_layers_of_pyg(tmp_path):
     """A process of its own, in which PyG is imported after torch-sparse was enabled."""
     pytest.importorskip("torch_geometric")

@@ -108,8 +108,8 @@ def _run(program: str) -> None:
     assert not done.returncode, done.stderr
 
 
-@pytest.mark.short(1)
 @pytest.mark.parametrize("order", _ORDERS)
+@pytest.mark.slow
 def test_dynamo_is_told_in_any_order(order):
     _run(_HELP + textwrap.dedent(_ORDERS[order]))
 

@@ -83,6 +83,7 @@ def test_the_transpose_of_a_graph_in_a_compiled_function(zoo):
     torch.testing.assert_close(compiled(graph, x), gsb.spmm(graph.transpose(), x))
 
 
+@pytest.mark.slow
 def test_a_graph_that_dies_before_a_compiled_backward(zoo):
     structure = zoo["random"]
     x, weight = random(29, 3, grad=True), random(200, seed=1, grad=True)

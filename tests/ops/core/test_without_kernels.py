@@ -145,7 +145,7 @@ PROGRAMS = (
 )
 
 
-@pytest.mark.short(len(PROGRAMS))
+@pytest.mark.short(4)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_forward_passes_of_compiled_programs(name, lose_kernels):
     """There is no framework behind them to leave a call to."""
@@ -231,6 +231,7 @@ def test_scores_that_a_function_changes(returns_lse, lose_kernels):
     torch.testing.assert_close(again, expected)
 
 
+@pytest.mark.slow
 def test_flex_attention_of_compiled_programs(lose_kernels):
     torch.manual_seed(0)
     q, k, v = (torch.randn(1, 2, 9, 4, requires_grad=True) for _ in range(3))

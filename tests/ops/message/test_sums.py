@@ -211,6 +211,7 @@ def test_plans(plan):
         torch.testing.assert_close(gsb.aggregate(fresh, FUSED, given), expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_on_a_gpus_programs(serial_gpu):
     for text, (_, shapes, _) in CASES.items():
         if max(map(len, shapes)) < 3:
