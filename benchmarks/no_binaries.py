@@ -3,10 +3,10 @@
 Parts: ``points`` times the nearest points and those within a radius beside SciPy's cKDTree, which is built for each
 call, with a tree for each cloud; ``reductions`` sums, means and maxima by an index and by pointers beside
 ``torch.scatter_reduce`` and ``torch.segment_reduce``, forward, and forward and backward; ``products`` those of two
-sparse matrices beside ``torch.sparse.mm``; ``walks`` random ones beside a loop that draws by NumPy; ``periodic`` radius
-graphs of crystals beside ASE's list, and is skipped where ASE is not installed. All contenders of a case are timed
-interleaved, and a case whose share of ``--budget`` is over ends after `RULES.min_rounds` rounds: with the default all
-parts take about eight minutes on two cores.
+sparse matrices beside ``torch.sparse.mm``, and of one with features beside ``gsb.spmm``; ``walks`` random ones beside a
+loop that draws by NumPy; ``periodic`` radius graphs of crystals beside ASE's list, and is skipped where ASE is not
+installed. All contenders of a case are timed interleaved, and a case whose share of ``--budget`` is over ends after
+`RULES.min_rounds` rounds: with the default all parts take about eight minutes on two cores.
 
 ``--page no_binaries.json`` measures nothing, and writes the page of results of an earlier run.
 """
@@ -116,7 +116,7 @@ def reductions(quick: bool, seed: int) -> dict[str, dict[str, Callable]]:
 
 
 def products(quick: bool, seed: int) -> dict[str, dict[str, Callable]]:
-    """Squares of matrices with entries at random places."""
+    """Squares of matrices with entries at random places, and products of such with features."""
     torch.manual_seed(seed)
     found: dict[str, dict[str, Callable]] = {}
     for rows, entries in [(2_000, 8)] if quick else [(2_000, 8), (20_000, 8), (20_000, 32), (200_000, 8)]:
@@ -129,6 +129,12 @@ def products(quick: bool, seed: int) -> dict[str, dict[str, Callable]]:
         found[f"spspmm, {rows:,} rows of {entries}"] = {
             "gsb": lambda a=matrix: torch_sparse.matmul(a, a),
             "torch.sparse.mm": lambda a=theirs: torch.sparse.mm(a, a).coalesce(),
+        }
+        x, (row, col, value) = torch.randn(rows, 64), matrix.coo()
+        graph = gsb.Graph.from_coo(row, col, (rows, rows))
+        found[f"matmul, {rows:,} rows of {entries}, 64 features"] = {
+            "gsb": lambda a=matrix, x=x: torch_sparse.matmul(a, x),
+            "gsb.spmm": lambda graph=graph, x=x, value=value: gsb.spmm(graph, x, value),
         }
     return found
 
@@ -250,6 +256,12 @@ KINDS = (
         "Products of two sparse matrices, beside torch.sparse.mm",
         ("spspmm",),
         1.3,
+        "",
+    ),
+    Kind(
+        "Products of SparseTensor with features, beside gsb.spmm",
+        ("matmul",),
+        0.9,
         "",
     ),
     Kind(

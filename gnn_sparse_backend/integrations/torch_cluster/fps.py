@@ -86,11 +86,11 @@ def sampled(src: Tensor, begins: Tensor, ratio: Tensor, random_start: bool) -> T
         or bool((begins.diff() < 0).any())
         or not (int(begins[0]) >= 0 and int(begins[-1]) <= src.shape[0])
     ):
-        raise ValueError(f"fps: pointers must ascend from 0 to {src.shape[0]}, got {begins.tolist()}")
+        raise ValueError(f"fps: pointers must ascend from 0 to {src.shape[0]}, got {begins}")
     sizes = begins.diff()
     ratio = ratio.detach().cpu().float().view(-1)
     if not bool(((ratio >= 0) & (ratio <= 1)).all()):
-        raise ValueError(f"fps: the ratio must be from 0 to 1, got {ratio.tolist()}")
+        raise ValueError(f"fps: the ratio must be from 0 to 1, got {ratio}")
     counts = (sizes.float() * ratio).ceil().long()
     first = begins[:-1].clone()
     if random_start:

@@ -112,7 +112,7 @@ def edges_drawn(start: Tensor, rowptr: Tensor, count: int, share: float) -> Tens
     """Edges out of each of ``start``, ``count`` of a node, or where that is below 1 a share of its edges."""
     nodes = rowptr.shape[0] - 1
     if start.numel() and (int(start.min()) < 0 or int(start.max()) >= nodes):
-        raise ValueError(f"start must be nodes from 0 to {nodes - 1}, got {start.tolist()}")
+        raise ValueError(f"start must be nodes from 0 to {nodes - 1}, got {start}")
     parts = []
     for node in start.tolist():
         begin, end = int(rowptr[node]), int(rowptr[node + 1])

@@ -188,7 +188,7 @@ def gather_csr(src: Tensor, indptr: Tensor, out: Tensor | None = None) -> Tensor
         _check(indptr, None)
         lengths = indptr.diff().reshape(-1, segments)
         if (lengths.sum(1) != lengths[0].sum()).any():
-            raise ValueError(f"gather_csr: batches have {lengths.sum(1).tolist()} results, but all must have as many")
+            raise ValueError(f"gather_csr: batches have {lengths.sum(1)} results, but all must have as many")
         rows = src.reshape(-1, *src.shape[dim + 1 :]).repeat_interleave(lengths.flatten(), 0)
         found = rows.view(*src.shape[:dim], -1, *src.shape[dim + 1 :])
     return _written(out, found)
@@ -209,4 +209,4 @@ def _check(indptr: Tensor, extent: int | None) -> None:
     falls = bool((indptr.diff() < 0).any())
     if falls or (indptr.numel() and (int(indptr.min()) < 0 or (extent is not None and int(indptr.max()) > extent))):
         limit = "" if extent is None else f", at most {extent}"
-        raise ValueError(f"indptr must not decrease and be at least 0{limit}, got {indptr.tolist()}")
+        raise ValueError(f"indptr must not decrease and be at least 0{limit}, got {indptr}")

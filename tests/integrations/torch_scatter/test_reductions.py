@@ -212,6 +212,8 @@ def test_wrong_calls_are_told():
         ts.scatter(x, index, reduce="median")
     with pytest.raises(ValueError, match=r"must not decrease.*\[0, 2, 1\]"):
         ts.segment_csr(x, torch.tensor([0, 2, 1]))
+    with pytest.raises(ValueError, match=r"must not decrease.*\[4999, 4998, 4997,  \.\.\.,    2,    1,    0\]"):
+        ts.segment_csr(torch.ones(5000), torch.arange(5000).flip(0))
     with pytest.raises(ValueError, match=r"from 1 to 2 dimensions.*\(1, 1, 3\)"):
         ts.segment_coo(x, index[None, None])
     with pytest.raises(ValueError, match="as many"):
