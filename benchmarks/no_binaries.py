@@ -243,14 +243,14 @@ KINDS = (
         "Points near others, beside cKDTree",
         ("knn", "radius"),
         2.0,
-        "Of 1,000 points the call around the kernels is a third of its time.",
+        "",
     ),
     Kind(
         "Reductions, beside torch.scatter_reduce and torch.segment_reduce",
         ("scatter", "segment"),
         2.0,
-        "Of one number a row, PyTorch's loop over pointers has a single sum to carry, as ours has, and a pass forward "
-        "and backward has PyTorch's own sum and the gradient of it in both.",
+        "20,000 numbers of 16 take 0.1 ms, half of it around the kernel. Of one number a row a pass forward and "
+        "backward is mostly the sum that ends it, and the gradient of that, which are PyTorch's in both.",
     ),
     Kind(
         "Products of two sparse matrices, beside torch.sparse.mm",
@@ -262,7 +262,7 @@ KINDS = (
         "Products of SparseTensor with features, beside gsb.spmm",
         ("matmul",),
         0.9,
-        "",
+        "The kernel is the same one; torch_sparse.matmul finds the graph of its storage first, in some 0.03 ms.",
     ),
     Kind(
         "Random walks, beside a loop that draws by NumPy",
