@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from ..codegen.kept import Make, keep_by
 from .beside import keep
 from .disk import DiskCache
-from .errors import UnsafeCacheError
+from .errors import UnsafeCacheError, warn_unsafe
 from .fork import own_locks
 from .kernel import Kernel
-from .store import Build, KernelStore, StoreStats, warn_unsafe
+from .store import Build, KernelStore, StoreStats
 
 if TYPE_CHECKING:
     from ..codegen import Target

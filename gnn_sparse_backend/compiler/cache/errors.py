@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 
 class KernelCacheWarning(UserWarning):
     """The disk cache could not be used as intended; the kernel asked for is right nevertheless.
@@ -25,3 +27,12 @@ class UnloadableError(KernelBuildError):
 
 class BadEntry(ValueError):
     """One folder of the disk cache is not what its key promises; the text says why."""
+
+
+def warn_unsafe(error: UnsafeCacheError) -> None:
+    """Say that a cache is not used, and why."""
+    warnings.warn(
+        f"{error}. Until then kernels stay in memory, and each process compiles its own",
+        KernelCacheWarning,
+        stacklevel=3,
+    )

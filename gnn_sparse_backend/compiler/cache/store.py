@@ -9,7 +9,6 @@ import os
 import re
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from .bounded import KERNELS, KernelCache, shared
 from .built import Built
 from .counts import Counts
 from .disk import DiskCache, Entry
-from .errors import KernelBuildError, KernelCacheWarning, UnloadableError, UnsafeCacheError
+from .errors import KernelBuildError, UnloadableError, UnsafeCacheError, warn_unsafe
 from .fork import own_locks
 from .kernel import Kernel
 from .key import KernelKey
@@ -311,15 +310,6 @@ class KernelStore:
                 f"kernel {name!r}: function {key.symbol!r} of {where} cannot be loaded: {error}"
             ) from error
         return Kernel(entry, name, key.digest, origin, seconds, key.target, module, texts)
-
-
-def warn_unsafe(error: UnsafeCacheError) -> None:
-    """Say that a cache is not used, and why."""
-    warnings.warn(
-        f"{error}. Until then kernels stay in memory, and each process compiles its own",
-        KernelCacheWarning,
-        stacklevel=3,
-    )
 
 
 def _missing(key: KernelKey, name: str) -> str:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ... import config
+from ...compiler.cache.errors import UnsafeCacheError, warn_unsafe
 from ...deferred import import_module, no_collection
 from ...extras import how_to_install
 from ...runtime.allocator import keep_little, reuse_while_enabled
@@ -108,6 +109,7 @@ def enable(*names: str, deferred: bool | None = None, memory: str | None = None)
     While a framework is enabled, freed tensors' memory is kept for the next ones (``gsb.reuse_memory``), PyTorch's
     dropouts on a CPU are drawn faster, with the same bits, and processes that are started, those of loaders and of
     ``torch.multiprocessing`` among them, have it enabled, too.
+    A folder of kernels that others can write is warned of, as by ``gsb doctor``.
     Enabling what is enabled changes nothing but ``deferred`` and ``memory``, where these are given. A DGL 2 whose
     GraphBolt does not load beside this PyTorch is imported without it: call this before, or in place of, ``import
     dgl``. Raises ValueError for an unknown name or ``memory`` and ImportError where the framework is not installed, or
@@ -127,6 +129,8 @@ def enable(*names: str, deferred: bool | None = None, memory: str | None = None)
         raise ValueError(f"memory must be {_LOW!r} or {_FAST!r}, got {memory!r}")
     with _lock:
         before = tuple(_active)
+        if not before:
+            _check_cache()
         try:
             for name in names:
                 _enable(name, deferred)
@@ -137,6 +141,19 @@ def enable(*names: str, deferred: bool | None = None, memory: str | None = None)
             raise
         if memory is not None:
             MEMORY.low = memory == _LOW
+
+
+def _check_cache() -> None:
+    """Say at once, and not at the first layer, that kernels will not be kept on disk."""
+    from ...compiler.cache.disk import cache_dir
+    from ...compiler.cache.folders import check_root
+
+    try:
+        check_root(cache_dir())
+    except UnsafeCacheError as error:
+        warn_unsafe(error)
+    except OSError:
+        pass  # what cannot be looked at is not used, which the first kernel says
 
 
 def _enable(name: str, deferred: bool | None) -> None:

@@ -2,10 +2,12 @@
 
 import importlib.util
 import threading
+import warnings
 
 import pytest
 
 import gnn_sparse_backend as gsb
+from gnn_sparse_backend.compiler.cache import KernelCacheWarning
 from gnn_sparse_backend.integrations.core import registry
 from gnn_sparse_backend.integrations.core.patch import Patches
 
@@ -185,3 +187,18 @@ def test_undo_warns_where_somebody_else_patched_since():
     with pytest.warns(RuntimeWarning, match="'method'.*replaced after"):
         patches.undo()
     assert vars(Owner)["method"] is original
+
+
+def test_a_cache_that_others_can_write_is_told_when_the_first_framework_is_enabled(framework, own_cache):
+    own_cache.mkdir()
+    own_cache.chmod(0o777)
+    framework("one"), framework("two")
+    with pytest.warns(KernelCacheWarning, match=f"chmod 700 {own_cache}.*kernels stay in memory") as told:
+        gsb.enable("one")
+        gsb.enable("two")
+    assert len(told) == 1 and registry.enabled_frameworks() == ("one", "two")
+    gsb.disable()
+    own_cache.chmod(0o700)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gsb.enable("one")
