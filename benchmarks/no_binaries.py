@@ -18,6 +18,7 @@ import dataclasses
 import functools
 import importlib.util
 import json
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -287,7 +288,9 @@ def page(results: dict) -> list[Sheet]:
         times = {name: [each["median"] for each in found.values()] for name, found in cells.items()}
         rows = [(name, f"{a * 1e3:.2f}", f"{b * 1e3:.2f}", f"{b / a:.2f}") for name, (a, b) in times.items()]
         under = [f"{name} ({b / a:.2f})" for name, (a, b) in times.items() if b / a < kind.aim]
-        notes = [f"Under the aim of {kind.aim:g}: {'; '.join(under)}. {kind.cause}".rstrip()] if under else []
+        ratios = [b / a for a, b in times.values()]
+        notes = [f"Geometric mean {math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f}."] if ratios else []
+        notes += [f"Under the aim of {kind.aim:g}: {'; '.join(under)}. {kind.cause}".rstrip()] if under else []
         if cells:
             sheets.append(Sheet(kind.title, ("case", "gsb, ms", "peer, ms", "peer / gsb"), rows, notes=notes))
     return sheets

@@ -17,8 +17,9 @@ def test_cells_below_their_aim_are_named():
     cases = {"knn, few": _timed(1e-3, 1.5e-3), "knn, many": _timed(1e-3, 4e-3), "spspmm": _timed(1e-3, 1.4e-3)}
     points, products = no_binaries.page({"cases": cases})
     assert [row[-1] for row in points.rows] == ["1.50", "4.00"]
-    assert "Under the aim of 2: knn, few (1.50)." in points.notes[0] and "many" not in points.notes[0]
-    assert not products.notes
+    assert points.notes == ["Geometric mean 2.45.", points.notes[1]]
+    assert "Under the aim of 2: knn, few (1.50)." in points.notes[1] and "many" not in points.notes[1]
+    assert products.notes == ["Geometric mean 1.40."]
 
 
 @pytest.mark.parametrize("p, q", [(1.0, 1.0), (0.25, 4.0)])
