@@ -12,9 +12,10 @@ from pathlib import Path
 from benchmarks.masked import memory
 from benchmarks.masked.contenders import OURS
 from benchmarks.masked.problem import DECODE
+from benchmarks.paper.sheets import Sheet
+from benchmarks.support.report import MISSING
 
 PEERS = "flex", "sdpa", "plain", "sdpa32", "plain32"
-MISSING = "–"
 WATCHED_HEADS = 4
 """Heads of the cells of which memory is measured, whatever the number of tokens is."""
 ASKED = {("forward", "float32"): ("flex", 1.25), ("forward", "bfloat16"): ("flex", 2.5)}
@@ -26,14 +27,14 @@ ASKED_OF_STEPS, ASKED_OF_DENSE = 2.5, 0.9
 
 def page(cells: Sequence[Mapping]) -> str:
     """A table of the cells of each operator and type, in the order of cases and tokens, and one of memory."""
-    found = []
+    sheets = []
     for op, precision in dict.fromkeys((cell["op"], cell["precision"]) for cell in cells):
         rows = [cell for cell in cells if (cell["op"], cell["precision"]) == (op, precision)]
-        found += [f"### {'Decoding' if op == DECODE else op.capitalize()}, {precision}", "", *_times(rows), ""]
+        sheets.append(_times(f"{'Decoding' if op == DECODE else op.capitalize()}, {precision}", rows))
     watched = [cell for cell in cells if cell.get("memory")]
     if watched:
-        found += [f"### Peak memory of {WATCHED_HEADS} heads, beyond operands", "", *_memory(watched), ""]
-    return "\n".join(found)
+        sheets.append(_memory(f"Peak memory of {WATCHED_HEADS} heads, beyond operands", watched))
+    return "\n".join(sheet.markdown() for sheet in sheets)
 
 
 def asked(cell: Mapping) -> float | None:
@@ -53,7 +54,7 @@ def _over(cell: Mapping, peer: str) -> float | None:
     return medians[peer] / medians[OURS] if {peer, OURS} <= set(medians) else None
 
 
-def _times(cells: Sequence[Mapping]) -> list[str]:
+def _times(title: str, cells: Sequence[Mapping]) -> Sheet:
     peers = [name for name in PEERS if any(name in cell["timings"] for cell in cells)]
     heads = ["case", "tokens", OURS, *peers, *(f"{peer} / {OURS}" for peer in peers), "of what is asked"]
     order = list(dict.fromkeys(cell["graph"] for cell in cells))
@@ -64,21 +65,16 @@ def _times(cells: Sequence[Mapping]) -> list[str]:
         ratios = [*(_over(cell, peer) for peer in peers), asked(cell)]
         shown += [MISSING if x is None else f"{x:.2f}" for x in ratios]
         rows.append([cell["graph"], f"{cell['width']:,}", *shown])
-    return _table(heads, rows)
+    return Sheet(title, heads, rows)
 
 
-def _memory(cells: Sequence[Mapping]) -> list[str]:
+def _memory(title: str, cells: Sequence[Mapping]) -> Sheet:
     rows = []
     for cell in sorted(cells, key=lambda cell: cell["width"]):
         needed = memory.compared(cell["memory"]).get(OURS)
         shown = [f"{needed / 2**20:.1f}", f"{needed / cell['width']:,.0f}"] if needed else [MISSING, MISSING]
         rows.append([cell["graph"], cell["op"], cell["precision"], f"{cell['width']:,}", *shown])
-    return _table(["case", "operator", "type", "tokens", "MiB", "bytes for each token"], rows)
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    numbers = ["---" if n == 0 else "---:" for n in range(len(heads))]
-    return ["| " + " | ".join(row) + " |" for row in (heads, numbers, *rows)]
+    return Sheet(title, ("case", "operator", "type", "tokens", "MiB", "bytes for each token"), rows, left=3)
 
 
 def _digits(x: float) -> str:
