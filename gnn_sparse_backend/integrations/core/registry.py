@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ... import config
@@ -108,8 +108,7 @@ def enable(*names: str, deferred: bool | None = None, memory: str | None = None)
 
     While a framework is enabled, freed tensors' memory is kept for the next ones (``gsb.reuse_memory``), PyTorch's
     dropouts on a CPU are drawn faster, with the same bits, and processes that are started, those of loaders and of
-    ``torch.multiprocessing`` among them, have it enabled, too.
-    A folder of kernels that others can write is warned of, as by ``gsb doctor``.
+    ``torch.multiprocessing`` among them, have it enabled, too. A folder of kernels that others can write is warned of.
     Enabling what is enabled changes nothing but ``deferred`` and ``memory``, where these are given. A DGL 2 whose
     GraphBolt does not load beside this PyTorch is imported without it: call this before, or in place of, ``import
     dgl``. Raises ValueError for an unknown name or ``memory`` and ImportError where the framework is not installed, or
@@ -149,11 +148,10 @@ def _check_cache() -> None:
     from ...compiler.cache.folders import check_root
 
     try:
-        check_root(cache_dir())
+        with contextlib.suppress(OSError):  # what cannot be looked at is not used, which the first kernel says
+            check_root(cache_dir())
     except UnsafeCacheError as error:
         warn_unsafe(error)
-    except OSError:
-        pass  # what cannot be looked at is not used, which the first kernel says
 
 
 def _enable(name: str, deferred: bool | None) -> None:
@@ -190,7 +188,7 @@ def disable(name: str | None = None) -> None:
         _while_enabled(bool(_active))
 
 
-@contextmanager
+@contextlib.contextmanager
 def enabled(*names: str, deferred: bool | None = None, memory: str | None = None) -> Iterator[None]:
     """Enable `names` inside a `with` block; at its end each is switched as it was at its beginning.
 
