@@ -11,6 +11,9 @@ from tvm import s_tir
 
 from gnn_sparse_backend.compiler.codegen.cuda.machine_code import nvcc_path
 from gnn_sparse_backend.compiler.compile import stage3
+from gnn_sparse_backend.compiler.schedules.primitives.cuda.mma import multiply_fragments
+from gnn_sparse_backend.compiler.schedules.primitives.shared.local_memory import in_shared_memory
+from gnn_sparse_backend.compiler.schedules.sequence import Schedule
 from tests.compiler.cuda_batches import assembled, ptx_of, sources
 
 ARCHITECTURES = ("sm_80", "sm_90")
@@ -32,6 +35,12 @@ def scopes(function) -> set[str]:
     return found
 
 
+def promises(schedule: Schedule) -> tuple[bool, bool]:
+    """Whether a schedule puts products on the Tensor Cores, and buffers into shared memory."""
+    names = {step.name for step in schedule}
+    return multiply_fragments.__name__ in names, in_shared_memory.__name__ in names
+
+
 class Kernels:
     """Kernels without repetition, by name: their programs, schedules, and who launched each."""
 
@@ -48,7 +57,7 @@ class Kernels:
 
     def programs(self, promised: bool = False) -> set[str]:
         """Names of the programs; of those alone whose schedules promise products to the Tensor Cores."""
-        return {program.name for program, schedule, _ in self._found.values() if schedule.mma or not promised}
+        return {program.name for program, schedule, _ in self._found.values() if promises(schedule)[0] or not promised}
 
     def check(self, dtype: str, arch: str, folder: Path, registers: int = 128) -> None:
         """TVM makes code of all kernels, and nvcc takes it for this architecture. Machine code is made for it and for
@@ -67,21 +76,21 @@ class Kernels:
         for name, (_, schedule, users) in self._found.items():
             kernel = texts[name].split('extern "C"')[-1]
             assert "blockIdx.x" in kernel and "atomic" not in kernel, (name, users)
-            assert bool(schedule.shared) == ("__shared__" in kernel), (name, users)
-            assert bool(schedule.mma) == (mma in kernel), (name, users)
+            assert promises(schedule) == (mma in kernel, "__shared__" in kernel), (name, users)
         if nvcc_path() is None:
             return
         ptx, entries = ptx_of(texts, arch)
         for newer in ARCHITECTURES[ARCHITECTURES.index(arch) :]:
             for name, kernel in assembled(ptx, texts, newer, folder).items():
                 _, schedule, users = self._found[name]
+                on_tensor_cores, shared = promises(schedule)
                 said = f"{newer}, {users}: {kernel}"
-                assert bool(schedule.mma) == (mma in entries[name]), said
+                assert on_tensor_cores == (mma in entries[name]), said
                 assert kernel.spill_stores == kernel.spill_loads == 0, said
                 # ptxas may have use of a stack by itself; arrays that are none of registers show in PTX
                 assert not kernel.stack or ".local" not in entries[name], said
-                assert kernel.registers <= (255 if schedule.mma else registers), said
-                assert kernel.shared <= (16 << 10 if schedule.shared else 0), said
+                assert kernel.registers <= (255 if on_tensor_cores else registers), said
+                assert kernel.shared <= (16 << 10 if shared else 0), said
 
 
 __all__ = ["ARCHITECTURES", "Kernels"]
