@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,11 +17,14 @@ def tile_columns(mask: Mask, line: int) -> tuple[Tensor, Tensor, Tensor]:
     """(tiles column by column, each of ``line`` rows: zeros fill it up, or the last ones are none; which columns
     of a tile are in any pair; which rows are). One tile at least.
     """
-    tiles = mask.tiles
-    if not tiles.shape[0]:
-        tiles = tiles.new_zeros(1, mask.block, mask.block)
-    columns = torch.nn.functional.pad(tiles.transpose(1, 2), (0, line - mask.block)).contiguous()
-    return columns.flatten(1), tiles.amax(1), tiles.amax(2)
+    tiles = mask.tiles.numpy()
+    if not len(tiles):
+        tiles = np.zeros((1, mask.block, mask.block), np.uint8)
+    columns = np.zeros((len(tiles), mask.block, line), np.uint8)
+    rows = min(line, mask.block)
+    columns[:, :, :rows] = tiles[:, :rows].transpose(0, 2, 1)
+    found = columns.reshape(len(tiles), -1), tiles.max(1), tiles.max(2)
+    return tuple(map(torch.from_numpy, found))  # type: ignore[return-value]
 
 
 @fact
@@ -28,31 +32,37 @@ def tile_reach(mask: Mask, line: int, group: int) -> Tensor:
     """The first column that any row of a group of ``group`` rows has, and the one behind the last, 0 and 0 where there
     is none: flat int32, for each group and then all rows, of a block without a tile and then of each tile.
     """
-    columns = tile_columns(mask, line)[0].view(-1, mask.block, line)
-    columns = torch.cat([columns.new_ones(1, mask.block, line), columns])
-    parts = [part.amax(2) for part in (*columns.split(group, 2), columns)]
-    some = torch.stack(parts, 1).bool()  # (tiles, groups and all, columns)
-    at = torch.arange(mask.block, device=mask.device)
-    first = torch.where(some, at, mask.block).amin(2)
-    behind = torch.where(some, at + 1, 0).amax(2)
-    return torch.stack([first.minimum(behind), behind], 2).int().flatten()
-
-
-SIDE = 64
-"""Side of the blocks that large ones are cut into."""
+    columns = tile_columns(mask, line)[0].numpy().reshape(-1, mask.block, line).astype(bool)
+    columns = np.concatenate([np.ones((1, mask.block, line), bool), columns])
+    groups = [columns[:, :, first : first + group] for first in range(0, line, group)]
+    some = np.stack([part.any(2) for part in (*groups, columns)], 1)  # (tiles, groups and all, columns)
+    behind = np.where(some.any(2), mask.block - some[:, :, ::-1].argmax(2), 0)
+    return torch.from_numpy(np.stack([some.argmax(2), behind], 2).astype(np.int32).ravel())
 
 
 @fact
-def narrowed(mask: Mask) -> Mask:
-    """Return a mask of the pairs in smaller blocks, without padding."""
-    found = mask.with_block(SIDE)
-    return Mask._make(found.shape, found.heads, found.block, found._arrays[:4])
+def narrowed(mask: Mask, side: int) -> Mask:
+    """Return a mask of the pairs in blocks of that side, without padding. One of at most ``side`` queries has no tiles
+    where these attend all keys of a block: rows beyond the last query are nobody's.
+    """
+    found = mask if mask.block == side else mask.with_block(side)
+    indptr, indices, tile, tiles = found._arrays[:4]
+    if mask.shape[0] <= side:
+        whole = tiles[:, : mask.shape[0]].flatten(1).bool().all(1)
+        tile = torch.where(torch.cat([whole, whole.new_ones(1)])[tile.long()], -1, tile)
+    return Mask._make(found.shape, found.heads, found.block, (indptr, indices, tile, tiles))
 
 
 @fact
 def repeated(mask: Mask, times: int) -> Mask:
     """Return a mask with its queries again and again, ``times`` times. They are few."""
-    found = from_dense(mask.to_dense().repeat(1, times, 1), block=mask.block, of="heads")
+    rows = mask.shape[0] * times
+    if rows <= mask.block:
+        indptr, indices, tile, tiles = mask._arrays[:4]
+        tiles = torch.nn.functional.pad(tiles[:, : mask.shape[0]].repeat(1, times, 1), (0, 0, 0, mask.block - rows))
+        found = Mask._make((rows, mask.shape[1]), mask.heads, mask.block, (indptr, indices, tile, tiles))
+    else:
+        found = from_dense(mask.to_dense().repeat(1, times, 1), block=mask.block, of="heads")
     return found if mask.padding is None else found & padding(mask.padding)
 
 
@@ -120,16 +130,12 @@ def padding_of(padding: Tensor | None, batch: int) -> dict[str, Any]:
     return {"padded": allowed.numel(), "Padding": allowed}
 
 
-def _ends(mask: Mask, groups: int) -> Tensor:
-    per_line = mask.indptr.diff()
-    return torch.cat([per_line.new_zeros(1), per_line.repeat(groups)]).cumsum(0)
-
-
 @fact
 def team_structure(mask: Mask, batch: int, heads: int) -> dict[str, Any]:
     """What kernels of teams are given: also where the blocks of each line of all groups begin, and some tile."""
     tiles = mask.tiles if mask.tiles.shape[0] else mask.tiles.new_zeros(1, mask.block, mask.block)
-    ends = _ends(mask, batch * heads // mask.heads).int()
+    per_line = mask.indptr.diff().repeat(batch * heads // mask.heads)
+    ends = torch.cat([per_line.new_zeros(1), per_line]).cumsum(0).int()
     return structure_of(mask, batch, heads) | {"num_tiles": tiles.shape[0], "block_ptr": ends, "Tiles": tiles}
 
 
@@ -142,25 +148,26 @@ def task_structure(
     of a head ends; 0: at any line.
     """
     found, groups = structure_of(mask, batch, heads), batch * heads // mask.heads
-    ends = _ends(mask, groups)
+    per_line = np.diff(mask.indptr.numpy().astype(np.int64))
+    ends = np.concatenate([np.zeros(1, np.int64), np.tile(per_line, groups)]).cumsum()
     # a row of blocks has a cost of its own
-    cost = (ends + torch.arange(ends.numel(), device=ends.device)).double()
-    may_end = torch.arange(ends.numel(), device=ends.device)
+    at = np.arange(len(ends))
+    cost, may_end = (ends + at).astype(np.float64), at
     if parts:
-        within = -(torch.arange(parts) * -mask.block_rows // parts)
-        starts = torch.arange(groups * mask.heads).unsqueeze(1) * mask.block_rows
-        may_end = torch.cat([(starts + within).flatten(), may_end[-1:]])
-    wanted = torch.arange(1, count, dtype=torch.float64) * (float(cost[-1]) / count)
-    cuts = may_end[torch.searchsorted(cost[may_end], wanted)]
-    task_ptr = torch.cat([may_end[:1], cuts, may_end[-1:]]).unique().int()
+        within = -(np.arange(parts) * -mask.block_rows // parts)
+        starts = np.arange(groups * mask.heads)[:, None] * mask.block_rows
+        may_end = np.append((starts + within).ravel(), at[-1])
+    wanted = np.arange(1, count) * (cost[-1] / count)
+    cuts = may_end[np.searchsorted(cost[may_end], wanted)]
+    task_ptr = np.unique(np.concatenate([may_end[:1], cuts, may_end[-1:]])).astype(np.int32)
     (columns, some, some_row), reach = tile_columns(mask, line), tile_reach(mask, line, group)
     return found | {
-        "num_tasks": task_ptr.numel() - 1,
+        "num_tasks": len(task_ptr) - 1,
         "num_tiles": columns.shape[0],
         "num_reach": reach.numel(),
-        "task_ptr": task_ptr,
-        "block_ptr": ends.int(),
-        "FirstItem": task_ptr[:-1].contiguous(),
+        "task_ptr": torch.from_numpy(task_ptr),
+        "block_ptr": torch.from_numpy(ends.astype(np.int32)),
+        "FirstItem": torch.from_numpy(task_ptr[:-1].copy()),
         "Tiles": columns,
         "Reach": reach,
         "Some": some,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,8 +20,8 @@ from .dropout import Dropout, scalars
 from .programs.spec import MaskedSpec
 from .schedules_cpu import WORKSPACES, masked_kernel, spec_of
 
-LARGEST = 128
-"""Side of the largest blocks that attention goes by; larger ones are cut."""
+LARGEST, SIDE = 128, 64
+"""Side of the largest blocks that attention goes by, and of those that larger ones are cut into."""
 PARTS = 8
 """Tasks of a backward pass at least: with fewer heads of sequences than that their keys are shared out, and each share
 adds up a gradient of the queries of its own.
@@ -29,6 +30,8 @@ SHARES, LEAST_SHARE = 32, 2048
 """Where there are fewer heads of sequences than ``SHARES``, the keys of few queries are shared out among about that
 many items, each of ``LEAST_SHARE`` keys or more. Threads do not count: results do not depend on their number.
 """
+NARROW = 2
+"""Vectors of keys in a block that few queries look at: memory brings the next ones while these are multiplied."""
 OF_KEYS = ("backward", "dots", "sums_transposed")
 """Programs on the transposed mask."""
 
@@ -74,12 +77,10 @@ def _spec(
     dropout: bool = False,
     change: Change | None = None,
     queries: int = 0,
-    shares: int = 1,
 ) -> MaskedSpec:
-    modifier = None if change is None else change.modifier
-    padded = mask.padding is not None
-    more: dict[str, Any] = {"modifier": modifier, "queries": queries, "shared_out": shares > 1}
-    return spec_of(mask.block, width, value_width, type_name(x.dtype), padded, dropout, **more)
+    modifier, padded = None if change is None else change.modifier, mask.padding is not None
+    dtype = type_name(x.dtype)
+    return spec_of(mask.block, width, value_width, dtype, padded, dropout, modifier=modifier, queries=queries)
 
 
 def attend(
@@ -98,19 +99,24 @@ def attend(
     q, k, v = _ready(some_feature(q)), _ready(some_feature(k)), _ready(v)
     mask, width = _cut(mask), q.shape[3]
     spec = _spec(mask, q, width, value_width, dropout is not None, change, queries)
+    if spec.in_features:
+        side = NARROW * spec.lanes
+        mask = _with_padding(narrowed(mask, mask.block if mask.block % side else side), mask.padding)
+        spec = replace(spec, block=mask.block)
     shares = _shares(mask, spec, batch * heads)
     if shares > 1:
-        parts = shared_out(mask, shares)
-        mask = Mask._make(mask.shape, parts.heads, mask.block, parts._arrays[:4], mask.padding, parts.facts)
+        mask = _with_padding(shared_out(mask, shares), mask.padding)
         change = None if change is None else change.of_shares(shares)
-        spec = _spec(mask, q, width, value_width, False, change, queries, shares)
-    shape = batch, heads * shares, queries
-    out = empty(q, *shape, value_width, dtype=acc if shares > 1 else q.dtype)
-    lse = empty(q, *shape, dtype=acc)
-    given = scalars(q, scale, dropout) | {"Out": out.view(-1, value_width), "Lse": lse.view(-1, 1), "shares": shares}
+        spec = replace(spec, shared_out=True)
+    out, lse = empty(q, batch, heads, queries, value_width), empty(q, batch, heads, queries, dtype=acc)
+    given = scalars(q, scale, dropout) | {"Out": out.view(-1, value_width), "Lse": lse.view(-1, 1)}
+    if shares > 1:
+        rows = batch * heads * shares * queries
+        given |= {"shares": shares, "num_results": lse.numel(), "PartSums": empty(q, rows, value_width, dtype=acc)}
+        given |= {name: empty(q, rows, 1, dtype=acc) for name in ("PartMost", "PartTotal")}
     given |= arguments_of(change)
     _run("forward", mask, spec, {"Q": q, "K": k, "V": v}, given, width + value_width, shares=shares)
-    return (out, lse) if shares == 1 else _put_together(out, lse, shares, q.dtype)
+    return out, lse
 
 
 def _shares(mask: Mask, spec: MaskedSpec, planes: int) -> int:
@@ -121,16 +127,6 @@ def _shares(mask: Mask, spec: MaskedSpec, planes: int) -> int:
     if not spec.queries or spec.dropout:
         return 1
     return max(1, min(-(-SHARES // planes), mask.num_blocks // mask.heads * mask.block // LEAST_SHARE))
-
-
-def _put_together(out: Tensor, lse: Tensor, shares: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The result and its logarithms, of those of each part of the keys (flash decoding, Dao et al., 2023)."""
-    out, lse = out.unflatten(1, (-1, shares)), lse.unflatten(1, (-1, shares))
-    known = torch.where(lse == torch.inf, -torch.inf, lse)  # a part without keys weighs nothing
-    total = known.logsumexp(2)
-    weights = (known - torch.where(total == -torch.inf, 0.0, total).unsqueeze(2)).exp()
-    found = torch.einsum("bhpn,bhpnd->bhnd", weights, out)
-    return found.to(dtype), torch.where(total == -torch.inf, torch.inf, total)
 
 
 def attend_backward(
@@ -220,10 +216,14 @@ def _values(values: Tensor, mask: Mask, transposed: bool) -> dict[str, Any]:
 
 def _cut(mask: Mask) -> Mask:
     """The mask in blocks that a cache holds."""
-    if mask.block <= LARGEST:
+    return mask if mask.block <= LARGEST else _with_padding(narrowed(mask, SIDE), mask.padding)
+
+
+def _with_padding(mask: Mask, padding: Tensor | None) -> Mask:
+    """A mask without padding with one: what is derived of it is shared."""
+    if padding is None:
         return mask
-    found = narrowed(mask)
-    return Mask._make(found.shape, found.heads, found.block, found._arrays[:4], mask.padding, found.facts)
+    return Mask._make(mask.shape, mask.heads, mask.block, mask._arrays[:4], padding, mask.facts)
 
 
 def _ready(x: Tensor) -> Tensor:

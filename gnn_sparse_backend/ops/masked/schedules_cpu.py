@@ -10,12 +10,12 @@ from ...compiler.language.program import Program, walk_iterations
 from ...compiler.schedules.cpu import cpu_schedule
 from ...compiler.schedules.primitives.cpu.brief_exponentials import brief_exponentials
 from ...compiler.schedules.primitives.cpu.mmla_tiles import tile_products
-from ...compiler.schedules.primitives.cpu.pairs import interleave, transpose_pairs
+from ...compiler.schedules.primitives.cpu.pairs import interleave, transpose_pairs, transpose_words
 from ...compiler.schedules.primitives.cpu.prefetch import prefetch_reads
 from ...compiler.schedules.sequence import Schedule
 from ..core.executable import Launch, compiled, in_threads
 from .programs.backward import backward
-from .programs.few_queries import AHEAD
+from .programs.few_queries import ACROSS, AHEAD
 from .programs.forward import forward
 from .programs.modifier import Modifier
 from .programs.pairs import masked_dots, masked_sums
@@ -49,18 +49,17 @@ def spec_of(
     target: Target | None = None,
     modifier: Modifier | None = None,
     queries: int = 0,
-    shared_out: bool = False,
 ) -> MaskedSpec:
     """The spec of a program on this CPU by default. queries: of all rows of a mask; 0 for more than a vector holds."""
     target = target or host_target()
     lanes = target.lanes(dtype)
-    few = queries if 0 < queries <= lanes < block else 0
-    if few and (width % lanes or value_width % lanes):
+    few = queries if 0 < queries <= min(lanes, block) else 0
+    if few and any(length % lanes for length in (width, value_width, block)):
         few = lanes  # one kernel for any number of them
     divided = all(side % SIDE == 0 for side in (block, width, value_width))
     tiles = target.has_bf16_tiles and dtype == "bfloat16" and divided and modifier is None and not few
     tile = NARROW_TILE if few else TILE
-    static = width, value_width, dtype, *tile, lanes, padding, dropout, tiles, modifier, few, shared_out
+    static = width, value_width, dtype, *tile, lanes, padding, dropout, tiles, modifier, few
     return MaskedSpec(block, *static)
 
 
@@ -87,6 +86,8 @@ def scheduled(make: str, spec: MaskedSpec, parallel: bool) -> tuple[Program, Sch
         for it in iterations
         if it.name.startswith(f"{AHEAD}_{operand}")
     ]
+    if spec.accumulator == "float32":
+        steps += [transpose_words(it.name, spec.lanes) for it in iterations if it.name.startswith(ACROSS)]
     if tiles:
         steps.append(tile_products(tiles, host_target()))
     return program, cpu_schedule(*steps, parallel=parallel)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -76,7 +77,23 @@ def causal(n: Sizes, *, block: int = SIDE) -> Mask:
 
 def full(n: Sizes, *, block: int = SIDE) -> Mask:
     """Every query may attend every key: for one of several heads, or to be padded."""
-    return _by_distance("full", _sizes("full", n, block), block, lambda ahead: ahead == ahead)
+    shape = _sizes("full", n, block)
+    rows, columns = -(-shape[0] // block), -(-shape[1] // block)
+    check_blocks(rows * columns, "full")
+    # a decoder asks at every step, as keys are added: NumPy takes a tenth of PyTorch's time for so little
+    edge = (np.arange(rows) >= shape[0] // block)[:, None] * 2 + (np.arange(columns) >= shape[1] // block)
+    every, (of_row, of_column) = np.ones(block, bool), (np.arange(block) < size % block for size in shape)
+    # of the last row and column, of the last column, of the last row: in the order that a mask has them
+    sides = {3: (of_row, of_column), 1: (every, of_column), 2: (of_row, every)}
+    kinds = [kind for kind in sides if (edge == kind).any()]
+    number = np.full(4, FULL, np.int32)
+    number[kinds] = np.arange(len(kinds))
+    tiles = np.array([np.outer(*sides[kind]) for kind in kinds], np.uint8).reshape(-1, block, block)
+    indices, tile = np.tile(np.arange(columns, dtype=np.int32), rows), number[edge].reshape(-1)
+    arrays = np.arange(rows + 1, dtype=np.int32) * columns, indices, tile, tiles
+    with torch.inference_mode(False):  # made now, kept for a backward pass later
+        indptr, *others = map(torch.from_numpy, arrays)
+        return Mask._make(shape, 1, block, (indptr.int(), *others))
 
 
 def strided(n: Sizes, stride: int, *, causal: bool = True, block: int = SIDE) -> Mask:

@@ -150,8 +150,14 @@ def _is_everything(mask: Mask) -> bool:
     return mask.padding is None and mask.num_pairs == mask.heads * mask.shape[0] * mask.shape[1]
 
 
-everything = kept(lambda queries, keys: full((queries, keys)))
-"""The mask of all pairs of so long sequences."""
+OF_FEW = 16
+"""The side of blocks of few queries, whose rows are the queries of all heads that share keys."""
+
+
+@kept
+def everything(queries: int, keys: int) -> Mask:
+    """The mask of all pairs of so long sequences. It is made at every step of a decoder, in which keys are added."""
+    return full((queries, keys), block=OF_FEW) if queries <= FEW else full((queries, keys))
 
 
 def _of_nothing(query: Tensor, key: Tensor, value: Tensor, return_lse: bool) -> Tensor | tuple[Tensor, Tensor]:

@@ -1,10 +1,14 @@
-"""Few queries against the keys of a block: the lanes of vectors are features, and keys and values are read in place.
+"""Few queries against a long cache of keys, which is read at the rate of memory.
 
-A lane for each query would leave most of a vector empty, and a copy of the rows would wait for memory while no product
-runs. Here a key meets all queries as soon as it is read, so that a long cache of keys is read at the rate of memory.
+`FewQueries`: a lane for each query would leave most of a vector empty, and a copy of the rows would wait for memory
+while no product runs. So lanes are features, rows are read in place, and a key meets all queries as soon as it is read.
+`Parts`: where heads are fewer than threads, the keys of a head are several items (flash decoding, Dao et al., 2023).
 """
 
 from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
 
 from ....compiler.language.builder import BufferHandle
 from ....compiler.language.expr import (
@@ -14,18 +18,24 @@ from ....compiler.language.expr import (
     cast,
     differ,
     either,
+    equal,
+    exp,
+    log,
     maximum,
     minimum,
     number,
     select,
 )
 from .items import Block, Item, Items
-from .products import cuts
+from .products import Range, cuts
+from .softmax import LEAST, LOWEST, OnlineSoftmax, in_vectors
 
 SUMS = 8
 """Vectors of sums that registers hold beside what they are added up from."""
 AHEAD = "ahead"
 """What the names of iterations begin with that are there to fetch the rows of an operand: ``ahead_K``, ``ahead_V``."""
+ACROSS = "across"
+"""What the name of an iteration begins with that turns vectors, so that the sums of their lanes are one vector."""
 LINE = 64
 """Bytes that are fetched at a time."""
 ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
@@ -40,15 +50,18 @@ class FewQueries:
         self.w, self.p, self.b, self.spec = items, items.p, items.blocks, items.spec
         self.queries, self.lanes = self.spec.queries, self.spec.lanes
 
-    def begin(self, Q: BufferHandle, Scale: BufferHandle, scores: BufferHandle, item: Item) -> None:
-        """Read the queries, and clear the sums and the scores of lanes without a query, which are seen by nobody."""
+    def begin(self, Q: BufferHandle, Scale: BufferHandle, item: Item) -> None:
+        """Read the queries, and clear the sums."""
         b, spec = self.b, self.spec
         width, value_width = spec.width, spec.value_width
-        self.first = {name: b.local(f"First{name}", 1, "int64") for name in "KV"}
+        self.first, self.here, self.sink = (
+            {name: b.local(f"{what}{name}", 1, dtype) for name in "KV"}
+            for what, dtype in (("First", "int64"), ("Here", "int64"), ("Sink", spec.dtype))
+        )
+        self.next = b.local("Next", 1, "int64")
         for name, first in self.first.items():  # the divisions that a plane takes are done once
             with b.each("first", 1):
                 first[0] = self.w.at(name, item, as_expr(0))
-        self.present = b.local("Present", spec.block)
         self.rows = b.local("Rows", self.queries * width)
         self.sums = b.local("Sums", self.queries * value_width)
         with b.each("pack_query", self.queries) as r:
@@ -58,27 +71,46 @@ class FewQueries:
                 width,
                 lambda d: self.rows.__setitem__(r * width + d, cast(self.spec.accumulator, Q[first + d]) * Scale[0]),
             )
+        self.square = tuple(self.p.dense_fixed(f"Across{n}", self.lanes) for n in range(2))
+        self.dots, self.turned = (self.p.local(name, self.square, spec.accumulator) for name in ("Dots", "Turned"))
+        with b.each("no_dots", self.lanes) as r, b.lanes("no_dots_lane") as c:  # of lanes without a query
+            self.dots[r, c] = 0.0
         b.vectors("no_value", self.queries * value_width, lambda c: self.sums.__setitem__(c, 0.0))
-        b.vectors("no_score", self.spec.block * self.spec.line, lambda c: scores.__setitem__(c, 0.0))
 
     def score(self, K: BufferHandle, V: BufferHandle, scores: BufferHandle, item: Item, block: Block) -> None:
         """Scores of the keys that any query may attend. Meanwhile their values are fetched."""
         b, spec = self.b, self.spec
-        with b.each("score", spec.block, within=self.w.reached(block)) as j:
-            first = self._row("K", block, j)
-            self._fetch(V, "V", spec.value_width, self._row("V", block, j), as_expr(0), 1)
-            dots = [self.p.local(f"Dot{r}", (b.C,), spec.accumulator) for r in range(self.queries)]
+        following = minimum(block.number + 1, as_expr(self.w.size["num_blocks"]) - 1)
+        with b.each("here", 1):  # read once: no compiler knows that a fetch writes nothing
+            for name, here in self.here.items():
+                here[0] = self.first[name][0] + block.column * self.w.strides[name][2]
+            self.next[0] = self.first["K"][0] + self.w.Indices[following] * spec.block * self.w.strides["K"][2]
+        each, last = spec.fold, self._keys(block)[1] - 1
+        with b.each("score", spec.block // each, within=in_vectors(self._keys(block), spec)) as n:
+            keys = [minimum(n * each + k, last) if each > 1 else n for k in range(each)]
+            rows = [self._row("K", j) for j in keys]
+            for j in keys:
+                self._fetch(V, "V", spec.value_width, self._row("V", j), as_expr(0), 1)
+            dots = [
+                [self.p.local(f"Dot{k}_{r}", (b.C,), spec.accumulator) for r in range(self.queries)]
+                for k in range(each)
+            ]
             with b.lanes("no_dot") as c:
-                for dot in dots:
+                for dot in itertools.chain(*dots):
                     dot[c] = 0.0
-            with b.each("dot_terms", spec.width // self.lanes, "R") as v:
-                with b.lanes("dot") as c:
-                    for r, dot in enumerate(dots):
-                        at = v * self.lanes + c
+            with b.each("dot_terms", spec.width // self.lanes, "R") as v, b.lanes("dot") as c:
+                at = v * self.lanes + c
+                for first, of_key in zip(rows, dots):
+                    for r, dot in enumerate(of_key):
                         dot[c] = dot[c] + cast(spec.accumulator, K[first + at]) * self.rows[r * spec.width + at]
-            with b.each("dot_sum", 1):
-                for r, dot in enumerate(dots):
-                    scores[j * spec.line + r] = _across([dot[n] for n in range(self.lanes)])
+            with b.lanes("dot_keep") as c:
+                for k, of_key in enumerate(dots):
+                    for r, dot in enumerate(of_key):
+                        self.dots[k * spec.line + r, c] = dot[c]
+            with self.p.iterate(ACROSS, self.square, "SS", ("across_r", "across_n")) as (r, lane):
+                self.turned[lane, r] = self.dots[r, lane]
+            with b.lanes("dot_sum") as c:
+                scores[n * self.lanes + c] = _sum([self.turned[lane, c] for lane in range(self.lanes)])
 
     def weigh_values(
         self, V: BufferHandle, K: BufferHandle, weights: BufferHandle, shrink: BufferHandle, item: Item, block: Block
@@ -87,11 +119,6 @@ class FewQueries:
         are not looked at. Meanwhile the keys of the next block are fetched.
         """
         b, spec = self.b, self.spec
-        with b.each("present", spec.block, within=self.w.reached(block)) as j:
-            attended = self._attended(item, block, j)
-            self.present[j] = select(attended, number(1.0, spec.accumulator), number(0.0, spec.accumulator))
-        number_of_next = minimum(block.number + 1, as_expr(self.w.size["num_blocks"]) - 1)
-        following = Block(number_of_next, self.w.Indices[number_of_next] * spec.block, block.tile)
         vectors = spec.value_width // self.lanes
         wide = max(n for n in range(1, vectors + 1) if n == 1 or n * self.queries <= SUMS)
         for first_vector, size, times in cuts(vectors, wide):
@@ -110,14 +137,14 @@ class FewQueries:
                 with b.lanes("values_start") as c:
                     for r, vector, at in every(c):
                         vector[c] = self.sums[r * spec.value_width + at] * shrink[r]
-                with b.each("values", spec.block, "R", self.w.reached(block)) as j:
-                    first = self._row("V", block, j)
+                with b.each("values", spec.block, "R", self._keys(block)) as j:
+                    self.p.where(self._attended(item, block, j))
+                    first = self._row("V", j)
                     if not first_vector:
-                        self._fetch(K, "K", spec.width, self._row("K", following, j), turn, times)
+                        self._fetch(K, "K", spec.width, self.next[0] + j * self.w.strides["K"][2], turn, times)
                     with b.lanes("value") as c:
                         for r, vector, at in every(c):
                             value = cast(spec.accumulator, V[first + at])
-                            value = select(self.present[j] > 0.0, value, number(0.0, spec.accumulator))
                             vector[c] = vector[c] + weights[j * spec.line + r] * value
                 with b.lanes("values_end") as c:
                     for r, vector, at in every(c):
@@ -128,16 +155,20 @@ class FewQueries:
         step = LINE // ITEM_BYTES[self.spec.dtype]
         lines = -(-width // step)
         each = -(-lines // turns)
-        sink = self.p.local(f"Sink{name}", (self.b.axis(1),), self.spec.dtype)
         with self.b.each(f"{AHEAD}_{name}", each) as n:
             line = turn * each + n
             if lines % each or lines // each < turns:
                 self.p.where(line < lines)
-            sink[0] = operand[first + line * step]
+            self.sink[name][0] = operand[first + line * step]
 
-    def _row(self, name: str, block: Block, j: Expr) -> Expr:
+    def _row(self, name: str, j: Expr) -> Expr:
         """Where the row of a key of the block begins."""
-        return self.first[name][0] + self.w.column(block, j) * self.w.strides[name][2]
+        return self.here[name][0] + j * self.w.strides[name][2]
+
+    def _keys(self, block: Block) -> Range:
+        """The range of keys that the queries reach, none beyond the last."""
+        low, high = self.w.reached(block)
+        return low, minimum(high, as_expr(self.w.size["cols"]) - block.column)
 
     def _attended(self, item: Item, block: Block, j: Expr) -> Expr:
         """Whether any query may attend a key of the block."""
@@ -148,9 +179,65 @@ class FewQueries:
         return both(found, differ(w.Padding[item.batch * w.size["cols"] + w.column(block, j)], number(0)))
 
 
-def _across(numbers: list[Expr]) -> Expr:
-    """The sum of the lanes of a vector, its halves added to each other as vectors are."""
+def _sum(numbers: list[Expr]) -> Expr:
+    """The sum of a power of two of numbers, halves added to each other."""
     while len(numbers) > 1:
         half = len(numbers) // 2
         numbers = [numbers[n] + numbers[n + half] for n in range(half)]
     return numbers[0]
+
+
+class Parts:
+    """Adds the parameters num_results, PartSums, PartMost and PartTotal: of each part, for each row of a plane, the
+    sums of weighted values, the largest score and the sum of weights. Nothing is divided before parts are put together.
+    """
+
+    def __init__(self, items: Items) -> None:
+        self.w, self.p, self.b, self.spec = items, items.p, items.blocks, items.spec
+        self.R = self.p.dense_fixed("Results", self.p.size("num_results"))
+        acc = self.spec.accumulator
+        self.sums = items.result("PartSums", acc, self.spec.value_width)
+        self.most, self.totals = (items.result(name, acc, 1) for name in ("PartMost", "PartTotal"))
+
+    def result(self, name: str, dtype: str, width: int) -> BufferHandle:
+        """(batch * heads * queries, width)."""
+        return self.p.buffer(name, (self.R, self.b.axis(width)), dtype)
+
+    def store(self, item: Item, softmax: OnlineSoftmax, total: Callable[[Expr, Expr], Expr]) -> None:
+        """Keep what an item has summed up. total(query, feature): of weighted values."""
+        softmax.settle()
+        with self.w.rows_of(item, "part") as (ii, row):
+            self.b.row("part_row", self.spec.value_width, lambda d: self.sums.__setitem__((row, d), total(ii, d)))
+            with self.b.each("part_softmax", 1):
+                self.most[row, 0] = softmax.max[ii]
+                self.totals[row, 0] = softmax.sum[ii]
+
+    def put_together(self, out: BufferHandle, lse: BufferHandle) -> None:
+        """Write the results of all parts."""
+        b, spec, width = self.b, self.spec, self.spec.value_width
+        rows, shares = self.w.size["rows"], self.w.size["shares"]
+        acc, nothing = spec.accumulator, number(0.0, spec.accumulator)
+        with self.p.iterate("together", (self.R,), "S", ("row",)) as (row,):
+            most, total, weight = (b.local(f"All{what}", 1) for what in ("Most", "Total", "Weight"))
+            sums = b.local("AllSums", width)
+            first = row // rows * shares * rows + row % rows
+
+            def every(name: str):
+                return self.p.iterate(name, (self.p.dense_fixed(f"{name}_axis", shares),), "R", (f"{name}_n",))
+
+            with b.each("together_start", 1):
+                most[0], total[0] = LOWEST, 0.0
+            b.row("together_none", width, lambda d: sums.__setitem__(d, 0.0))
+            with every("largest") as (n,):
+                most[0] = maximum(most[0], self.most[first + n * rows, 0])
+            with every("add") as (n,):
+                own = first + n * rows
+                with b.each("add_weight", 1):
+                    weight[0] = exp(maximum(self.most[own, 0] - most[0], number(LEAST[acc], acc)))
+                    total[0] = total[0] + weight[0] * self.totals[own, 0]
+                b.row("add_row", width, lambda d: sums.__setitem__(d, sums[d] + weight[0] * self.sums[own, d]))
+            without = equal(total[0], nothing)
+            with b.each("together_end", 1):
+                weight[0] = select(without, nothing, 1.0 / total[0])
+                lse[row, 0] = select(without, number(float("inf"), acc), most[0] + log(total[0]))
+            b.row("together_row", width, lambda d: out.__setitem__((row, d), cast(spec.dtype, sums[d] * weight[0])))

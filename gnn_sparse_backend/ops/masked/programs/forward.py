@@ -9,9 +9,9 @@ others (`few_queries`). Nothing of the size of the pairs is stored but one block
 
 from __future__ import annotations
 
-from ....compiler.language.expr import cast, minimum, number
+from ....compiler.language.expr import Expr, cast, minimum, number
 from ....compiler.language.program import Program
-from .few_queries import FewQueries
+from .few_queries import FewQueries, Parts
 from .items import Items
 from .modified import Modified
 from .random import Random
@@ -21,7 +21,7 @@ from .spec import MaskedSpec
 
 def forward(spec: MaskedSpec) -> Program:
     """The program. Parameters: those of `Items`, then Q, K, V, Scale, [those of `Random`, those of `Modified`,]
-    Out, Lse.
+    [those of `Parts`,] Out, Lse.
 
     Out is (batch * heads * queries, value_width), Lse (batch * heads * queries, 1): the logarithm of the sum of
     exponentials of the scores, +inf where a query may attend no key; there Out is 0.
@@ -32,15 +32,16 @@ def forward(spec: MaskedSpec) -> Program:
     Scale = p.buffer("Scale", (b.axis(1),), acc)
     random = Random(w) if spec.dropout else None
     modified = None if spec.modifier is None else Modified(w, spec.modifier, "query", [spec.modifier.node])
-    result = acc if spec.shared_out else spec.dtype
-    Out, Lse = w.result("Out", result, E), w.result("Lse", acc, 1)
+    parts = Parts(w) if spec.shared_out else None
+    results = w.result if parts is None else parts.result
+    Out, Lse = results("Out", spec.dtype, E), results("Lse", acc, 1)
     with w.items() as item:
         S = b.local("Scores", spec.block * L)
         softmax = OnlineSoftmax(w)
         shrink = softmax.shrink
         few = FewQueries(w) if spec.in_features else None
         if few is not None:
-            few.begin(Q, Scale, S, item)
+            few.begin(Q, Scale, item)
         else:
             QT, Acc = b.local("QT", D * L), b.local("Acc", E * L)
             Kc, Vc = b.local("Kc", spec.block * D), b.local("Vc", spec.block * E)
@@ -88,13 +89,21 @@ def forward(spec: MaskedSpec) -> Program:
                     some_terms=reach,
                 )
 
-        softmax.finish()
-        with w.rows_of(item, "out") as (ii, row):
+        def total(ii: Expr, d: Expr) -> Expr:
+            return few.sums[ii * E + d] if few is not None else Acc[d * L + ii]
 
-            def total(d, ii=ii):
-                return few.sums[ii * E + d] if few is not None else Acc[d * L + ii]
+        if parts is not None:
+            parts.store(item, softmax, total)
+        else:
+            softmax.finish()
+            with w.rows_of(item, "out") as (ii, row):
 
-            b.row("out_row", E, lambda d: Out.__setitem__((row, d), cast(result, total(d) * shrink[ii])))
-            with b.each("lse", 1):
-                Lse[row, 0] = softmax.logarithm(ii)
+                def scaled(d: Expr, ii: Expr = ii, row: Expr = row) -> None:
+                    Out[row, d] = cast(spec.dtype, total(ii, d) * shrink[ii])
+
+                b.row("out_row", E, scaled)
+                with b.each("lse", 1):
+                    Lse[row, 0] = softmax.logarithm(ii)
+    if parts is not None:
+        parts.put_together(Out, Lse)
     return p.finish()

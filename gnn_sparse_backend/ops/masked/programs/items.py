@@ -59,7 +59,8 @@ class Items:
         self.spec, self.lanes_padded = spec, lanes_padded
         self.p = p = ProgramBuilder(name)
         self.size = dict(zip(SIZES.split(), p.sizes(*SIZES.split())))
-        self.shares = as_expr(p.size("shares")) if spec.shared_out else None
+        if spec.shared_out:
+            self.size["shares"] = p.size("shares")
         self.strides: dict[str, list[Expr]] = {}
         self.blocks = Blocks(p, spec)
         size = self.size
@@ -114,7 +115,7 @@ class Items:
                     size["rows"],
                     plane,
                     plane // size["heads"],
-                    head if self.shares is None else head // self.shares,
+                    head // size["shares"] if self.spec.shared_out else head,
                     t,
                 )
 
@@ -233,4 +234,4 @@ class Items:
         elif self.spec.padding:
             with b.each("hide_padded", self.spec.block) as j:
                 self.p.where(self.padded(item, block, j))
-                b.vectors("hide_column", line, lambda c: scores.__setitem__(j * line + c, low))
+                b.row("hide_column", line, lambda c: scores.__setitem__(j * line + c, low))

@@ -22,6 +22,7 @@ from ....compiler.language.expr import (
 from .items import Block, Item, Items
 from .modifier import CONDITION, INTEGER, NUMBER, Modifier, Node
 from .places import DISTANCES, LANES, Bounds, apart, bounds_of
+from .softmax import in_vectors
 
 NARROW, WIDE = "int32", "int64"
 Index = tuple[Expr, Bounds | None]
@@ -90,15 +91,16 @@ class Modified:
     def begin(self, item: Item) -> None:
         """Compute what is the same for all pairs of a lane of the item."""
         b, spec = self.items.blocks, self.items.spec
-        lengths = {LANES: spec.line, DISTANCES: spec.line + spec.padded(spec.block)}
+        line = spec.padded(spec.line)
+        lengths = {LANES: line, DISTANCES: line + spec.padded(spec.block)}
         self.buffers = [b.local(f"Kept{n}", lengths[of]) for n, (of, _) in enumerate(self.kept)]
-        self._keep(LANES, spec.line, item, lambda lane: (self._row(item, lane), number(0, NARROW)))
+        self._keep(LANES, line, item, lambda lane: (self._row(item, lane), number(0, NARROW)))
 
     def prepare(self, item: Item, block: Block) -> None:
         """Compute what is the same for all pairs of the block that are as far apart."""
         spec = self.items.spec
         last = cast(NARROW, block.column) + number(spec.block - 1, NARROW)
-        length = spec.line + spec.padded(spec.block)
+        length = spec.padded(spec.line) + spec.padded(spec.block)
         self._keep(DISTANCES, length, item, lambda n: (cast(NARROW, item.row) + cast(NARROW, n), last))
 
     def _keep(self, of: str, length: int, item: Item, places: Callable[[Expr], tuple[Expr, Expr]]) -> None:
@@ -125,9 +127,13 @@ class Modified:
         code once.
         """
         b, spec = self.items.blocks, self.items.spec
-        with b.each("change", spec.block, within=self.items.reached(block)) as j:
-            with b.each("change_vectors", spec.line // spec.lanes) as v, b.lanes(name) as c:
-                write(j, v * spec.lanes + c)
+        within = in_vectors(self.items.reached(block), spec)
+        with b.each("change", spec.block // spec.fold, within=within) as j:
+            with b.each("change_vectors", max(1, spec.line // spec.lanes)) as v, b.lanes(name) as c:
+                if spec.fold == 1:
+                    write(j, v * spec.lanes + c)
+                else:
+                    write(j * spec.fold + c // spec.line, c % spec.line)
 
     def of(self, which: int, score: Expr, item: Item, block: Block, j: Expr, lane: Expr) -> Expr:
         """A node of one pair: of a column of the block, and a lane."""

@@ -8,6 +8,7 @@ from ....compiler.language.builder import BufferHandle
 from ....compiler.language.expr import Expr, as_expr, equal, exp, log, maximum, number, select
 from .items import Items
 from .products import Range, Reach
+from .spec import MaskedSpec
 
 LOWEST = -3.4e38
 """Stands for a maximum before there is any: minus infinity less itself would not be a number."""
@@ -21,18 +22,27 @@ LEAST = {"float32": -87.0, "float64": -708.0}
 number, which processors compute in a hundred times the time, and hidden scores are minus infinity."""
 
 
+def in_vectors(keys: Range, spec: MaskedSpec) -> Range:
+    """The vectors that have a range of keys: their numbers."""
+    low, high = keys
+    return (low, high) if spec.fold == 1 else (low // spec.fold, (high + (spec.fold - 1)) // spec.fold)
+
+
 class OnlineSoftmax:
-    """Maxima and sums of the lanes, and Shrink: what all that was summed up before a block is multiplied by."""
+    """Maxima and sums of the lanes, and Shrink: what all that was summed up before a block is multiplied by. Where a
+    vector has several keys, a query has a lane for each of them, with the maximum of all and a sum of its own.
+    """
 
     def __init__(self, items: Items) -> None:
         self.p, self.b, self.spec = items.p, items.blocks, items.spec
-        self.max, self.sum, self.shrink = (self.b.local(name, self.spec.line) for name in ("Max", "Sum", "Shrink"))
+        self.line = self.spec.padded(self.spec.line)
+        self.max, self.sum, self.shrink = (self.b.local(name, self.line) for name in ("Max", "Sum", "Shrink"))
         self.count = 0
         self.zero = number(0.0, self.spec.accumulator)
         self.least = number(LEAST[self.spec.accumulator], self.spec.accumulator)
 
     def begin(self) -> None:
-        self.b.vectors("no_sum", self.spec.line, self._start)
+        self.b.vectors("no_sum", self.line, self._start)
 
     def _start(self, c: Expr) -> None:
         self.max[c], self.sum[c] = LOWEST, 0.0
@@ -43,9 +53,11 @@ class OnlineSoftmax:
         """
         for group in range(self.spec.groups):
             first = group * self.spec.vectors
-            vectors = min(self.spec.vectors, self.spec.line // self.spec.lanes - first)
-            new, within = self._old(first, vectors), reach(as_expr(group))
+            vectors = min(self.spec.vectors, self.line // self.spec.lanes - first)
+            new, within = self._old(first, vectors), in_vectors(reach(as_expr(group)), self.spec)
             self._most(scores, new, first, within)
+            for own in new:
+                self._fold(own, maximum)
             if self.spec.dtype == "bfloat16":
                 self._weigh(scores, new, first, BRIEF, exp, lambda _, power: power, within)
             else:
@@ -94,9 +106,21 @@ class OnlineSoftmax:
         return new
 
     def _most(self, scores: BufferHandle, new: list[BufferHandle], first: int, within: Range | None = None) -> None:
-        with self.b.each("maximum", self.spec.block, "R", within) as j, self.b.lanes("most") as c:
+        with self.b.each("maximum", self.spec.block // self.spec.fold, "R", within) as j, self.b.lanes("most") as c:
             for n, own in enumerate(new):
-                own[c] = maximum(own[c], scores[j * self.spec.line + ((first + n) * self.spec.lanes + c)])
+                own[c] = maximum(own[c], scores[j * self.line + ((first + n) * self.spec.lanes + c)])
+
+    def _fold(self, vector: BufferHandle, combine: Callable[[Expr, Expr], Expr]) -> None:
+        """Combine the lanes of each query with each other."""
+        lanes, step = self.spec.lanes, self.spec.lanes
+        while step > self.spec.line:
+            step //= 2
+            self.count += 1
+            other = self.p.local(f"Other{self.count}", (self.b.C,), self.spec.accumulator)
+            with self.b.lanes("other") as c:
+                other[c] = vector[(c + step) % lanes]
+            with self.b.lanes("fold") as c:
+                vector[c] = combine(vector[c], other[c])
 
     def _power(self, less: Expr) -> Expr:
         return exp(select(less < self.least, self.least, less))
@@ -119,9 +143,9 @@ class OnlineSoftmax:
                 self.shrink[lane] = exp(self.max[lane] - own[c])
                 self.max[lane] = own[c]
                 total[c] = self.sum[lane] * self.shrink[lane]
-        with b.each("weigh", spec.block, "R", within) as j:
+        with b.each("weigh", spec.block // spec.fold, "R", within) as j:
             for n, (own, total, powered) in enumerate(zip(new, totals, powers)):
-                first_lane = j * spec.line + (first + n) * lanes
+                first_lane = j * self.line + (first + n) * lanes
                 # a choice between a number and an exponential would be a branch for each lane: powers come before it
                 with b.lanes(name) as c:
                     powered[c] = power(scores[first_lane + c] - own[c])
@@ -132,9 +156,15 @@ class OnlineSoftmax:
             with b.lanes("total") as c:
                 self.sum[(first + n) * lanes + c] = total[c]
 
+    def settle(self) -> None:
+        """Give all lanes of a query its sum."""
+        if self.spec.fold > 1:
+            self._fold(self.sum, lambda a, b: a + b)
+
     def finish(self) -> None:
         """Make Shrink what sums of weighted values are multiplied by at last."""
-        self.b.vectors("inverse", self.spec.line, self._inverse)
+        self.settle()
+        self.b.vectors("inverse", self.line, self._inverse)
 
     def _inverse(self, c: Expr) -> None:
         self.shrink[c] = select(equal(self.sum[c], self.zero), self.zero, 1.0 / self.sum[c])

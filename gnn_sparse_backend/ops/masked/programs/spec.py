@@ -54,14 +54,24 @@ class MaskedSpec:
         return -(-width // self.lanes) * self.lanes
 
     @property
+    def in_features(self) -> bool:
+        """Whether the lanes of products are features: of few queries, where features and keys are whole vectors."""
+        whole = not any(length % self.lanes for length in (self.width, self.value_width, self.block))
+        return self.queries > 0 and whole and not self.dropout
+
+    @property
     def line(self) -> int:
-        """Lanes of a block: its side, or its few queries, filled up to whole vectors."""
+        """Lanes of a key of a block: the side of the block, or its few queries, filled up to whole vectors; where lanes
+        of products are features filled up to a part of a vector, which has several keys then.
+        """
+        if self.in_features:
+            return next(n for n in range(self.queries, self.lanes + 1) if self.lanes % n == 0)
         return self.padded(self.queries or self.block)
 
     @property
-    def in_features(self) -> bool:
-        """Whether the lanes of products are features: those of few queries, where features are whole vectors."""
-        return self.queries > 0 and self.width % self.lanes == 0 and self.value_width % self.lanes == 0
+    def fold(self) -> int:
+        """Keys whose lanes one vector has."""
+        return max(1, self.lanes // self.line)
 
     @property
     def groups(self) -> int:
