@@ -83,7 +83,7 @@ def full(n: Sizes, *, block: int = SIDE) -> Mask:
     # a decoder asks at every step, as keys are added: NumPy takes a tenth of PyTorch's time for so little
     edge = (np.arange(rows) >= shape[0] // block)[:, None] * 2 + (np.arange(columns) >= shape[1] // block)
     every, (of_row, of_column) = np.ones(block, bool), (np.arange(block) < size % block for size in shape)
-    # of the last row and column, of the last column, of the last row: in the order that a mask has them
+    # tiles of the corner, of the last column and of the last row: in the order that a mask has them
     sides = {3: (of_row, of_column), 1: (every, of_column), 2: (of_row, every)}
     kinds = [kind for kind in sides if (edge == kind).any()]
     number = np.full(4, FULL, np.int32)
