@@ -39,6 +39,8 @@ def backward(spec: MaskedSpec) -> Program:
         slope_of = slope_by_score(spec.modifier.node)
         modified = Modified(w, spec.modifier, "key", [spec.modifier.node, slope_of or const(0.0)])
     sloping = slope_of not in (None, const(1.0))
+    at_once = modified is not None and modified.short and not sloping
+    weighed = modified is None or (at_once and spec.dtype != "bfloat16")
     Lse, Delta = (p.buffer(name, (p.dense_fixed(f"{name}_axis", queries),), acc) for name in ("Lse", "Delta"))
     DQ = p.buffer("DQ", (p.dense_fixed("DQ_axis", sums), b.axis(wide)), acc)
     DK, DV = w.result("DK", spec.dtype, D), w.result("DV", spec.dtype, E)
@@ -57,6 +59,11 @@ def backward(spec: MaskedSpec) -> Program:
             p.where(w.row_is_there(item, j))
             at = item.row + j
             b.row("pack_r", D, lambda d: Kr.__setitem__(j * wide + d, cast(acc, K[w.at("K", item, at) + d]) * Scale[0]))
+
+        def own_keys(name):
+            b.vectors(name, spec.block * wide, lambda c: Kb.__setitem__(c, Kr[c]))
+
+        own_keys("own_keys")
         w.lanes_allowed(item)
         if modified is not None:
             modified.begin(item)
@@ -77,8 +84,13 @@ def backward(spec: MaskedSpec) -> Program:
             def of_query(buffer, i):
                 return buffer[item.plane * w.size["cols"] + w.column(block, i)]
 
-            def weight(i, c, score):
-                S[i * L + c] = exp(score - of_query(Lse, i)) if modified is None else score
+            if modified is not None:
+                modified.prepare(item, block)
+
+            def weight(i, c, score, item=item, block=block):
+                if at_once:
+                    score = modified.of(0, score, item, block, i, c)
+                S[i * L + c] = exp(score - of_query(Lse, i)) if weighed else score
 
             b.product(
                 "score",
@@ -88,8 +100,7 @@ def backward(spec: MaskedSpec) -> Program:
                 weight,
                 some_rows=reach,
             )
-            if modified is not None:
-                modified.prepare(item, block)
+            if modified is not None and not at_once:
 
                 def change(i, lane, item=item, block=block):
                     at, pair = i * L + lane, (item, block, i, lane)
@@ -98,6 +109,7 @@ def backward(spec: MaskedSpec) -> Program:
                     S[at] = modified.of(0, S[at], *pair)
 
                 modified.each(block, change)
+            if modified is not None and not weighed:
 
                 def power(i, lane, of_query=of_query):
                     S[i * L + lane] = exp(S[i * L + lane] - of_query(Lse, i))
@@ -149,7 +161,6 @@ def backward(spec: MaskedSpec) -> Program:
                 lambda d, c: SumK[d * L + c],
                 some_terms=reach,
             )
-            b.vectors("own_keys", spec.block * wide, lambda c: Kb.__setitem__(c, Kr[c]))
             w.clean_by(w.SomeRow, Kb, wide, block)
             part = item.row // spec.block * parts // w.size["block_rows"]
             first = (part * planes + item.plane) * block_cols * spec.block + block.column
@@ -162,6 +173,9 @@ def backward(spec: MaskedSpec) -> Program:
                 lambda i, d: DQ[first + i, d],
                 some_rows=lambda _: w.reached(block),
             )
+            with b.each("cleaned", 1):
+                p.where(block.tile >= 0)
+                own_keys("own_keys_again")
         with w.rows_of(item, "out") as (j, row):
             b.row("dk_row", D, lambda d: DK.__setitem__((row, d), cast(spec.dtype, SumK[d * L + j] * Scale[0])))
             b.row("dv_row", E, lambda d: DV.__setitem__((row, d), cast(spec.dtype, SumV[d * L + j])))

@@ -56,6 +56,13 @@ def forward(spec: MaskedSpec) -> Program:
             modified.begin(item)
         with w.blocks_of(item) as block:
             reach = w.reach(block)
+            at_once = modified is not None and modified.short and few is None
+            if modified is not None:
+                modified.prepare(item, block)
+
+            def score(j, c, value, item=item, block=block, at_once=at_once):
+                S[j * L + c] = modified.of(0, value, item, block, j, c) if at_once else value
+
             if few is not None:
                 few.score(K, V, S, item, block)
             else:
@@ -67,10 +74,10 @@ def forward(spec: MaskedSpec) -> Program:
                     (spec.block, D, L),
                     lambda j, d: Kc[j * D + d],
                     lambda d, c: QT[d * L + c],
-                    lambda j, c, value: S.__setitem__(j * L + c, value),
+                    score,
                     some_rows=reach,
                 )
-            if modified is not None:
+            if modified is not None and not at_once:
                 modified.change(S, item, block)
             w.hide(S, number(float("-inf"), acc), item, block)
             softmax.weigh(S, reach)

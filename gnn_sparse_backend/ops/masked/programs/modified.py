@@ -51,8 +51,15 @@ _LOWERED: dict[str, Callable[..., Expr]] = {
 }
 OPERATIONS = frozenset(_LOWERED)
 """What a `Node` may do to its parts."""
+SHORT = 2
+"""Operations of a change that is made where scores are written, in the code once for each vector of a tile of sums."""
 PLANES = "batch_step", "all_batches", "head_step", "all_heads"
 """A step between planes of neighbouring batches, their number, and both of heads."""
+
+
+def _steps(node: Node) -> int:
+    """How many operations a change is, loads among them."""
+    return bool(node.parts) + sum(_steps(part) for part in node.parts if isinstance(part, Node))
 
 
 class Modified:
@@ -77,6 +84,7 @@ class Modified:
             self.captured.append((p.buffer(f"C{n}", (p.dense_fixed(f"C{n}_axis", span),), dtype), sizes, steps))
         self.kept: list[tuple[str, Node]] = []
         self.nodes = [apart(node, lanes, self.kept) for node in nodes]
+        self.short = _steps(self.nodes[0]) <= SHORT
 
     def _load(self, which: int, indices: Sequence[Index]) -> Expr:
         buffer, sizes, steps = self.captured[which]
@@ -114,7 +122,6 @@ class Modified:
 
     def change(self, scores: BufferHandle, item: Item, block: Block) -> None:
         """Change the scores of a block, a row for each of its columns."""
-        self.prepare(item, block)
         line = self.items.spec.line
 
         def change(j: Expr, lane: Expr) -> None:
