@@ -24,9 +24,9 @@ from torch.utils.weak import WeakIdKeyDictionary
 from ...ops.core.library import register_for
 from ...ops.core.traced import Traced, as_indices
 from ...ops.masked.arrays import repeated
-from ...ops.masked.flex.api import everything
 from ...ops.masked.flex.arrangement import BOTH, HEADS, SEQUENCES, attended
 from ...ops.masked.flex.block_masks import mask_of_arrays
+from ...ops.masked.flex.functions import everything
 from ...ops.masked.flex.operators import BACKWARD, CHANGED
 from ...ops.masked.flex.trace import Untraceable, traced_of_operands
 from ...ops.masked.flex.written import read, written

@@ -30,13 +30,17 @@ def mask(
     **more: Any,
 ) -> Planes | Tensor | None:
     """What ``AttentionMaskInterface`` asks for: the pairs of a function less those of absent keys; on other devices
-    than CPUs the mask of ``sdpa``.
+    than CPUs the mask of ``sdpa``. None where the one query of a decoder attends every key.
     """
     if torch.device(device).type != "cpu":
         asked = {"q_offset": q_offset, "kv_offset": kv_offset, "mask_function": mask_function, "use_vmap": use_vmap}
         return sdpa_mask(batch_size, q_length, kv_length, attention_mask=attention_mask, device=device, **asked, **more)
     before = int(kv_offset)
     present = None if attention_mask is None else _present(attention_mask.bool(), kv_length, before)
+    window = more.get("local_size")
+    causal = more.get("allow_is_causal_skip", False) and (window is None or kv_length < window)
+    if causal and q_length == 1 and (present is None or bool(present.all())):
+        return None
     return planes_of(
         mask_function,
         (q_length, kv_length),

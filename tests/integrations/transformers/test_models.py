@@ -99,6 +99,24 @@ def test_tokens_one_by_one():
         model.set_attn_implementation("sdpa")
 
 
+def test_the_last_query_has_no_mask_where_it_sees_all():
+    """Absent keys, a window that is too short, and functions that are not causal alone have one."""
+    from gnn_sparse_backend.integrations.transformers.masks import mask
+
+    present = torch.ones(2, 20, dtype=torch.bool)
+    asked = {"q_length": 1, "kv_length": 20, "q_offset": 19, "allow_is_causal_skip": True}
+    assert mask(2, **asked) is None and mask(2, **asked, attention_mask=present, local_size=21) is None
+    present[1, :3] = False
+    window = lambda b, h, q, k: q - k < 20
+    for more, seen in (
+        ({"attention_mask": present}, present[:, None, None]),
+        ({"local_size": 20, "mask_function": window}, torch.ones(1, 1, 1, 20, dtype=torch.bool)),
+        ({"allow_is_causal_skip": False}, torch.ones(1, 1, 1, 20, dtype=torch.bool)),
+    ):
+        found = mask(2, **asked | more)
+        assert torch.equal(found.dense().expand(2, 1, 1, 20), seen.expand(2, 1, 1, 20))
+
+
 def test_the_name_is_there_while_it_is_enabled():
     with gsb.enabled("transformers"):
         assert "gsb" in transformers.AttentionInterface().valid_keys()

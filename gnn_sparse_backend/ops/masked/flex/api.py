@@ -10,15 +10,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from ....compiler.cache.bounded import KernelCache, kept, shared
+from ....compiler.cache.bounded import KernelCache, shared
 from ....runtime.type_names import accumulator_of
-from ....structures.masks import Mask, Planes, full
+from ....structures.masks import Mask, Planes
 from ...core.operands import check_dense, is_plain, one_type
 from ..arrays import repeated
 from ..dropout import new_seed
 from ..programs.modifier import SCORE
 from .arrangement import BOTH, FEW, HEADS, SEQUENCES, attended
 from .block_masks import mask_of
+from .functions import everything
 from .recognition import Unknown, contents_of
 from .trace import Traced, traced
 
@@ -136,28 +137,18 @@ def flex_attention(
     return (out, lse) if return_lse else out
 
 
-MANY_KEYS = 1 << 16
-"""Keys of all heads and sequences from which on reading them takes nearly all of the time."""
+MANY_PAIRS = {torch.bfloat16: 1 << 13}
+"""Pairs of few queries and their keys from which on reading keys takes longer than a call."""
 
 
 def _few(query: Tensor, key: Tensor) -> bool:
-    """Whether queries are so few that kernels read their keys faster than PyTorch does."""
-    known = query.shape[1] > key.shape[1] or query.dtype is torch.bfloat16
-    return query.shape[2] <= FEW and (known or key.shape[:3].numel() >= MANY_KEYS)
+    """Whether kernels read the keys of few queries faster than PyTorch does."""
+    pairs = query.shape[:3].numel() * key.shape[2]
+    return query.shape[2] <= FEW and pairs >= MANY_PAIRS.get(query.dtype, 1 << 16)
 
 
 def _is_everything(mask: Mask) -> bool:
     return mask.padding is None and mask.num_pairs == mask.heads * mask.shape[0] * mask.shape[1]
-
-
-OF_FEW = 16
-"""The side of blocks of few queries, whose rows are the queries of all heads that share keys."""
-
-
-@kept
-def everything(queries: int, keys: int) -> Mask:
-    """The mask of all pairs of so long sequences. It is made at every step of a decoder, in which keys are added."""
-    return full((queries, keys), block=OF_FEW) if queries <= FEW else full((queries, keys))
 
 
 def _of_nothing(query: Tensor, key: Tensor, value: Tensor, return_lse: bool) -> Tensor | tuple[Tensor, Tensor]:

@@ -7,17 +7,31 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from ....compiler.cache.bounded import KernelCache, shared
-from ....structures.masks import Mask, Planes, padding
+from ....compiler.cache.bounded import KernelCache, kept, shared
+from ....structures.masks import Mask, Planes, full, padding
 from ....structures.masks.asking import Allowed, Indexing
 from ....structures.masks.block_masks import PAIRS
 from ....structures.masks.blocks import Blocks, settled
+from .arrangement import FEW
 from .recognition import Unknown, contents_of
 
 SIDE = 64
+OF_FEW = 16
+"""The side of blocks of few queries, which are the rows of one block of each of several heads."""
 MOST_MASKS = 32
 """Functions of which the masks are kept."""
 _known: KernelCache[object, Planes] = shared("masks of functions", MOST_MASKS)
+
+
+@kept
+def everything(queries: int, keys: int) -> Mask:
+    """The mask of all pairs of so long sequences. A decoder asks for another one at every step, as keys are added."""
+    return full((queries, keys), block=_side(queries))
+
+
+def _side(queries: int) -> int:
+    """The side of the blocks of a mask."""
+    return SIDE if queries > FEW else OF_FEW
 
 
 def planes_of(
@@ -93,20 +107,21 @@ def _asked(
 
 def _collected(parts: Iterator[Tensor], shape: tuple[int, int]) -> Planes:
     """The mask of all parts."""
-    rows, columns = (-(-size // SIDE) for size in shape)
+    side = _side(shape[0])
+    rows, columns = (-(-size // side) for size in shape)
     batch = heads = 1
     begun, lines, across, tiles = 0, [], [], []
     for part in parts:
         batch, heads, queries = part.shape[:3]
-        here = -(-queries // SIDE)
-        cells = torch.zeros(batch * heads, here * SIDE, columns * SIDE, dtype=torch.uint8)
+        here = -(-queries // side)
+        cells = torch.zeros(batch * heads, here * side, columns * side, dtype=torch.uint8)
         cells[:, :queries, : shape[1]] = part.flatten(0, 1)
-        cells = cells.view(-1, here, SIDE, columns, SIDE).transpose(2, 3)
+        cells = cells.view(-1, here, side, columns, side).transpose(2, 3)
         plane, row, column = cells.amax((3, 4)).nonzero().unbind(1)
         lines.append(plane * rows + begun + row)
         across.append(column)
         tiles.append(cells[plane, row, column])
         begun += here
     line, column, stored = (torch.cat(each) if each else torch.zeros(0) for each in (lines, across, tiles))
-    blocks = Blocks(shape, batch * heads, SIDE, line, column, torch.arange(line.numel()), stored)
+    blocks = Blocks(shape, batch * heads, side, line, column, torch.arange(line.numel()), stored)
     return Planes(Mask._of_blocks(settled(blocks)), batch, heads)
