@@ -130,11 +130,11 @@ def recorded(left_out: bool = False) -> Iterator[list[tuple]]:
                 self._bound = self._bound._replace(entry=self._bound.entry.bare)
 
     def recorded_launch(self, *arguments):
-        self.entry = recording(self.entry)
+        self._entry = recording(self._entry)
         try:
             launch(self, *arguments)
         finally:
-            self.entry = self.entry.bare
+            self._entry = self._entry.bare
 
     for kind, run in zip(kinds, before):
         kind.__call__ = recorded_call(run)

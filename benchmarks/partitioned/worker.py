@@ -70,8 +70,8 @@ class WaitsFirst(Partitioned):
 
         exchange.post = posted
 
-    def call(self, operator, **arguments):
-        return after_halo(self.part, operator, arguments)
+    def call(self, operator, arguments):
+        return after_halo(self.part, operator, {key: x for key, x in arguments.items() if x is not self})
 
 
 def run(

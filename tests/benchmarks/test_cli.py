@@ -12,7 +12,7 @@ import pytest
 
 STARTS_A_PROCESS = """
 import argparse, time
-from benchmarks import cli, memory
+from benchmarks.support import cli, memory
 
 if __name__ == "__main__":
     cli.start(argparse.Namespace(threads=1))

@@ -23,10 +23,6 @@ from .programs.edge_softmax import EdgeSoftmaxSpec, edge_softmax, edge_softmax_g
 from .programs.softmax_merge import MergeSpec, softmax_merge
 from .programs.sums import SumsSpec, sums
 
-# Heads whose scores a lane picks its own from by comparisons: as many instructions as going to memory takes time,
-# about.
-MOST_PICKED = 16
-
 
 @kept_by_schedules
 def attention_kernel(spec: AttentionSpec, plan: CudaPlan) -> Kernel:
@@ -82,7 +78,7 @@ def softmax_merge_kernel(spec: MergeSpec, arch: str) -> Kernel:
     width = spec.features or spec.scores
     of = shares(width, BYTES[ACCUMULATOR[spec.dtype]])
     program = share_features(compact_parameters(softmax_merge(spec)), "K", width, of)
-    if 1 < spec.scores < spec.features and spec.scores <= MOST_PICKED:
+    if 1 < spec.scores < spec.features:
         program = pick_entries(program, "H")
     return cuda_build.build(program, team_schedule(of.lanes), arch)
 
@@ -96,6 +92,4 @@ def _attention(program: Program, spec: AttentionSpec, terms: dict[str, int]) -> 
         if count > 1:
             program = share_sum(program, name, lanes, shares(count, itemsize).part)
     program = share_features(program, "K", spec.features, wide, lanes)
-    return pick_entries(
-        program, "H"
-    ) if 1 < spec.scores < spec.features and spec.scores <= MOST_PICKED else program, lanes
+    return pick_entries(program, "H") if 1 < spec.scores < spec.features else program, lanes

@@ -18,6 +18,7 @@ from ...compiler.schedules.teams import team_schedule
 from ...compiler.transforms.compact import compact_parameters
 from ...compiler.transforms.decompose import decompose_format
 from ...compiler.transforms.dense_axes.load_ahead import load_ahead
+from ...compiler.transforms.dense_axes.select_entry import pick_entries
 from ...compiler.transforms.dense_axes.share import share_axis, share_sum
 from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...compiler.transforms.format_rules import hyb_bucket_rule
@@ -27,7 +28,7 @@ from ...planner.cuda.rows import STRETCH, LanePlan, TeamPlan, stretches
 from ..core import cuda_build
 from .programs.aggregate import AggregateSpec, aggregate
 from .programs.edge_map import EdgeMapSpec, edge_map
-from .programs.inner import Inner, inner_name
+from .programs.inner import Inner, heads_name, inner_name
 
 
 @kept_by_schedules
@@ -39,7 +40,8 @@ def aggregate_kernel(spec: AggregateSpec, plan: TeamPlan | LanePlan) -> Kernel:
     elif spec.inner:
         of = shares(spec.features, BYTES[spec.dtype])
         program, lanes = _inner_shared(compact_parameters(aggregate(spec, stage=False)), spec.inner, of, spec.dtype)
-        program, schedule = share_features(program, "K", spec.features, of, lanes), team_schedule(lanes)
+        program = _inner_picked(share_features(program, "K", spec.features, of, lanes), spec.inner)
+        schedule = team_schedule(lanes)
     else:
         program, lanes, loops = _features_shared(spec, plan.team)
         schedule = team_schedule(lanes, *_cached(plan.cached, lanes, loops))
@@ -109,6 +111,13 @@ def _inner_shared(program: Program, inner: Sequence[Inner], of: Shares, dtype: s
     return program, lanes
 
 
+def _inner_picked(program: Program, inner: Sequence[Inner]) -> Program:
+    """What lanes read of these values at features that are shared out is picked, so that values stay in registers."""
+    for number in range(len(inner)):
+        program = pick_entries(program, heads_name(number))
+    return program
+
+
 @kept_by_schedules
 def edge_map_kernel(spec: EdgeMapSpec, plan: CudaPlan) -> Kernel:
     """The kernel of an edge map: the features of an edge, or the terms of its sums, are shared out."""
@@ -124,6 +133,7 @@ def edge_map_kernel(spec: EdgeMapSpec, plan: CudaPlan) -> Kernel:
         program = share_features(program, "H", spec.width, of, lanes)
     else:
         program = share_sum(program, "sum", lanes, of.part)
+    program = _inner_picked(program, spec.inner)
     return cuda_build.build(program, chosen(spec, program, team_schedule(lanes), plan.arch), plan.arch)
 
 

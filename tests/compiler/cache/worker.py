@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -59,6 +60,7 @@ def use_read_only_root(root: str, library: str, user: int, occupied: bool) -> di
     """As ``user``: make ``root``, with the first kernel if ``occupied``, take write permission away, get two
     kernels.
     """
+    importlib.import_module("filelock")  # while this user may: root's interpreter is its own, maybe
     if os.geteuid() == 0:  # root may write anywhere
         os.setegid(user)
         os.seteuid(user)

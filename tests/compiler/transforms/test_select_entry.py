@@ -8,7 +8,7 @@ import pytest
 from gnn_sparse_backend.compiler.language.axes import StageIError
 from gnn_sparse_backend.compiler.language.builder import ProgramBuilder
 from gnn_sparse_backend.compiler.language.interpret import interpret
-from gnn_sparse_backend.compiler.transforms.dense_axes.select_entry import pick_entries
+from gnn_sparse_backend.compiler.transforms.dense_axes.select_entry import MOST, pick_entries
 from gnn_sparse_backend.compiler.transforms.dense_axes.share import share_axis
 
 
@@ -36,6 +36,11 @@ def test_the_same_values(heads, width):
     found = interpret(done, {"m": 3, "A": a, "X": x, "Y": np.zeros_like(x)})["Y"]
     np.testing.assert_array_equal(found, x * np.repeat(a + 1, width, axis=1))
     assert f"// {width}]" in program.script() and f"// {width}]" not in done.script()
+
+
+def test_many_entries_stay_in_memory():
+    program = share_axis(scaled(MOST + 1, 2), "K", 4)
+    assert pick_entries(program, "H").script() == program.script()
 
 
 def test_no_other_axis():

@@ -74,6 +74,8 @@ def test_every_kernel_is_reached(built):
         "attention_gradient",
         "attention_parts",
         "bsr_tiles",
+        "composed_sddmm",
+        "composed_spmm",
         "edge_map",
         "edge_softmax",
         "edge_softmax_apply",

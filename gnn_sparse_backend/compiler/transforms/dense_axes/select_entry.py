@@ -18,15 +18,21 @@ from ...language.program import Iteration, Program, Store, map_iterations
 from ...language.traversal import rewrite
 from ...language.validate import changed
 
+MOST = 16
+"""Entries that are picked from at most: as many instructions as going to memory takes time, about."""
+
 
 def pick_entries(program: Program, axis_name: str) -> Program:
-    """Pick what is read of local buffers over this axis alone at anything but an iterator or a constant.
+    """Pick what is read of local buffers over this axis alone at anything but an iterator or a constant. Buffers of
+    more than `MOST` entries stay as they are.
 
     Refuses (StageIError) an axis that is not static dense.
     """
     axis = program.axis(axis_name)
     if axis.kind != "dense_fixed" or not isinstance(axis.length, int):
         raise StageIError(f"pick_entries: axis {axis_name!r} is not dense-fixed with a static length")
+    if axis.static_length > MOST:
+        return program
 
     def picked(e: Expr) -> Expr | None:
         if (

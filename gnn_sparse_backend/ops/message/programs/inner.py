@@ -193,13 +193,18 @@ def inner_name(number: int) -> str:
     return f"inner_{number}"
 
 
+def heads_name(number: int) -> str:
+    """What the axis of a value's numbers is called in a program."""
+    return f"V{number}_heads"
+
+
 def write_inner(p: ProgramBuilder, spec: Whole, load: Load, accumulator: str) -> list[BufferHandle]:
     """Write the iterations that compute the values of an edge, into local buffers, which are returned."""
     values: list[BufferHandle] = []
     operands = len(spec.operands)
     for number, one in enumerate(spec.inner):
         name = inner_name(number)
-        Heads = p.dense_fixed(f"V{number}_heads", one.width)
+        Heads = p.dense_fixed(heads_name(number), one.width)
         V = p.local(f"V{number}", (Heads,), accumulator)
 
         def term(h: Expr, t: Expr, one: Inner = one) -> Expr:
