@@ -2,7 +2,8 @@
 # make test    set up, run the tests that a contributor runs, some minutes
 # make test-dgl2 set up, run the tests of DGL beside DGL 2, where setting up has installed DGL 1
 # make test-aarch64 set up a Debian for Arm below out/, run tests in it under qemu-user; AARCH64_TESTS names others
-# make test-all  set up, run everything: whole grids, every layer of DGL and PyG, whole programs, the wheel
+# make test-all  set up, run everything, which takes a day: whole grids, every layer of DGL and PyG, whole programs, the wheel;
+#                TEST_FLAGS="--part 3/40" runs one of 40 parts of it
 # make lint    set up, ruff and mypy: what .pre-commit-config.yaml runs before a commit
 # make docs    set up, build the documentation into out/site; any warning is an error
 # make bench   set up, measure against the frameworks and the roofline: SpMM, or what BENCH names

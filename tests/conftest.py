@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from gnn_sparse_backend.deferred import import_module
-from tests.selection import mark_exhaustive
+from tests.selection import in_part, mark_exhaustive, part_of
 
 # now, and not within a test that is timed; as the package does, which keeps it from building an extension in C++
 import_module("tvm")
@@ -36,6 +36,12 @@ def pytest_addoption(parser):
         default="cpu",
         help="where the tests of operators and layers have their tensors (tests/on_device.py)",
     )
+    parser.addoption(
+        "--part",
+        type=part_of,
+        metavar="N/M",
+        help="run the Nth of M parts of the cases: all of them take about a day",
+    )
 
 
 def import_dgl_2():
@@ -53,6 +59,10 @@ import_dgl_2()
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     mark_exhaustive(items)
+    if (part := config.getoption("--part")) is not None:
+        kept = [item for item in items if in_part(item.nodeid, *part)]
+        config.hook.pytest_deselected(items=[item for item in items if not in_part(item.nodeid, *part)])
+        items[:] = kept
     if config.getoption("--device") == "cuda":
         from tests.on_device import missing, why_skipped
 

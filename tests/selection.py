@@ -26,6 +26,19 @@ that somebody may break alone, and takes no time.
 """
 
 
+def part_of(text: str) -> tuple[int, int]:
+    """(N, M) of "N/M", for the Nth of M parts. Raises ValueError for anything else."""
+    number, parts = map(int, text.split("/"))
+    if not 1 <= number <= parts:
+        raise ValueError(text)
+    return number, parts
+
+
+def in_part(nodeid: str, number: int, parts: int) -> bool:
+    """Whether a case is in the Nth of M parts, whatever other cases there are."""
+    return crc32(nodeid.encode()) % parts == number - 1
+
+
 def mark_exhaustive(items: Iterable[pytest.Item]) -> None:
     """Mark the cases of each grid that the short run leaves out with ``exhaustive``.
 

@@ -41,6 +41,7 @@ class Uncompiled(KernelStore):
 def divide_bounds(divisor: int) -> None:
     """Before a cache is made: let none have more than its share, and no kernel be compiled."""
     init, keeping, make_room = bounded.KernelCache.__init__, bounded.keeping, bounded.make_room
+    kept_within = bounded.kept_within
 
     def share(most: int) -> int:
         return max(2, most // divisor) if divisor else UNBOUNDED
@@ -54,7 +55,17 @@ def divide_bounds(divisor: int) -> None:
         return decorate
 
     bounded.KernelCache.__init__ = lambda self, name, most=bounded.MOST: init(self, name, share(most))
-    bounded.keeping = keep
+    def within(era):
+        def decorate(function):
+            whole, bounded.MOST = bounded.MOST, share(bounded.MOST)
+            try:
+                return kept_within(era)(function)
+            finally:
+                bounded.MOST = whole
+
+        return decorate
+
+    bounded.keeping, bounded.kept_within = keep, within
     # the dictionaries of structures, which are no `KernelCache`
     bounded.make_room = lambda entries, most=bounded.MOST: make_room(
         entries, most if isinstance(entries, bounded.KernelCache) else share(most)
@@ -63,6 +74,10 @@ def divide_bounds(divisor: int) -> None:
 
 
 def uncompiled(function):
+    """The function, or one of the same arguments in the place of one that makes a kernel."""
+    if getattr(function, "__annotations__", {}).get("return") != "Kernel":
+        return function
+
     @functools.wraps(function)
     def kernel(*arguments, **named):
         program = f"{function.__module__}.{function.__qualname__}{arguments}{named}"
