@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..frozen import dataclass
+from .cache.bounded import kept
 from .cache.default import default_store, get_kernel
 from .cache.kernel import Kernel
 from .cache.key import KernelKey
@@ -150,9 +151,11 @@ def _identity(program: Program, schedule: Schedule, target: Target, serial: bool
     return program.script(), plan, cuda_key(target)
 
 
+@kept
 def compile_loops(write: Callable[..., tirx.PrimFunc], *arguments: object) -> Kernel:
     """The kernel for this CPU of a function written at stage III, which ``write(*arguments)``, a function of
-    `compiler.loops`, returns. It is found and kept as that of a program is, by the name of ``write`` and its arguments.
+    `compiler.loops`, returns. It is found and kept as that of a program is, by the name of ``write`` and its arguments,
+    and asked for at every call of what runs it.
 
     Raises BuildError where code generation fails.
     """

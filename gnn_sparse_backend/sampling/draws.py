@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..compiler.cache.bounded import kept
-from ..compiler.cache.kernel import Kernel
 from ..compiler.compile import compile_loops
 from ..compiler.loops.neighbours import (
     REPLACED,
@@ -117,18 +115,18 @@ def draw(
     if latest is not None and relation.times is not None:
         times = "edge" if relation.of_edges else "node"
         given += (relation.sources, latest.shape[0], int(last), relation.indices, relation.times, latest)
-    _bounds(index, times).entry(*given, first, population, pointers)
+    compile_loops(bounds_function, index, times).entry(*given, first, population, pointers)
     drawn = int(pointers[-1])
     positions, neighbours, rows = (empty(pointers, drawn) for _ in range(3))
     given = (count, drawn, edges, int(whole), start, stream, keys, first, population, pointers, relation.indices)
     if relation.weights is None or whole:
         way = REPLACED if replace and not whole else UNIFORM
-        _draw(index, way).entry(*given, positions, neighbours, rows)
+        compile_loops(draw_function, index, way, "float32").entry(*given, positions, neighbours, rows)
         return Drawn(pointers, positions, neighbours, rows)
     way = WEIGHTED_REPLACED if replace else WEIGHTED
     wrong = torch.tensor([-1])
     ratings = torch.empty(drawn, dtype=torch.float64)
-    kernel = _draw(index, way, type_name(relation.weights.dtype))
+    kernel = compile_loops(draw_function, index, way, type_name(relation.weights.dtype))
     kernel.entry(*given, relation.weights, ratings, wrong, positions, neighbours, rows)
     if int(wrong) >= 0:
         node = int(wrong) % relation.destinations
@@ -147,13 +145,3 @@ def _mixed(word: int) -> int:
     for shift, factor in zip((30, 27), _FACTORS):
         word = (word ^ word >> shift) * factor & _WORD
     return word ^ word >> 31
-
-
-@kept
-def _bounds(index: str, times: str) -> Kernel:
-    return compile_loops(bounds_function, index, times)
-
-
-@kept
-def _draw(index: str, way: str, weight: str = "float32") -> Kernel:
-    return compile_loops(draw_function, index, way, weight)

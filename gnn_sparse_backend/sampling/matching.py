@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..compiler.cache.bounded import kept
-from ..compiler.cache.kernel import Kernel
 from ..compiler.compile import compile_loops
 from ..compiler.loops.matching import matching_function
 from ..runtime.type_names import type_name
@@ -23,11 +21,6 @@ def matched(indptr: Tensor, indices: Tensor, weights: Tensor | None, order: Tens
     """
     found = torch.empty(indptr.shape[0] - 1, dtype=torch.int64)
     given = () if weights is None else (weights,)
-    kernel = _kernel("" if weights is None else type_name(weights.dtype))
+    kernel = compile_loops(matching_function, "" if weights is None else type_name(weights.dtype))
     kernel.entry(found.shape[0], indices.shape[0], order, indptr, indices, *given, found)
     return found
-
-
-@kept
-def _kernel(weight: str) -> Kernel:
-    return compile_loops(matching_function, weight)

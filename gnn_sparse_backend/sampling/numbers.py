@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..compiler.cache.bounded import kept
-from ..compiler.cache.kernel import Kernel
 from ..compiler.compile import compile_loops
 from ..compiler.loops.numbering import FILL, FIND, NUMBER, numbering_function
 from ..runtime.memory import empty
@@ -55,7 +53,7 @@ class Numbers:
         size, numbers = torch.tensor([self.size]), empty(neighbours, neighbours.shape[0])
         count, drawn = rows.shape[0], neighbours.shape[0]
         given = (count, drawn, span, self.span, rows, pointers, neighbours, size, numbers)
-        _kernel(what, self._hashed).entry(*self._known(), *given)
+        compile_loops(numbering_function, what, self._hashed).entry(*self._known(), *given)
         self.size = int(size)
         return numbers
 
@@ -85,9 +83,4 @@ class Numbers:
             self._table = torch.full((1 << bits,), -1, dtype=torch.int32)
         else:
             return
-        _kernel(FILL, self._hashed).entry(*self._known(), 0, self.size)
-
-
-@kept
-def _kernel(what: str, hashed: bool) -> Kernel:
-    return compile_loops(numbering_function, what, hashed)
+        compile_loops(numbering_function, FILL, self._hashed).entry(*self._known(), 0, self.size)

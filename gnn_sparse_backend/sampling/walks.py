@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..compiler.cache.bounded import kept
-from ..compiler.cache.kernel import Kernel
 from ..compiler.compile import compile_loops
 from ..compiler.loops.walks import walks_function
 from .draws import stream_of
@@ -31,10 +29,7 @@ def walks(
     chances = 1 / p, 1.0, 1 / q
     given = tuple(chance / max(chances) for chance in chances) if biased else ()
     sizes = start.shape[0], length, indptr.shape[0] - 1, indices.shape[0], stream_of(seed)
-    _kernel(biased).entry(*sizes, *given, start, indptr, indices, visited.view(-1), passed.view(-1))
+    compile_loops(walks_function, biased).entry(
+        *sizes, *given, start, indptr, indices, visited.view(-1), passed.view(-1)
+    )
     return visited, passed
-
-
-@kept
-def _kernel(biased: bool) -> Kernel:
-    return compile_loops(walks_function, biased)

@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ...compiler.cache.bounded import kept
-from ...compiler.cache.kernel import Kernel
 from ...compiler.compile import compile_loops
 from ...compiler.loops.gustavson import product_function, words_of
 from ...runtime.type_names import type_name
@@ -73,13 +71,13 @@ def _multiplied(left: Tensor, right: Tensor, a: SparseStorage, b: SparseStorage)
     given = (*given, a.rowptr(), a.col(), b.rowptr(), b.col())
     sets, pointers = torch.zeros(chunks * words, dtype=torch.int64), torch.zeros(rows + 1, dtype=torch.int64)
     name = type_name(dtype)
-    _kernel(name, True).entry(*given, sets, pointers)
+    compile_loops(product_function, name, True).entry(*given, sets, pointers)
     pointers = pointers.cumsum(0)
     total = int(pointers[-1])
     found, values = torch.empty(total, dtype=torch.int64), torch.empty(total, dtype=dtype)
     operands = (x.detach().to(dtype).contiguous() for x in (left, right))
     sums = torch.empty(chunks * columns, dtype=dtype)
-    _kernel(name, False).entry(*given, sets, pointers, total, *operands, sums, found, values)
+    compile_loops(product_function, name, False).entry(*given, sets, pointers, total, *operands, sums, found, values)
     return pointers, found, values.to(left.dtype)
 
 
@@ -100,8 +98,3 @@ def _at(found: SparseStorage, wanted: SparseStorage) -> Tensor:
     if not places.numel():
         return value.new_zeros(keys.numel())
     return torch.where(places[at] == keys, value[at], 0)
-
-
-@kept
-def _kernel(dtype: str, counts: bool) -> Kernel:
-    return compile_loops(product_function, dtype, counts)

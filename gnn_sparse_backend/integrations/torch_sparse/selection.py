@@ -127,7 +127,10 @@ def index_select(src: Any, dim: int, idx: Tensor) -> Any:
             own, begins, others, value, (idx.numel(), src.sparse_size(1)), count, is_sorted=True, trust_data=True
         )
         return src.from_storage(made)
-    return src.from_storage(_by_rows(others, own, value, (src.sparse_size(0), idx.numel()), begins, count))
+    sizes = src.sparse_size(0), idx.numel()
+    return src.from_storage(
+        SparseStorage(others, None, own, value, sizes, colptr=begins, colcount=count, trust_data=True)
+    )
 
 
 @_counted
@@ -224,29 +227,12 @@ def _with_diag(src: Any, values: Tensor | None, k: int) -> Any:
             counts[name] = count.clone()
             counts[name][begin : begin + many] += 1
     row, col = torch.cat([row, own]), torch.cat([col, own + k])
-    return src.from_storage(_by_rows(row, col, value, src.sparse_sizes(), **counts))
+    return src.from_storage(SparseStorage(row, None, col, value, src.sparse_sizes(), **counts, trust_data=True))
 
 
 def _extent_of_diag(src: Any, k: int) -> int:
     rows, columns = src.sparse_sizes()
     return min(rows + min(k, 0), columns - max(k, 0))
-
-
-def _by_rows(
-    row: Tensor,
-    col: Tensor,
-    value: Tensor | None,
-    sizes: tuple[int, int],
-    colptr: Tensor | None = None,
-    colcount: Tensor | None = None,
-    rowcount: Tensor | None = None,
-) -> SparseStorage:
-    """A storage of entries in any order."""
-    order = (row * sizes[1] + col).argsort(stable=True)
-    value = None if value is None else value[order]
-    return SparseStorage(
-        row[order], None, col[order], value, sizes, rowcount, colptr, colcount, is_sorted=True, trust_data=True
-    )
 
 
 def _of_entries(src: Any, entries: Tensor) -> Any:

@@ -10,7 +10,6 @@ from torch import Generator, Tensor
 
 from ...compiler.cache.bounded import keeping
 from ...compiler.cache.fork import own_locks
-from ...compiler.cache.kernel import Kernel
 from ...compiler.compile import compile_loops
 from ...compiler.loops.mt19937 import bernoulli_function
 
@@ -39,17 +38,12 @@ def draw_bernoulli(drawn: Tensor, p: float, generator: Generator | None = None) 
     """
     generator = torch.default_generator if generator is None else generator
     threshold = math.ceil(math.ldexp(p, 53))
-    entry = _kernel().entry
+    entry = compile_loops(bernoulli_function).entry
     with _turns.lock:
         state = generator.get_state()
         entry(drawn.shape[0], threshold >> 32, threshold & 0xFFFFFFFF, state.view(torch.int64), drawn)
         generator.set_state(state)
     return drawn
-
-
-@keeping(1)
-def _kernel() -> Kernel:
-    return compile_loops(bernoulli_function)
 
 
 @keeping(1)

@@ -14,8 +14,6 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from ...compiler.cache.bounded import kept
-from ...compiler.cache.kernel import Kernel
 from ...compiler.compile import compile_loops
 from ...compiler.loops.packing import (
     DIGIT,
@@ -85,7 +83,7 @@ class Packing:
         bits = [_bits_of(b) for b in by]
         divide = min(bits) < 0
         given = count, int(divide), *times, *moved, *(by if divide else bits), *self.shifts, rows.view(-1), keys, falls
-        _keys(columns, type_name(rows.dtype)).entry(*given)
+        compile_loops(keys_function, columns, type_name(rows.dtype)).entry(*given)
         return keys, not int(falls)
 
     def unpack(self, keys: Tensor, dtype: torch.dtype = torch.int64) -> Tensor:
@@ -94,7 +92,7 @@ class Packing:
         rows = torch.empty(count, columns, dtype=dtype)
         masks = ((1 << width) - 1 for width in self.widths)
         given = count, *self.shifts, *masks, *(low for low, _ in self.bounds), keys, rows.view(-1)
-        _rows(columns, type_name(dtype)).entry(*given)
+        compile_loops(rows_function, columns, type_name(dtype)).entry(*given)
         return rows
 
     def reach(
@@ -107,7 +105,9 @@ class Packing:
         """
         found, reached = torch.empty(1, dtype=torch.int64), keys.new_empty(keys.shape[0] * offsets)
         place = self.shifts[column], (1 << self.widths[column]) - 1, self.bounds[column][0], there.bounds[column][0]
-        _reach().entry(keys.shape[0], offsets, *place, *to, *within, _bits_of(to[-1]), keys, reached, found)
+        compile_loops(reach_function).entry(
+            keys.shape[0], offsets, *place, *to, *within, _bits_of(to[-1]), keys, reached, found
+        )
         return reached[: int(found)]
 
     def holds(self, bounds: Bounds) -> bool:
@@ -189,7 +189,7 @@ def bounds_of(rows: Tensor) -> Bounds:
     if not count:
         return ((0, -1),) * columns
     bounds = torch.empty(2 * columns, dtype=torch.int64)
-    _bounds(columns, type_name(rows.dtype)).entry(count, rows.view(-1), bounds)
+    compile_loops(bounds_function, columns, type_name(rows.dtype)).entry(count, rows.view(-1), bounds)
     found = bounds.tolist()
     return tuple(zip(found[:columns], found[columns:]))
 
@@ -252,7 +252,7 @@ def distinct(keys: Tensor, bits: int) -> Tensor:
     if not keys.shape[0]:
         return keys.new_full((1,), LAST)
     both, count = _halves(keys), keys.new_empty(1)
-    _sort(False).entry(keys.shape[0], -(-bits // DIGIT), both, count)
+    compile_loops(sort_function, False).entry(keys.shape[0], -(-bits // DIGIT), both, count)
     return both[: int(count) + 1].clone()
 
 
@@ -264,7 +264,7 @@ def in_order(keys: Tensor, bits: int) -> tuple[Tensor, Tensor, int | None]:
     if not count:
         return keys.new_full((1,), LAST), keys, None
     both, order = _halves(keys), keys.new_empty(2 * count)
-    _sort(True).entry(count, -(-bits // DIGIT), both, equal, order)
+    compile_loops(sort_function, True).entry(count, -(-bits // DIGIT), both, equal, order)
     return both[: count + 1].clone(), order[:count].clone(), None if int(equal) < 0 else int(equal)
 
 
@@ -292,28 +292,3 @@ def _bits(bounds: Bounds, beside: Bounds | None = None) -> int:
 
 def _floor_div(a: Tensor, b: Tensor) -> Tensor:
     return a.div(b, rounding_mode="floor")
-
-
-@kept
-def _bounds(columns: int, dtype: str) -> Kernel:
-    return compile_loops(bounds_function, columns, dtype)
-
-
-@kept
-def _keys(columns: int, dtype: str) -> Kernel:
-    return compile_loops(keys_function, columns, dtype)
-
-
-@kept
-def _rows(columns: int, dtype: str) -> Kernel:
-    return compile_loops(rows_function, columns, dtype)
-
-
-@kept
-def _reach() -> Kernel:
-    return compile_loops(reach_function)
-
-
-@kept
-def _sort(ordered: bool) -> Kernel:
-    return compile_loops(sort_function, ordered)

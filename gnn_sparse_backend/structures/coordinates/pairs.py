@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from ...compiler.cache.bounded import kept
-from ...compiler.cache.kernel import Kernel
 from ...compiler.compile import compile_loops
 from ...compiler.loops.merging import COUNT, FILL, pairs_function, reorder_function
 from ...frozen import dataclass
@@ -70,11 +69,11 @@ def _kernel_map(fine: Coordinates, coarse: Coordinates, window: Window) -> Kerne
     chunks = min(SHARES * torch.get_num_threads(), shape[0]) if parallel else 1
     counts, indptr = torch.empty(chunks * known, dtype=torch.int64), torch.empty(offsets + 1, dtype=torch.int64)
     given = shape[1], shape[0], chunks, lines, known, offsets, keys, first, places, counts, indptr
-    _pairs(COUNT, parallel).entry(*given)
+    compile_loops(pairs_function, COUNT, parallel).entry(*given)
     pairs = int(indptr[-1])
     dtype = index_dtype(shape, pairs)
     inputs, outputs = torch.empty(pairs, dtype=dtype), torch.empty(pairs, dtype=dtype)
-    _pairs(FILL, parallel, type_name(dtype)).entry(*given, pairs, inputs, outputs)
+    compile_loops(pairs_function, FILL, parallel, type_name(dtype)).entry(*given, pairs, inputs, outputs)
     numbers, order = fine.packed.order, coarse.packed.order
     if numbers is not None:
         inputs = numbers.to(dtype).index_select(0, inputs)
@@ -82,7 +81,7 @@ def _kernel_map(fine: Coordinates, coarse: Coordinates, window: Window) -> Kerne
         tasks = min(chunks, offsets)
         rows = torch.full((tasks * shape[0],), -1, dtype=dtype)
         given = shape[0], offsets, pairs, tasks, indptr, order, rows, inputs, outputs
-        _reorder(parallel, type_name(dtype)).entry(*given)
+        compile_loops(reorder_function, parallel, type_name(dtype)).entry(*given)
     return KernelMap._make(inputs, outputs, indptr.to(dtype), shape, symmetric, numbers is order is None)
 
 
@@ -116,13 +115,3 @@ def _lines(window: Window, known: int, begin: int, steps: tuple[int, ...]) -> tu
     wanted = [begin + sum(s * step for s, step in zip(each, steps)) for each in window.steps[:known]]
     begins = [k for k, key in enumerate(wanted) if not k or key != wanted[k - 1] + 1]
     return len(begins), torch.tensor([*(wanted[k] for k in begins), *begins, len(wanted)])
-
-
-@kept
-def _pairs(what: str, parallel: bool, *index: str) -> Kernel:
-    return compile_loops(pairs_function, what, parallel, *index)
-
-
-@kept
-def _reorder(parallel: bool, index: str) -> Kernel:
-    return compile_loops(reorder_function, parallel, index)

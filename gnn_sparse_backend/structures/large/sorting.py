@@ -8,8 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...compiler.cache.bounded import kept
-from ...compiler.cache.kernel import Kernel
 from ...compiler.compile import compile_loops
 from ...deferred import later
 from ...runtime import devices
@@ -87,7 +85,9 @@ def buckets_of(keys: Tensor, num_rows: int) -> Buckets:
     shift = min(max((max(num_rows, 1) - 1).bit_length() - BUCKETS, 0), ordering.LOW)
     buckets = -(-max(num_rows, 1) // (1 << shift))
     counts = np.empty((threads, buckets), np.int64)
-    _count(type_name(keys.dtype)).entry(keys.numel(), threads, buckets, shift, keys, _flat(counts))
+    compile_loops(ordering.count_function, type_name(keys.dtype)).entry(
+        keys.numel(), threads, buckets, shift, keys, _flat(counts)
+    )
     begins = np.zeros(buckets + 1, np.int64)
     np.cumsum(counts.sum(0), out=begins[1:])
     return Buckets(num_rows, shift, begins, counts)
@@ -105,7 +105,7 @@ def _sorted(
     low, index = torch.empty(edges, dtype=torch.uint16), type_name(dtype)
     arrays = [empty(keys, edges, dtype=dtype) for _ in range(1 if numbers == ordering.NONE else 2)]
     places = begins[:-1] + np.cumsum(counts, 0) - counts
-    spread = _spread(type_name(keys.dtype), value, index, numbers)
+    spread = compile_loops(ordering.spread_function, type_name(keys.dtype), value, index, numbers)
     spread.entry(edges, threads, count, shift, keys, *given, _flat(places), low, *arrays)
     first = np.searchsorted(begins, np.linspace(0, edges, threads + 1)[1:-1])
     first = np.concatenate(([0], first, [count])).astype(np.int64)
@@ -113,7 +113,9 @@ def _sorted(
     held = torch.empty(2 * threads * room, dtype=dtype)
     indptr = empty(keys, rows + 1, dtype=dtype)
     sizes = edges, rows, count, shift, threads, room
-    _settle(index, numbers != ordering.NONE).entry(*sizes, _flat(first), _flat(begins), low, held, indptr, *arrays)
+    compile_loops(ordering.settle_function, index, numbers != ordering.NONE).entry(
+        *sizes, _flat(first), _flat(begins), low, held, indptr, *arrays
+    )
     return indptr, *arrays
 
 
@@ -125,18 +127,3 @@ def _flat(array: np.ndarray) -> Tensor:
 def _readable(array: Tensor, dtype: torch.dtype) -> Tensor:
     """Integers as the kernels read them, those of other types and with gaps in a copy of type ``dtype``."""
     return array if array.dtype in _READ and array.is_contiguous() else array.to(dtype).contiguous()
-
-
-@kept
-def _count(key: str) -> Kernel:
-    return compile_loops(ordering.count_function, key)
-
-
-@kept
-def _spread(key: str, value: str, index: str, numbers: str) -> Kernel:
-    return compile_loops(ordering.spread_function, key, value, index, numbers)
-
-
-@kept
-def _settle(index: str, numbered: bool) -> Kernel:
-    return compile_loops(ordering.settle_function, index, numbered)

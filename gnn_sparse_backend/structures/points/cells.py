@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...compiler.cache.bounded import kept
-from ...compiler.cache.kernel import Kernel
 from ...compiler.compile import compile_loops
 from ...compiler.loops.cells import AXES, LANES, entries_of, grid_function, order_function
 from ...compiler.loops.search import GROUP
@@ -46,7 +44,7 @@ class Cells:
         if queries is not of:  # neighbours are read once for all queries of a cell
             order = torch.empty(y.shape[0] + LANES, dtype=torch.int32)
             entries = torch.empty_like(self.starts)
-            kernel = _order(self.width, type_name(y.dtype), False)
+            kernel = compile_loops(order_function, self.width, type_name(y.dtype), False)
             kernel.entry(*_sizes(queries), entries.shape[0], y.view(-1), queries.begins, *self.grid, entries, order)
         sizes = y.shape[0], of.count, self.starts.shape[0], of.points.shape[0], chunks
         return *sizes, y.view(-1), order, queries.numbers(), *self.grid, self.starts, self.coordinates, self.numbers
@@ -67,8 +65,8 @@ def cells_of(cloud: Cloud, held: float, size: float = 0.0) -> Cells:
     grid = origins, sizes, extents, bases
     starts = torch.empty(entries_of(count, clouds), dtype=torch.int64)
     coordinates, numbers = x.new_empty(width * (count + LANES)), torch.empty(count + LANES, dtype=torch.int32)
-    _grid(width, name).entry(*_sizes(cloud), held, size, x, cloud.begins, *grid)
-    entry = _order(width, name, True).entry
+    compile_loops(grid_function, width, name).entry(*_sizes(cloud), held, size, x, cloud.begins, *grid)
+    entry = compile_loops(order_function, width, name, True).entry
     entry(*_sizes(cloud), starts.shape[0], x, cloud.begins, *grid, starts, numbers, coordinates, crowds)
     return Cells(cloud, width, grid, starts, numbers, coordinates, crowds)
 
@@ -79,13 +77,3 @@ def _sizes(cloud: Cloud) -> tuple[int, int]:
 
 def _filled(x: Tensor, width: int) -> Tensor:
     return x if x.shape[1] == width else torch.nn.functional.pad(x, (0, width - x.shape[1]))
-
-
-@kept
-def _grid(width: int, dtype: str) -> Kernel:
-    return compile_loops(grid_function, width, dtype)
-
-
-@kept
-def _order(width: int, dtype: str, copies: bool) -> Kernel:
-    return compile_loops(order_function, width, dtype, copies)

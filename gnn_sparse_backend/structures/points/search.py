@@ -8,8 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...compiler.cache.bounded import kept
-from ...compiler.cache.kernel import Kernel
 from ...compiler.compile import compile_loops
 from ...compiler.loops.cells import LANES
 from ...compiler.loops.farthest import farthest_function
@@ -52,7 +50,7 @@ def farthest(points: Cloud, first: Tensor, counts: Tensor) -> Tensor:
     found = torch.empty(int(places[-1]), dtype=torch.int64)
     distances = torch.empty(x.shape[0], dtype=x.dtype)
     sizes = points.count, x.shape[0], x.shape[1], found.shape[0]
-    _farthest(type_name(x.dtype)).entry(
+    compile_loops(farthest_function, type_name(x.dtype)).entry(
         *sizes, x.t().contiguous().view(-1), points.begins, places, first, distances, found
     )
     return found
@@ -71,7 +69,7 @@ def _nearest(points: Cloud, queries: Cloud, k: int, limit: float) -> Tensor:
     found, missing = torch.empty(2, count * k, dtype=torch.int64), torch.empty(chunks, dtype=torch.int64)
     lists = torch.empty(chunks * columns_of(name) * (room + 1), dtype=torch.float64)
     given = *cells.given(queries, chunks), k, float(limit), room
-    _nearest_kernel(cells.width, name).entry(*given, found.view(-1), missing, lists)
+    compile_loops(nearest_function, cells.width, name).entry(*given, found.view(-1), missing, lists)
     return found[:, found[1] >= 0] if int(missing.sum()) else found
 
 
@@ -83,12 +81,12 @@ def _within(points: Cloud, queries: Cloud, radius: float, most: int, same: bool,
     chunks, name = _chunks(count), type_name(x.dtype)
     given = *cells.given(queries, chunks), float(radius), int(same)
     totals, pointers = torch.empty(count, dtype=torch.int64), torch.zeros(count + 1, dtype=torch.int64)
-    _within_kernel(cells.width, name, True).entry(*given, totals)
+    compile_loops(within_function, cells.width, name, True).entry(*given, totals)
     torch.cumsum(totals.clamp(max=most), 0, out=pointers[1:])
     found, room = torch.empty(2, int(pointers[-1]), dtype=torch.int64), int(totals.max()) + LANES
     lists = torch.empty(chunks * room, dtype=torch.int32)
     sizes = found.shape[1], room, stream
-    _within_kernel(cells.width, name, False).entry(*given, *sizes, pointers, lists, found.view(-1))
+    compile_loops(within_function, cells.width, name, False).entry(*given, *sizes, pointers, lists, found.view(-1))
     return found
 
 
@@ -116,18 +114,3 @@ def _nearest_of_tree(points: Cloud, queries: Cloud, k: int, limit: float) -> Ten
 
 def _empty() -> Tensor:
     return torch.empty(2, 0, dtype=torch.int64)
-
-
-@kept
-def _nearest_kernel(width: int, dtype: str) -> Kernel:
-    return compile_loops(nearest_function, width, dtype)
-
-
-@kept
-def _within_kernel(width: int, dtype: str, counts: bool) -> Kernel:
-    return compile_loops(within_function, width, dtype, counts)
-
-
-@kept
-def _farthest(dtype: str) -> Kernel:
-    return compile_loops(farthest_function, dtype)
