@@ -55,6 +55,7 @@ def divide_bounds(divisor: int) -> None:
         return decorate
 
     bounded.KernelCache.__init__ = lambda self, name, most=bounded.MOST: init(self, name, share(most))
+
     def within(era):
         def decorate(function):
             whole, bounded.MOST = bounded.MOST, share(bounded.MOST)
