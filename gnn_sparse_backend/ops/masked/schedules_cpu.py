@@ -57,7 +57,7 @@ def spec_of(
     if few and any(length % lanes for length in (width, value_width, block)):
         few = lanes  # one kernel for any number of them
     divided = all(side % SIDE == 0 for side in (block, width, value_width))
-    tiles = target.has_bf16_tiles and dtype == "bfloat16" and divided and modifier is None and not few
+    tiles = target.has_bf16_tiles and dtype == "bfloat16" and divided and not few
     tile = NARROW_TILE if few else TILE
     static = width, value_width, dtype, *tile, lanes, padding, dropout, tiles, modifier, few
     return MaskedSpec(block, *static)

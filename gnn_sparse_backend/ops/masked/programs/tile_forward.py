@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
-from ....compiler.language.expr import Expr, ExprLike, cast, minimum, number
+from ....compiler.language.expr import Expr, ExprLike, as_expr, cast, minimum, number
 from ....compiler.language.program import Program
 from .items import Items
+from .modified import Modified
 from .random import Random
 from .softmax import OnlineSoftmax
 from .spec import SIDE, MaskedSpec
@@ -122,6 +123,7 @@ def tile_forward(spec: MaskedSpec) -> Program:
     Q, K, V = w.operand("Q"), w.operand("K"), w.operand("V")
     Scale = p.buffer("Scale", (b.axis(1),), acc)
     random = Random(w) if spec.dropout else None
+    modified = None if spec.modifier is None else Modified(w, spec.modifier, "query", [spec.modifier.node])
     Out, Lse = w.result("Out", spec.dtype, E), w.result("Lse", acc, 1)
     Work = p.buffer("Work", (w.T, b.axis(workspace(spec))), spec.dtype)
     tiles = TileProducts(p)
@@ -141,12 +143,21 @@ def tile_forward(spec: MaskedSpec) -> Program:
         b.vectors("no_value", E * L, lambda c: Acc.__setitem__(c, 0.0))
         if random:
             random.of_lanes(item, keys=False)
+        if modified is not None:
+            modified.begin(item)
         with w.blocks_of(item) as block:
             w.copy("K", K, rows, D, item, block)
             tiles.product(rows, queries, (spec.block, D, L), S, False, b.each)
             low = number(float("-inf"), acc)
-            partly = None if spec.padding else lambda: block.tile >= 0
-            softmax.weigh_scaled(S, Scale[0], lambda: w.hide(S, low, item, block), partly)
+            if modified is None:
+                partly = None if spec.padding else lambda: block.tile >= 0
+                softmax.weigh_scaled(S, Scale[0], lambda: w.hide(S, low, item, block), partly)
+            else:
+                b.vectors("scale", spec.block * L, lambda c: S.__setitem__(c, S[c] * Scale[0]))
+                modified.prepare(item, block)
+                modified.change(S, item, block)
+                w.hide(S, low, item, block)
+                softmax.weigh(S, lambda _: (as_expr(0), as_expr(spec.block)))  # all keys of a block are multiplied
             if random:
                 random.drop(S, item, block)
             w.copy("V", V, rows, E, item, block)
