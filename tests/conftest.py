@@ -60,8 +60,10 @@ import_dgl_2()
 def pytest_collection_modifyitems(config, items):
     mark_exhaustive(items)
     if (part := config.getoption("--part")) is not None:
-        kept = [item for item in items if in_part(item.nodeid, *part)]
-        config.hook.pytest_deselected(items=[item for item in items if not in_part(item.nodeid, *part)])
+        kept, others = [], []
+        for item in items:
+            (kept if in_part(item.nodeid, *part) else others).append(item)
+        config.hook.pytest_deselected(items=others)
         items[:] = kept
     if config.getoption("--device") == "cuda":
         from tests.on_device import missing, why_skipped

@@ -130,12 +130,17 @@ def padding_of(padding: Tensor | None, batch: int) -> dict[str, Any]:
     return {"padded": allowed.numel(), "Padding": allowed}
 
 
+def _ends(mask: Mask, groups: int) -> Tensor:
+    """Where the blocks of each line of all groups end, 0 before them, int64."""
+    per_line = mask.indptr.diff()
+    return torch.cat([per_line.new_zeros(1), per_line.repeat(groups)]).cumsum(0)
+
+
 @fact
 def team_structure(mask: Mask, batch: int, heads: int) -> dict[str, Any]:
     """What kernels of teams are given: also where the blocks of each line of all groups begin, and some tile."""
     tiles = mask.tiles if mask.tiles.shape[0] else mask.tiles.new_zeros(1, mask.block, mask.block)
-    per_line = mask.indptr.diff().repeat(batch * heads // mask.heads)
-    ends = torch.cat([per_line.new_zeros(1), per_line]).cumsum(0).int()
+    ends = _ends(mask, batch * heads // mask.heads).int()
     return structure_of(mask, batch, heads) | {"num_tiles": tiles.shape[0], "block_ptr": ends, "Tiles": tiles}
 
 
@@ -148,8 +153,7 @@ def task_structure(
     of a head ends; 0: at any line.
     """
     found, groups = structure_of(mask, batch, heads), batch * heads // mask.heads
-    per_line = np.diff(mask.indptr.numpy().astype(np.int64))
-    ends = np.concatenate([np.zeros(1, np.int64), np.tile(per_line, groups)]).cumsum()
+    ends = _ends(mask, groups).numpy()
     # a row of blocks has a cost of its own
     at = np.arange(len(ends))
     cost, may_end = (ends + at).astype(np.float64), at

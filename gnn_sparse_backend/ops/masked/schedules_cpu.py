@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from ...compiler.cache.bounded import kept
 from ...compiler.codegen import Target, host_target
@@ -54,13 +55,12 @@ def spec_of(
     target = target or host_target()
     lanes = target.lanes(dtype)
     few = queries if 0 < queries <= min(lanes, block) else 0
-    if few and any(length % lanes for length in (width, value_width, block)):
-        few = lanes  # one kernel for any number of them
     divided = all(side % SIDE == 0 for side in (block, width, value_width))
     tiles = target.has_bf16_tiles and dtype == "bfloat16" and divided and not few
     tile = NARROW_TILE if few else TILE
     static = width, value_width, dtype, *tile, lanes, padding, dropout, tiles, modifier, few
-    return MaskedSpec(block, *static)
+    spec = MaskedSpec(block, *static)
+    return replace(spec, queries=lanes) if few and not spec.in_features else spec  # one kernel for any number of them
 
 
 @kept

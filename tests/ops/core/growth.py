@@ -47,12 +47,7 @@ def divide_bounds(divisor: int) -> None:
         return max(2, most // divisor) if divisor else UNBOUNDED
 
     def keep(most: int):
-        def decorate(function):
-            if getattr(function, "__annotations__", {}).get("return") == "Kernel":
-                function = uncompiled(function)
-            return keeping(share(most))(function)
-
-        return decorate
+        return lambda function: keeping(share(most))(uncompiled(function))
 
     bounded.KernelCache.__init__ = lambda self, name, most=bounded.MOST: init(self, name, share(most))
 
@@ -60,7 +55,7 @@ def divide_bounds(divisor: int) -> None:
         def decorate(function):
             whole, bounded.MOST = bounded.MOST, share(bounded.MOST)
             try:
-                return kept_within(era)(function)
+                return kept_within(era)(uncompiled(function))
             finally:
                 bounded.MOST = whole
 

@@ -137,14 +137,14 @@ def flex_attention(
     return (out, lse) if return_lse else out
 
 
-MANY_PAIRS = {torch.bfloat16: 1 << 13}
+MANY_PAIRS, MANY_OF_HALF_TYPES = 1 << 16, 1 << 13
 """Pairs of few queries and their keys from which on reading keys takes longer than a call."""
 
 
 def _few(query: Tensor, key: Tensor) -> bool:
     """Whether kernels read the keys of few queries faster than PyTorch does."""
-    pairs = query.shape[:3].numel() * key.shape[2]
-    return query.shape[2] <= FEW and pairs >= MANY_PAIRS.get(query.dtype, 1 << 16)
+    many = MANY_PAIRS if query.dtype.itemsize > 2 else MANY_OF_HALF_TYPES
+    return query.shape[2] <= FEW and query.shape[:3].numel() * key.shape[2] >= many
 
 
 def _is_everything(mask: Mask) -> bool:

@@ -18,17 +18,15 @@ from ....compiler.language.expr import (
     cast,
     differ,
     either,
-    equal,
     exp,
-    log,
     maximum,
     minimum,
     number,
-    select,
 )
+from ....compiler.language.types import BYTES
 from .items import Block, Item, Items
 from .products import Range, cuts
-from .softmax import LEAST, LOWEST, OnlineSoftmax, in_vectors
+from .softmax import LEAST, LOWEST, OnlineSoftmax, in_vectors, inverse, logarithm
 
 SUMS = 8
 """Vectors of sums that registers hold beside what they are added up from."""
@@ -38,7 +36,6 @@ ACROSS = "across"
 """What the name of an iteration begins with that turns vectors, so that the sums of their lanes are one vector."""
 LINE = 64
 """Bytes that are fetched at a time."""
-ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
 class FewQueries:
@@ -152,7 +149,7 @@ class FewQueries:
 
     def _fetch(self, operand: BufferHandle, name: str, width: int, first: Expr, turn: Expr, turns: int) -> None:
         """Have a row fetched, a part of it in each of several turns."""
-        step = LINE // ITEM_BYTES[self.spec.dtype]
+        step = LINE // BYTES[self.spec.dtype]
         lines = -(-width // step)
         each = -(-lines // turns)
         with self.b.each(f"{AHEAD}_{name}", each) as n:
@@ -171,12 +168,12 @@ class FewQueries:
         return low, minimum(high, as_expr(self.w.size["cols"]) - block.column)
 
     def _attended(self, item: Item, block: Block, j: Expr) -> Expr:
-        """Whether any query may attend a key of the block."""
+        """Whether any query may attend a key of the block, of those in `_keys`."""
         w = self.w
         found = either(block.tile < 0, differ(w.Some[maximum(block.tile, 0), j], number(0)))
         if not self.spec.padding:
             return found
-        return both(found, differ(w.Padding[item.batch * w.size["cols"] + w.column(block, j)], number(0)))
+        return both(found, differ(w.Padding[item.batch * w.size["cols"] + (block.column + j)], number(0)))
 
 
 def _sum(numbers: list[Expr]) -> Expr:
@@ -216,7 +213,7 @@ class Parts:
         """Write the results of all parts."""
         b, spec, width = self.b, self.spec, self.spec.value_width
         rows, shares = self.w.size["rows"], self.w.size["shares"]
-        acc, nothing = spec.accumulator, number(0.0, spec.accumulator)
+        least = number(LEAST[spec.accumulator], spec.accumulator)
         with self.p.iterate("together", (self.R,), "S", ("row",)) as (row,):
             most, total, weight = (b.local(f"All{what}", 1) for what in ("Most", "Total", "Weight"))
             sums = b.local("AllSums", width)
@@ -233,11 +230,10 @@ class Parts:
             with every("add") as (n,):
                 own = first + n * rows
                 with b.each("add_weight", 1):
-                    weight[0] = exp(maximum(self.most[own, 0] - most[0], number(LEAST[acc], acc)))
+                    weight[0] = exp(maximum(self.most[own, 0] - most[0], least))
                     total[0] = total[0] + weight[0] * self.totals[own, 0]
                 b.row("add_row", width, lambda d: sums.__setitem__(d, sums[d] + weight[0] * self.sums[own, d]))
-            without = equal(total[0], nothing)
             with b.each("together_end", 1):
-                weight[0] = select(without, nothing, 1.0 / total[0])
-                lse[row, 0] = select(without, number(float("inf"), acc), most[0] + log(total[0]))
+                weight[0] = inverse(total[0])
+                lse[row, 0] = logarithm(most[0], total[0])
             b.row("together_row", width, lambda d: out.__setitem__((row, d), cast(spec.dtype, sums[d] * weight[0])))

@@ -32,6 +32,7 @@ def forward(spec: MaskedSpec) -> Program:
     Scale = p.buffer("Scale", (b.axis(1),), acc)
     random = Random(w) if spec.dropout else None
     modified = None if spec.modifier is None else Modified(w, spec.modifier, "query", [spec.modifier.node])
+    at_once = modified is not None and modified.short and not spec.in_features
     parts = Parts(w) if spec.shared_out else None
     results = w.result if parts is None else parts.result
     Out, Lse = results("Out", spec.dtype, E), results("Lse", acc, 1)
@@ -56,11 +57,10 @@ def forward(spec: MaskedSpec) -> Program:
             modified.begin(item)
         with w.blocks_of(item) as block:
             reach = w.reach(block)
-            at_once = modified is not None and modified.short and few is None
             if modified is not None:
                 modified.prepare(item, block)
 
-            def score(j, c, value, item=item, block=block, at_once=at_once):
+            def score(j, c, value, item=item, block=block):
                 S[j * L + c] = modified.of(0, value, item, block, j, c) if at_once else value
 
             if few is not None:

@@ -28,6 +28,17 @@ def in_vectors(keys: Range, spec: MaskedSpec) -> Range:
     return (low, high) if spec.fold == 1 else (low // spec.fold, (high + (spec.fold - 1)) // spec.fold)
 
 
+def inverse(total: Expr) -> Expr:
+    """What sums of weighted values are multiplied by, given the sum of weights; 0 where there was none."""
+    nothing = number(0.0, total.dtype)
+    return select(equal(total, nothing), nothing, 1.0 / total)
+
+
+def logarithm(most: Expr, total: Expr) -> Expr:
+    """Logarithm of a sum of exponentials, which is relative to the largest score; infinity where there was none."""
+    return select(equal(total, number(0.0, total.dtype)), number(float("inf"), total.dtype), most + log(total))
+
+
 class OnlineSoftmax:
     """Maxima and sums of the lanes, and Shrink: what all that was summed up before a block is multiplied by. Where a
     vector has several keys, a query has a lane for each of them, with the maximum of all and a sum of its own.
@@ -167,9 +178,8 @@ class OnlineSoftmax:
         self.b.vectors("inverse", self.line, self._inverse)
 
     def _inverse(self, c: Expr) -> None:
-        self.shrink[c] = select(equal(self.sum[c], self.zero), self.zero, 1.0 / self.sum[c])
+        self.shrink[c] = inverse(self.sum[c])
 
     def logarithm(self, lane: Expr) -> Expr:
         """Logarithm of the sum of exponentials; infinity where there was none."""
-        infinity = number(float("inf"), self.spec.accumulator)
-        return select(equal(self.sum[lane], self.zero), infinity, self.max[lane] + log(self.sum[lane]))
+        return logarithm(self.max[lane], self.sum[lane])
