@@ -15,11 +15,10 @@ from gnn_sparse_backend import system
 from gnn_sparse_backend.compiler.codegen import generate_assembly
 from gnn_sparse_backend.compiler.codegen.build import as_module, compiled
 from gnn_sparse_backend.compiler.codegen.object_files import COFF, ELF, MACH_O, Machine, machine_of
-from gnn_sparse_backend.compiler.compile import compile_program, stage3
-from gnn_sparse_backend.compiler.language.axes import StageIError
+from gnn_sparse_backend.compiler.compile import stage3
 from gnn_sparse_backend.compiler.language.types import ACCUMULATOR
 from gnn_sparse_backend.compiler.schedules.cpu import cpu_schedule
-from gnn_sparse_backend.compiler.schedules.primitives.cpu.mmla_tiles import mmla_tiles, tile_products
+from gnn_sparse_backend.compiler.schedules.primitives.cpu.memory_tiles import memory_tiles, tile_products
 from gnn_sparse_backend.compiler.schedules.primitives.cpu.pairs import interleave, transpose_pairs
 from gnn_sparse_backend.ops.grouped import schedules_cpu as grouped
 from gnn_sparse_backend.ops.grouped.programs.grouped import GroupedSpec, grouped_product
@@ -35,7 +34,7 @@ from tests.compiler.schedules.test_amx_tiles import product
 from tests.platforms.targets import ARM, OTHERS, complete
 
 WITH_BF16 = "neoverse-v1", "neoverse-v2"
-SCHEDULE = cpu_schedule(interleave("pairs"), transpose_pairs("turned"), mmla_tiles(("C",)))
+SCHEDULE = cpu_schedule(interleave("pairs"), transpose_pairs("turned"), memory_tiles(("C",), "bfmmla"))
 
 
 def grouped_code(cpu: str, dtype: str) -> str:
@@ -89,25 +88,7 @@ def test_matrices_by_bfmmla(cpu):
     assert len(products) == 16, "squares of 8 x 8 in 32 x 32"
     for loop in products:
         assert sum("bfmmla" in line for line in loop) == 16 and not any("[sp" in line for line in loop)
-    assert tile_products(("C",), target) == mmla_tiles(("C",))
-
-
-@pytest.mark.short(2)
-@pytest.mark.parametrize("rows, columns, terms", [(16, 16, 32), (16, 32, 64), (32, 32, 4), (16, 48, 96), (48, 16, 64)])
-def test_products_of_tiles_anywhere(rows, columns, terms):
-    """In ordinary instructions, of small integers, whose sums are exact in any order, and of what is not finite."""
-    program, generator = product(rows, columns, terms, "fill"), torch.Generator().manual_seed(0)
-    x, w = (
-        torch.randint(-4, 5, shape, generator=generator).bfloat16() for shape in ((3, rows, terms), (3, terms, columns))
-    )
-    y = torch.randint(-9, 10, (3, rows, columns), generator=generator).float()
-    x[1, 2, 3], w[2, 3, 5] = float("inf"), float("nan")
-    want = y.double() + x.double() @ w.double()
-    pairs, turned = (torch.zeros(3, *shape).bfloat16() for shape in ((terms // 2, 2 * columns), (columns, terms)))
-    own = {"count": 3, "X": x, "W": w, "P": pairs, "Y": y, "T": turned}
-    schedule = SCHEDULE if terms % 32 == 0 else cpu_schedule(mmla_tiles(("C",)))
-    compile_program(program, schedule)(*(own[name] for name in program.parameter_names))
-    torch.testing.assert_close(y.double(), want, rtol=0, atol=0, equal_nan=True)
+    assert tile_products(("C",), target) == memory_tiles(("C",), "bfmmla")
 
 
 def test_no_operator_multiplies_int8():
@@ -117,15 +98,6 @@ def test_no_operator_multiplies_int8():
         with pytest.raises(TypeError, match=r"must be float32, float64, bfloat16 or float16, got torch.int8"):
             call()
     assert ACCUMULATOR["int8"] == "int64"
-
-
-def test_refuses_what_tiles_do_not_multiply():
-    with pytest.raises(StageIError, match="mmla_tiles.*terms do not come in fours"):
-        stage3(product(terms=6), cpu_schedule(mmla_tiles(("C",))))
-    with pytest.raises(StageIError, match="mmla_tiles.*not in whole tiles"):
-        stage3(product(rows=24), cpu_schedule(mmla_tiles(("C",))))
-    with pytest.raises(StageIError, match="no iteration adds products to D"):
-        stage3(product(), cpu_schedule(mmla_tiles(("D",))))
 
 
 # What can be reached

@@ -13,6 +13,11 @@ from ..language.types import ACCUMULATOR, BYTES
 KINDS = ("llvm", "cuda")
 _SYSTEMS = {"darwin": system.MACOS, "macos": system.MACOS, "windows": system.WINDOWS, "linux": system.LINUX}
 NEON_BYTES = 16
+FAST_TWOS = ("znver4", "znver5")
+"""LLVM's names of x86 processors that start as many products of pairs as multiply-adds of float32: AMD's from Zen 4 on,
+by their manuals. Intel's start half as many (measured on a Xeon), and features widened first are faster. Arm's start as
+many, by the manuals of Neoverse V1 and V2.
+"""
 
 
 @dataclass(frozen=True)
@@ -122,9 +127,18 @@ class Target:
         return {"amx-bf16", "amx-tile", "avx512bf16"}.issubset(self.features)
 
     @property
+    def has_fast_bf16_pairs(self) -> bool:
+        """Whether the CPU multiplies pairs of bfloat16 faster than it does float32: Intel's starts ``vdpbf16ps`` every
+        second cycle only.
+        """
+        return self.has_arm_bf16 or (self.has_avx512_bf16 and self.cpu.startswith(FAST_TWOS))
+
+    @property
     def has_bf16_tiles(self) -> bool:
-        """Whether the CPU multiplies tiles of bfloat16, by AMX or by ``bfmmla``."""
-        return self.has_amx_bf16 or self.has_arm_bf16
+        """Whether the CPU multiplies tiles of bfloat16 faster than those of float32: by AMX, ``bfmmla`` or
+        ``vdpbf16ps``.
+        """
+        return self.has_amx_bf16 or self.has_fast_bf16_pairs
 
     @property
     def is_cuda(self) -> bool:

@@ -9,7 +9,7 @@ from ...compiler.language.program import Program
 from ...compiler.language.types import ACCUMULATOR, BYTES
 from ...compiler.schedules.cpu import cpu_schedule
 from ...compiler.schedules.primitives.cpu.lanes import fold_in_lanes
-from ...compiler.schedules.primitives.cpu.mmla_tiles import tile_products
+from ...compiler.schedules.primitives.cpu.memory_tiles import tile_products
 from ...compiler.schedules.primitives.cpu.pairs import interleave, transpose_pairs, transpose_words
 from ...compiler.schedules.primitives.cpu.unroll_and_jam import unroll_and_jam
 from ...compiler.schedules.sequence import Schedule, Step

@@ -28,10 +28,6 @@ from .programs.grouped import GroupedSpec, grouped_product, grouped_sum
 
 # Lanes of the narrowest vector that multiplies features two at a time.
 NARROWEST = 4
-# LLVM's names of x86 processors that start as many products of pairs as multiply-adds of float32: AMD's from Zen 4 on,
-# by their manuals. Intel's start half as many (measured on a Xeon), and features widened first are faster. Arm's
-# start as many, by the manuals of Neoverse V1 and V2.
-FAST_TWOS = ("znver4", "znver5")
 
 
 @kept_by_schedules
@@ -69,8 +65,7 @@ def takes_bf16_pairs(in_features: int, dtype: str, target: Target | None = None)
     """Whether products on the CPU, this one by default, take ``in_features`` terms two at a time (``vdpbf16ps``,
     ``bfdot``).
     """
-    target = target or host_target()
-    fast = target.has_arm_bf16 or (target.has_avx512_bf16 and target.cpu.startswith(FAST_TWOS))
+    fast = (target or host_target()).has_fast_bf16_pairs
     return dtype == "bfloat16" and in_features % 2 == 0 and fast
 
 

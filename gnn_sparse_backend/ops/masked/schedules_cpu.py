@@ -10,8 +10,8 @@ from ...compiler.codegen import Target, host_target
 from ...compiler.language.program import Program, walk_iterations
 from ...compiler.schedules.cpu import cpu_schedule
 from ...compiler.schedules.primitives.cpu.brief_exponentials import brief_exponentials
-from ...compiler.schedules.primitives.cpu.mmla_tiles import tile_products
-from ...compiler.schedules.primitives.cpu.pairs import interleave, transpose_pairs, transpose_words
+from ...compiler.schedules.primitives.cpu.memory_tiles import tile_products
+from ...compiler.schedules.primitives.cpu.pairs import interleave, round_rows, transpose_pairs, transpose_words
 from ...compiler.schedules.primitives.cpu.prefetch import prefetch_reads
 from ...compiler.schedules.sequence import Schedule
 from ..core.executable import Launch, compiled, in_threads
@@ -22,17 +22,29 @@ from .programs.modifier import Modifier
 from .programs.pairs import masked_dots, masked_sums
 from .programs.softmax import BRIEF
 from .programs.spec import SIDE, MaskedSpec
-from .programs.tile_forward import INTERLEAVED, TILES, TRANSPOSED, tile_forward, workspace
+from .programs.tiles.backward import backward_parts, tile_backward
+from .programs.tiles.forward import forward_parts, tile_forward
+from .programs.tiles.products import INTERLEAVED, ROUNDED, TILES, TRANSPOSED
 
 PROGRAMS: dict[str, Callable[[MaskedSpec], Program]] = {
     "forward": lambda spec: tile_forward(spec) if spec.tiles else forward(spec),
-    "backward": backward,
+    "backward": lambda spec: tile_backward(spec) if spec.tiles else backward(spec),
     "dots": masked_dots,
     "sums": lambda spec: masked_sums(spec, False),
     "sums_transposed": lambda spec: masked_sums(spec, True),
 }
-WORKSPACES: dict[str, Callable[[MaskedSpec], int]] = {"forward": workspace}
+WORKSPACES: dict[str, Callable[[MaskedSpec], int]] = {
+    "forward": lambda spec: sum(forward_parts(spec).values()),
+    "backward": lambda spec: sum(backward_parts(spec).values()),
+}
 """Numbers that each task of a program on tiles has for itself."""
+REWRITTEN = {
+    interleave: INTERLEAVED,
+    transpose_pairs: TRANSPOSED,
+    round_rows: ROUNDED,
+    brief_exponentials: BRIEF,
+}
+"""Steps, and what the names of iterations begin with that they are for."""
 # Rows and vectors of a tile of sums: with a vector of the right and a number of the left for each they fill the 16
 # registers of AVX2.
 TILE = 6, 2
@@ -74,12 +86,7 @@ def scheduled(make: str, spec: MaskedSpec, parallel: bool) -> tuple[Program, Sch
     program = PROGRAMS[make](spec)
     iterations = list(walk_iterations(program.iterations))
     tiles = tuple(buffer.name for it in iterations for buffer in it.locals if buffer.name.startswith(TILES))
-    steps = [
-        rewrite(it.name)
-        for rewrite, word in ((interleave, INTERLEAVED), (transpose_pairs, TRANSPOSED), (brief_exponentials, BRIEF))
-        for it in iterations
-        if it.name.startswith(word)
-    ]
+    steps = [rewrite(it.name) for rewrite, word in REWRITTEN.items() for it in iterations if it.name.startswith(word)]
     steps += [
         prefetch_reads(it.name, operand)
         for operand in "KV"

@@ -67,7 +67,7 @@ def flex(q, k, v, mod=None, mask=None):
     k, v = (x.repeat_interleave(shared, 1) for x in (k, v))
     scores = q @ k.transpose(2, 3) / q.shape[3] ** 0.5
     places = [torch.arange(size).view(*(-1 if d == n else 1 for d in range(4))) for n, size in enumerate(scores.shape)]
-    scores = scores if mod is None else mod(scores, *places)
+    scores = scores if mod is None else mod(scores, *places).to(q.dtype).expand_as(scores)
     allowed = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask(*places).expand_as(scores)
     scores = torch.where(allowed, scores, -torch.inf)
     some = allowed.any(-1, keepdim=True)

@@ -35,7 +35,7 @@ def shares(monkeypatch):
 
 def operands(heads: int, of_keys: int, queries: int, width: int, dtype: torch.dtype, of_cache: int = 2) -> list[Tensor]:
     generator = torch.Generator().manual_seed(4)
-    shapes = (2, heads, queries, width), *((of_cache, of_keys, KEYS, each) for each in (width, width + 8))
+    shapes = (2, heads, queries, width), *((of_cache, of_keys, KEYS, each) for each in (width, width + 16))
     return [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for shape in shapes]
 
 

@@ -15,15 +15,15 @@ import tvm_ffi
 from ....deferred import tirx, tvm
 from ..nodes import importing
 from .formulas import FUNCTIONS, TYPES, llvm_function
-from .instructions import amx, exp2, mmla, pair_dot, pairs, transpose
+from .instructions import amx, dot_tiles, exp2, mmla, pair_dot, pairs, transpose
 
-_MODULES = (amx, mmla, pairs, transpose)
+_MODULES = (amx, dot_tiles, mmla, pairs, transpose)
 """Functions that are called by names with a prefix, on processors with some of these features."""
 
 
 def call_vector_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """A lowered function in which exp, log, tanh and sigmoid are calls of functions whose text it carries; it carries
-    that of the functions of `bf16_pair_dot`, `amx_tiles`, `mmla_tiles` and `pairs` as well.
+    that of the functions of `bf16_pair_dot`, `amx_tiles`, `memory_tiles` and `pairs` as well.
 
         y[T.ramp(0, 1, 64)] = T.exp(x[T.ramp(0, 1, 64)])
         ->  y[T.ramp(0, 1, 64)] = T.call_pure_extern("float32x64", "gsb_exp_float32x64", x[T.ramp(0, 1, 64)])

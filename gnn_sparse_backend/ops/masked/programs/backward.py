@@ -11,39 +11,19 @@ from __future__ import annotations
 
 from ....compiler.language.expr import cast, exp, minimum, number
 from ....compiler.language.program import Program
-from .items import Items
-from .modified import Modified
-from .modifier import const
-from .modifier import slope as slope_by_score
-from .random import Random
+from .gradients import Gradients
 from .softmax import BRIEF
 from .spec import MaskedSpec
 
 
 def backward(spec: MaskedSpec) -> Program:
-    """The program, on the transposed mask. Parameters: those of `Items`, then Q, K, V, G, Scale, [those of `Random`,
-    those of `Modified`,] Lse, Delta, DQ, DK, DV.
-
-    Lse and Delta are (batch * heads, queries); G is the gradient of the result. DQ is (parts, batch * heads, block_cols
-    * block, width filled up to vectors), which is added to, DK and DV as K and V.
-    """
-    w = Items("masked_backward", spec, lanes_padded=True)
+    """The program, with the parameters of `Gradients`."""
+    own = Gradients("masked_backward", spec)
+    w, random, modified, K, V, Scale = own.items, own.random, own.modified, own.K, own.V, own.Scale
     p, b, acc, L, D, E = w.p, w.blocks, spec.accumulator, spec.line, spec.width, spec.value_width
     wide = spec.padded(D)
-    Q, K, V, G = (w.operand(name) for name in "QKVG")
-    parts, planes, block_cols, sums, queries = p.sizes("parts", "planes", "block_cols", "num_sums", "num_queries")
-    Scale = p.buffer("Scale", (b.axis(1),), acc)
-    random = Random(w) if spec.dropout else None
-    modified, slope_of = None, None
-    if spec.modifier is not None:
-        slope_of = slope_by_score(spec.modifier.node)
-        modified = Modified(w, spec.modifier, "key", [spec.modifier.node, slope_of or const(0.0)])
-    sloping = slope_of not in (None, const(1.0))
-    at_once = modified is not None and modified.short and not sloping
+    at_once = modified is not None and modified.short and not own.sloping
     weighed = modified is None or (at_once and spec.dtype != "bfloat16")
-    Lse, Delta = (p.buffer(name, (p.dense_fixed(f"{name}_axis", queries),), acc) for name in ("Lse", "Delta"))
-    DQ = p.buffer("DQ", (p.dense_fixed("DQ_axis", sums), b.axis(wide)), acc)
-    DK, DV = w.result("DK", spec.dtype, D), w.result("DV", spec.dtype, E)
     nothing = number(0.0, acc)
     with w.items() as item:
         KT, VT, Kr = b.local("KT", D * L), b.local("VT", E * L), b.local("Kr", spec.block * wide)
@@ -67,8 +47,7 @@ def backward(spec: MaskedSpec) -> Program:
         w.lanes_allowed(item)
         if modified is not None:
             modified.begin(item)
-        if sloping:
-            Slopes = b.local("Slopes", spec.block * L)
+        Slopes = b.local("Slopes", spec.block * L) if own.sloping else None
         if random:
             Kept, Dropped = b.local("Kept", spec.block * L), b.local("Dropped", spec.block * L)
             random.of_lanes(item, keys=True)
@@ -76,13 +55,13 @@ def backward(spec: MaskedSpec) -> Program:
         b.vectors("no_dv", E * L, lambda c: SumV.__setitem__(c, 0.0))
         with w.blocks_of(item) as block:
             reach = w.reach(block)
-            w.copy("Q", Q, Qc, D, item, block)
-            w.copy("G", G, Gc, E, item, block)
+            w.copy("Q", own.Q, Qc, D, item, block)
+            w.copy("G", own.G, Gc, E, item, block)
             w.clean(Qc, D, item, block)
             w.clean(Gc, E, item, block)
 
-            def of_query(buffer, i):
-                return buffer[item.plane * w.size["cols"] + w.column(block, i)]
+            def of_query(buffer, i, item=item, block=block):
+                return own.of_query(buffer, item, block, i)
 
             if modified is not None:
                 modified.prepare(item, block)
@@ -90,7 +69,7 @@ def backward(spec: MaskedSpec) -> Program:
             def weight(i, c, score, item=item, block=block):
                 if at_once:
                     score = modified.of(0, score, item, block, i, c)
-                S[i * L + c] = exp(score - of_query(Lse, i)) if weighed else score
+                S[i * L + c] = exp(score - of_query(own.Lse, i)) if weighed else score
 
             b.product(
                 "score",
@@ -101,18 +80,11 @@ def backward(spec: MaskedSpec) -> Program:
                 some_rows=reach,
             )
             if modified is not None and not at_once:
-
-                def change(i, lane, item=item, block=block):
-                    at, pair = i * L + lane, (item, block, i, lane)
-                    if sloping:
-                        Slopes[at] = modified.of(1, S[at], *pair)
-                    S[at] = modified.of(0, S[at], *pair)
-
-                modified.each(block, change)
+                own.change(S, Slopes, item, block)
             if modified is not None and not weighed:
 
                 def power(i, lane, of_query=of_query):
-                    S[i * L + lane] = exp(S[i * L + lane] - of_query(Lse, i))
+                    S[i * L + lane] = exp(S[i * L + lane] - of_query(own.Lse, i))
 
                 modified.each(block, power, BRIEF if spec.dtype == "bfloat16" else "power")
             w.hide(S, nothing, item, block)
@@ -138,10 +110,10 @@ def backward(spec: MaskedSpec) -> Program:
             def slope(i, c, value):
                 if random:
                     value = value * Kept[i * L + c]
-                found = S[i * L + c] * (value - of_query(Delta, i))
-                if sloping:
+                found = S[i * L + c] * (value - of_query(own.Delta, i))
+                if Slopes is not None:
                     found = found * Slopes[i * L + c]
-                S[i * L + c] = found if modified is None or slope_of is not None else nothing
+                S[i * L + c] = nothing if own.flat else found
 
             b.product(
                 "dp",
@@ -162,21 +134,20 @@ def backward(spec: MaskedSpec) -> Program:
                 some_terms=reach,
             )
             w.clean_by(w.SomeRow, Kb, wide, block)
-            part = item.row // spec.block * parts // w.size["block_rows"]
-            first = (part * planes + item.plane) * block_cols * spec.block + block.column
+            first = own.first(item, block)
             b.product(
                 "dq",
                 (spec.block, spec.block, wide),
                 lambda i, j: S[i * L + j],
                 lambda j, d: Kb[j * wide + d],
-                lambda i, d, value: DQ.__setitem__((first + i, d), value),
-                lambda i, d: DQ[first + i, d],
+                lambda i, d, value: own.DQ.__setitem__((first + i, d), value),
+                lambda i, d: own.DQ[first + i, d],
                 some_rows=lambda _: w.reached(block),
             )
             with b.each("cleaned", 1):
                 p.where(block.tile >= 0)
                 own_keys("own_keys_again")
         with w.rows_of(item, "out") as (j, row):
-            b.row("dk_row", D, lambda d: DK.__setitem__((row, d), cast(spec.dtype, SumK[d * L + j] * Scale[0])))
-            b.row("dv_row", E, lambda d: DV.__setitem__((row, d), cast(spec.dtype, SumV[d * L + j])))
+            b.row("dk_row", D, lambda d: own.DK.__setitem__((row, d), cast(spec.dtype, SumK[d * L + j] * Scale[0])))
+            b.row("dv_row", E, lambda d: own.DV.__setitem__((row, d), cast(spec.dtype, SumV[d * L + j])))
     return p.finish()

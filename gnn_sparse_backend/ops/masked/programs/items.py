@@ -208,6 +208,12 @@ class Items:
         at = item.batch * self.size["rows"] + minimum(item.row + j, item.rows - 1)
         return both(there, differ(self.Padding[at], number(0)))
 
+    def clear_missing(self, target: BufferHandle, width: int, item: Item) -> None:
+        """Zeros in the place of rows that are not there."""
+        with self.blocks.each("clear_missing", self.spec.line) as j:
+            self.p.where(equal(select(self.row_is_there(item, j), number(1), number(0)), number(0)))
+            self._clear("clear_missing_row", target, width, j)
+
     def lanes_allowed(self, item: Item) -> None:
         """Note which rows of the item, its lanes, are not taken away."""
         if self.spec.padding:

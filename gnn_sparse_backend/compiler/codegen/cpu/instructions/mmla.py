@@ -14,8 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-SIDE, TERMS = 8, 4
-"""Rows and columns of the sums of a call, and terms that an instruction takes."""
+from .rows import function, load, row, step
+
+SIDE = 8
+SHAPES = ((SIDE, SIDE),)
+"""Rows and columns of the sums of a call."""
+TERMS = 4
+"""Terms that an instruction takes."""
 FEATURES = ((),)
 """The processor needs none in particular."""
 _WITH_INSTRUCTION = {"bf16", "neon"}
@@ -26,11 +31,11 @@ _FLOATS, _WORDS, _BF16, _ROWS = "<4 x float>", "<4 x i32>", "<8 x bfloat>", "<2 
 _INSTRUCTION, _ORDINARY = "@llvm.aarch64.neon.bfmmla", "@gsb_mmla_ordinary"
 
 
-def product_name(terms: int) -> str:
+def product_name(rows: int, columns: int, terms: int, fresh: bool = False) -> str:
     """Name of the function (first row of 8 x 8 sums, second row, and these of the left operand and of the pairs of the
-    right one) that adds a product of ``terms`` terms, a multiple of `TERMS`.
+    right one) that adds a product of ``terms`` terms, a multiple of `TERMS`; or that stores it, where ``fresh``.
     """
-    return f"{PREFIX}{terms}"
+    return f"{PREFIX}{rows}_{columns}_{terms}_{int(fresh)}"
 
 
 def llvm_text(names: Collection[str], features: Collection[str] = ()) -> str:
@@ -39,7 +44,7 @@ def llvm_text(names: Collection[str], features: Collection[str] = ()) -> str:
     mmla = _INSTRUCTION if has else _ORDINARY
     declared = f"declare {_FLOATS} {mmla}({_FLOATS}, {_BF16}, {_BF16})\n" if has else _ordinary()
     numbered = dict(enumerate(sorted(names), _FIRST + 1))
-    products = [_product(name, int(name.removeprefix(PREFIX)), loop, mmla) for loop, name in numbered.items()]
+    products = [_product(name, loop, mmla) for loop, name in numbered.items()]
     # a loop that is written out in each of many calls is more code than a cache holds
     loops = [f"!{loop} = distinct !{{!{loop}, !{_FIRST}}}\n" for loop in numbered]
     return "".join([declared, *products, f'!{_FIRST} = !{{!"llvm.loop.unroll.disable"}}\n', *loops])
@@ -69,34 +74,38 @@ def _ordinary() -> str:
     return f"define linkonce_odr hidden {_FLOATS} {_ORDINARY}({parameters}) alwaysinline nounwind {{\n{body}}}\n"
 
 
-def _product(name: str, terms: int, loop: int, mmla: str) -> str:
+def _product(name: str, loop: int, mmla: str) -> str:
     """loop: number of the loop over terms, for what LLVM is told of it. mmla: what is called for four of them."""
-    lines = ["entry:", *(line for which in "cab" for line in _step(which))]
+    _, _, terms, fresh = map(int, name.removeprefix(PREFIX).split("_"))
+    lines = ["entry:", *(line for which in "cab" for line in step(which))]
     for at in range(SIDE):
-        lines += [*_row("c", at), *(_load(f"c.{at}.{half}", f"c.p{at}", 16 * half, _FLOATS) for half in (0, 1))]
-        lines += [*_row("a", at)]
-    for i in range(0, SIDE, 2):
+        lines += row("c", at)
+        lines += [] if fresh else [*(load(f"c.{at}.{half}", f"c.p{at}", 16 * half, _FLOATS) for half in (0, 1))]
+        lines += row("a", at)
+    for i in range(0, 0 if fresh else SIDE, 2):
         for half in (0, 1):
             first, second = f"%c.{i}.{half}", f"%c.{i + 1}.{half}"
             for which, mask in enumerate(((0, 1, 4, 5), (2, 3, 6, 7))):
                 lines.append(_shuffle(f"start.{i // 2}.{2 * half + which}", _FLOATS, first, second, mask))
     lines += ["br label %next", "next:", "%k = phi i64 [ 0, %entry ], [ %k.next, %next ]"]
     tiles = [(i, j) for i in range(SIDE // 2) for j in range(SIDE // 2)]
-    lines += [f"%t.{i}.{j} = phi {_FLOATS} [ %start.{i}.{j}, %entry ], [ %r.{i}.{j}, %next ]" for i, j in tiles]
+    for i, j in tiles:
+        start = "zeroinitializer" if fresh else f"%start.{i}.{j}"
+        lines.append(f"%t.{i}.{j} = phi {_FLOATS} [ {start}, %entry ], [ %r.{i}.{j}, %next ]")
     lines += ["%k.bytes = mul i64 %k, 2", "%pair = lshr i64 %k, 1", "%pair.bytes = mul i64 %pair, %b.step"]
     lines += ["%b.p = getelementptr i8, ptr %b, i64 %pair.bytes", "%b.q = getelementptr i8, ptr %b.p, i64 %b.step"]
     for half in (0, 1):
         for pair in "pq":  # terms 0 and 1 of four columns, terms 2 and 3
-            lines.append(_load(f"b.{pair}.{half}", f"b.{pair}", 16 * half, _WORDS))
+            lines.append(load(f"b.{pair}.{half}", f"b.{pair}", 16 * half, _WORDS))
         for which, mask in enumerate(((0, 4, 1, 5), (2, 6, 3, 7))):
             j = 2 * half + which
             lines.append(_shuffle(f"columns.w{j}", _WORDS, f"%b.p.{half}", f"%b.q.{half}", mask))
             lines.append(f"%columns.{j} = bitcast {_WORDS} %columns.w{j} to {_BF16}")
     for i in range(SIDE // 2):
         for which in (0, 1):
-            row = f"a.{i}.{which}"
-            lines.append(f"%{row}.p = getelementptr i8, ptr %a.p{2 * i + which}, i64 %k.bytes")
-            lines.append(f"%{row} = load i64, ptr %{row}.p, align 2")
+            own = f"a.{i}.{which}"
+            lines.append(f"%{own}.p = getelementptr i8, ptr %a.p{2 * i + which}, i64 %k.bytes")
+            lines.append(f"%{own} = load i64, ptr %{own}.p, align 2")
         lines.append(f"%rows.one{i} = insertelement {_ROWS} poison, i64 %a.{i}.0, i32 0")
         lines.append(f"%rows.two{i} = insertelement {_ROWS} %rows.one{i}, i64 %a.{i}.1, i32 1")
         lines.append(f"%rows.{i} = bitcast {_ROWS} %rows.two{i} to {_BF16}")
@@ -114,29 +123,7 @@ def _product(name: str, terms: int, loop: int, mmla: str) -> str:
                 lines.append(f"%{part}.p = getelementptr i8, ptr %c.p{2 * i + which}, i64 {16 * half}")
                 lines.append(f"store {_FLOATS} %{part}, ptr %{part}.p, align 4")
     lines.append("ret void")
-    body = "".join(f"{line}\n" if line.endswith(":") else f"  {line}\n" for line in lines)
-    parameters = ", ".join(f"ptr %{each}" for each in ("c", "c.second", "a", "a.second", "b", "b.second"))
-    return f"define linkonce_odr hidden void @{name}({parameters}) alwaysinline nounwind {{\n{body}}}\n"
-
-
-def _step(which: str) -> list[str]:
-    return [
-        f"%{which}.from = ptrtoint ptr %{which} to i64",
-        f"%{which}.to = ptrtoint ptr %{which}.second to i64",
-        f"%{which}.step = sub i64 %{which}.to, %{which}.from",
-    ]
-
-
-def _row(which: str, at: int) -> list[str]:
-    return [
-        f"%{which}.o{at} = mul i64 %{which}.step, {at}",
-        f"%{which}.p{at} = getelementptr i8, ptr %{which}, i64 %{which}.o{at}",
-    ]
-
-
-def _load(name: str, row: str, offset: int, kind: str) -> str:
-    """One line, since nothing else has the address."""
-    return f"%{name}.at = getelementptr i8, ptr %{row}, i64 {offset}\n  %{name} = load {kind}, ptr %{name}.at, align 2"
+    return function(name, ("c", "a", "b"), lines)
 
 
 def _shuffle(name: str, kind: str, first: str, second: str, mask: tuple[int, ...]) -> str:

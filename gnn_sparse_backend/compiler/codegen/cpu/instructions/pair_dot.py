@@ -30,21 +30,23 @@ def lanes_of(name: str) -> int | None:
     return int(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
 
 
-def llvm_text(lanes: int, features: Collection[str], sve: int = 0) -> str:
+def llvm_text(lanes: int, features: Collection[str], sve: int = 0, name: str = "") -> str:
     """LLVM text of the function for ``lanes`` sums on a CPU with these features (LLVM's names); calls are inlined.
 
-    sve: bytes of a scalable vector that the code may count on, 0 where it is to have none.
+    sve: bytes of a scalable vector that the code may count on, 0 where it is to have none. name: another than
+    `function_name` gives.
     """
+    name = name or function_name(lanes)
     if lanes in _X86_WIDTHS and set(_X86_WIDTHS[lanes]) <= set(features):
         bf16, intrinsic = f"<{2 * lanes} x bfloat>", f"@llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}"
-        return _function(lanes, *_instruction(intrinsic, _float(lanes), bf16, lanes))
+        return _function(name, lanes, *_instruction(intrinsic, _float(lanes), bf16, lanes))
     if set(_ARM) <= set(features):
         if lanes == _NEON:
             intrinsic = "@llvm.aarch64.neon.bfdot.v4f32.v8bf16"
-            return _function(lanes, *_instruction(intrinsic, _float(lanes), "<8 x bfloat>", lanes))
+            return _function(name, lanes, *_instruction(intrinsic, _float(lanes), "<8 x bfloat>", lanes))
         if 4 * lanes == sve:
-            return _function(lanes, *_scalable(lanes))
-    return _function(lanes, [], _in_words(lanes))
+            return _function(name, lanes, *_scalable(lanes))
+    return _function(name, lanes, [], _in_words(lanes))
 
 
 def _float(lanes: int) -> str:
@@ -55,13 +57,12 @@ def _words(lanes: int) -> str:
     return "i32" if lanes == 1 else f"<{lanes} x i32>"
 
 
-def _function(lanes: int, declared: list[str], lines: list[str]) -> str:
+def _function(name: str, lanes: int, declared: list[str], lines: list[str]) -> str:
     f32, i32 = _float(lanes), _words(lanes)
     return "\n".join(
         [
             *declared,
-            f"define linkonce_odr hidden {f32} @{function_name(lanes)}({f32} %s, {i32} %a, {i32} %w) "
-            "alwaysinline nounwind {",
+            f"define linkonce_odr hidden {f32} @{name}({f32} %s, {i32} %a, {i32} %w) alwaysinline nounwind {{",
             *(f"  {line}" for line in lines),
             "}",
             "",

@@ -1,11 +1,11 @@
-"""Rows of bfloat16 numbers put in pairs: how operands of `instructions.amx` come to lie as tiles do.
+"""Rows rounded to bfloat16, and put in pairs: how operands of `instructions.amx` come to lie as tiles do.
 
 A pair is two numbers side by side, taken as one word of 32 bits, which `instructions.transpose` transposes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Set
 
 LANES = 16
 _X86, _ARM = {"avx512bf16"}, {"bf16", "neon"}
@@ -21,10 +21,19 @@ def interleave_name(dtype: str) -> str:
     return f"{PREFIX}of_{dtype}"
 
 
-def llvm_text(names: Collection[str], features: Collection[str]) -> str:
+def round_name() -> str:
+    """Name of the function (target, row) that rounds a row of 16 float32 numbers to bfloat16."""
+    return f"{PREFIX}rounded"
+
+
+def llvm_text(names: Set[str], features: Collection[str]) -> str:
     """The functions of these names, for LLVM to put for their calls."""
-    texts = {interleave_name(dtype): _interleave(dtype, set(features)) for dtype in ("float32", "bfloat16")}
-    return "".join(texts[name] for name in sorted(names))
+    has = set(features)
+    texts = {interleave_name(dtype): _interleave(dtype, has) for dtype in ("float32", "bfloat16")}
+    texts[round_name()] = _round(has)
+    rounds = has >= _X86 and names & {interleave_name("float32"), round_name()}
+    head = f"declare {_BF16} {_ROUND}({_FLOATS})\n" if rounds else ""
+    return head + "".join(texts[name] for name in sorted(names))
 
 
 def _interleave(dtype: str, features: set[str]) -> str:
@@ -41,8 +50,13 @@ def _interleave(dtype: str, features: set[str]) -> str:
         f"store {_WORDS} %pairs, ptr %to, align 2",
         "ret void",
     ]
-    head = f"declare {_BF16} {_ROUND}({_FLOATS})\n" if dtype == "float32" and features >= _X86 else ""
-    return head + _function(interleave_name(dtype), "ptr %to, ptr %first, ptr %second", lines)
+    return _function(interleave_name(dtype), "ptr %to, ptr %first, ptr %second", lines)
+
+
+def _round(features: set[str]) -> str:
+    loaded = f"%row.x = load {_FLOATS}, ptr %row, align 4"
+    stored = f"store {_HALVES} %row.h, ptr %to, align 2"
+    return _function(round_name(), "ptr %to, ptr %row", [loaded, *_rounded("row", features), stored, "ret void"])
 
 
 def _rounded(row: str, features: set[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from math import gcd
 
@@ -69,7 +70,7 @@ def amx_tiles(stage2: PositionFunction, names: tuple[str, ...]) -> PositionFunct
     for it in stage2.program.iterations:
         if any(use.iteration in list(walk_iterations((it,))) for use in uses):
             stage2 = rewrite_block(stage2, it.name, registers.around)
-    return _without(stage2, names)
+    return without(stage2, names)
 
 
 @dataclass(frozen=True)
@@ -223,7 +224,7 @@ def check_free(load: tvm.ir.TensorLoad, free: tirx.Var) -> None:
         raise NotSo(f"{load} differs from one row, or column, of the sums to the next")
 
 
-def _without(stage2: PositionFunction, names: tuple[str, ...]) -> PositionFunction:
+def without(stage2: PositionFunction, names: Collection[str]) -> PositionFunction:
     """The function without the buffers, which nothing loads from or stores to any more."""
 
     def visit(block: s_tir.SBlock, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:

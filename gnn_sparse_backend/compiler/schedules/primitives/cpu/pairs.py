@@ -1,4 +1,4 @@
-"""Put rows of bfloat16 numbers in pairs, and transpose pairs, in the lanes of vectors."""
+"""Round rows to bfloat16, put them in pairs, and transpose pairs, in the lanes of vectors."""
 
 from __future__ import annotations
 
@@ -27,12 +27,10 @@ def interleave(stage2: PositionFunction, iteration: Iteration) -> PositionFuncti
     """
     where = f"interleave: iteration {iteration.name!r}"
     stores = _plain_stores(iteration, where)
-    length = iteration.axes[-1].length
     types = {_source_type(store.value) for store in stores}
     if len(stores) != 2 or stores[0].buffer != stores[1].buffer or types not in ({"bfloat16"}, {"float32"}):
         raise StageIError(f"{where} is not two stores of bfloat16 or float32 numbers to one buffer")
-    if not isinstance(length, int) or length % pairs.LANES or set(iteration.kinds) != {"S"}:
-        raise StageIError(f"{where}: its last axis, of {length}, is not in vectors of {pairs.LANES}")
+    length = _in_vectors(iteration, where)
     (dtype,) = types
 
     def change(loop: tirx.For) -> tirx.Stmt:
@@ -51,6 +49,38 @@ def interleave(stage2: PositionFunction, iteration: Iteration) -> PositionFuncti
             found.append(
                 call(pairs.interleave_name(dtype), address(targets[0], at), *(address(each, at) for each in sources))
             )
+        return _inside(loop, sequence(found))
+
+    return rewrite(stage2, iteration, 0, change, where)
+
+
+@iteration_primitive()
+def round_rows(stage2: PositionFunction, iteration: Iteration) -> PositionFunction:
+    """Make calls for 16 numbers of the loops of an iteration that rounds rows to bfloat16.
+
+        for i, j in grid(rows, 32):                      for i in range(rows):
+            W[i, j] = bfloat16(A[i, j])          ->          gsb_pairs_rounded(W[i, 0], A[i, 0])
+                                                             gsb_pairs_rounded(W[i, 16], A[i, 16])
+
+    Preconditions, refused with a StageIError: the last axis is a spatial one of whole vectors of 16, and there is one
+    store of bfloat16, of numbers of float32 that are neighbours along it.
+    """
+    where = f"round_rows: iteration {iteration.name!r}"
+    stores = _plain_stores(iteration, where)
+    if len(stores) != 1 or _source_type(stores[0].value) != "float32":
+        raise StageIError(f"{where} is not one store of float32 numbers to a buffer of bfloat16")
+    length = _in_vectors(iteration, where)
+
+    def change(loop: tirx.For) -> tirx.Stmt:
+        block = blocks(loop)[-1]
+        column = block.iter_vars[-1].var
+        (store,) = nodes(block.body, tirx.BufferStore)
+        source, target = store.value.value, store.buffer[tuple(store.indices)]
+        for load in (source, target):
+            check_rows(load, None, column, 1)
+        found = []
+        for first in range(0, length, pairs.LANES):
+            found.append(call(pairs.round_name(), *(address(each, {column: first}) for each in (target, source))))
         return _inside(loop, sequence(found))
 
     return rewrite(stage2, iteration, 0, change, where)
@@ -154,6 +184,14 @@ def _plain_stores(iteration: Iteration, where: str, dtype: str = "bfloat16") -> 
     if not plain or len(stores) != len(iteration.body) or any(s.buffer.dtype != dtype for s in stores):
         raise StageIError(f"{where} is more than stores to buffers of {dtype}")
     return stores
+
+
+def _in_vectors(iteration: Iteration, where: str) -> int:
+    """Length of the last axis."""
+    length = iteration.axes[-1].length
+    if not isinstance(length, int) or length % pairs.LANES or set(iteration.kinds) != {"S"}:
+        raise StageIError(f"{where}: its last axis, of {length}, is not in vectors of {pairs.LANES}")
+    return length
 
 
 def _source_type(value: Expr) -> str:

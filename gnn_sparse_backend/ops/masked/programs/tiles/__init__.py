@@ -1,0 +1,1 @@
+"""Programs on the blocks of a mask whose products are those of tiles of bfloat16 numbers."""
