@@ -26,6 +26,7 @@ from ...ops.core.traced import Traced, as_indices
 from ...ops.masked.arrays import repeated
 from ...ops.masked.flex.arrangement import BOTH, HEADS, SEQUENCES, attended
 from ...ops.masked.flex.block_masks import mask_of_arrays
+from ...ops.masked.flex.dense import pytorch_is_faster
 from ...ops.masked.flex.functions import everything
 from ...ops.masked.flex.operators import BACKWARD, CHANGED
 from ...ops.masked.flex.trace import Untraceable, traced_of_operands
@@ -129,7 +130,7 @@ def _run(given, score_mod, block_mask, scale, options, of_scores, of_pairs, name
     changes = None if modifier.node is SCORE else modifier
     logarithms = options.get("OUTPUT_LOGSUMEXP", True)
     key, value = (x.expand(query.shape[0], -1, -1, -1) for x in (key, value))
-    if changes is None and not mask.arguments[2] and not logarithms and query.dtype is not torch.float16:
+    if changes is None and not mask.arguments[2] and not logarithms and pytorch_is_faster(query, key, value):
         out = scaled_dot_product_attention(*(query, key, value), scale=float(scale), enable_gqa=True)
         lse = out.new_empty(out.shape[:3], dtype=accumulator_of(out.dtype))
     else:

@@ -270,7 +270,7 @@ def test_errors_quote_what_does_not_fit():
             wrong()
 
 
-@pytest.mark.skipif(not host_target().has_amx_bf16, reason="no tile registers for this process")
+@pytest.mark.skipif(not host_target().has_bf16_tiles, reason="no tiles of bfloat16 on this processor")
 @pytest.mark.parametrize("block", ["bsr(16)", "bsr(32)", "dbsr(32)", "bsr(64, 16)", "bsr(16, 48)", "bsr(128)"])
 @pytest.mark.parametrize("tokens, m, n", [(32, 128, 192), (45, 250, 130), (100, 384, 256)])
 def test_blocks_on_tile_registers(block, tokens, m, n):
@@ -292,13 +292,16 @@ def test_blocks_on_tile_registers(block, tokens, m, n):
     assert "composed_tiled_sddmm" in str(gsb.last_run()) and not packed[~parts.mask].any()
 
 
-def test_what_goes_to_tile_registers():
-    with_tiles = dataclasses.replace(host_target(), features=("amx-bf16", "amx-tile", "avx512bf16"))
+def test_what_goes_to_tiles():
+    registers = "amx-bf16", "amx-tile", "avx512bf16"
+    with_tiles = dataclasses.replace(host_target(), cpu="sapphirerapids", features=registers)
     without = dataclasses.replace(with_tiles, features=("avx512bf16",))
+    in_pairs = dataclasses.replace(without, cpu="znver4")
     for words, tokens, target, taken in (
         (["bsr(32)"], 32, with_tiles, True),
         (["bsr(32)"], 31, with_tiles, False),
         (["bsr(32)"], 32, without, False),
+        (["bsr(32)"], 32, in_pairs, True),
         (["bsr(8)"], 32, with_tiles, False),
         (["bsr(32)", "csr"], 32, with_tiles, False),
     ):

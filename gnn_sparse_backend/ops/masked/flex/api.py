@@ -17,8 +17,9 @@ from ...core.operands import check_dense, is_plain, one_type
 from ..arrays import repeated
 from ..dropout import new_seed
 from ..programs.modifier import SCORE
-from .arrangement import BOTH, FEW, HEADS, SEQUENCES, attended
+from .arrangement import BOTH, HEADS, SEQUENCES, attended
 from .block_masks import mask_of
+from .dense import pytorch_is_faster
 from .functions import everything
 from .recognition import Unknown, contents_of
 from .trace import Traced, traced
@@ -126,7 +127,7 @@ def flex_attention(
     mask, layout = _mask(block_mask, query, key)
     key, value = (x.expand(query.shape[0], -1, -1, -1) for x in (key, value))
     changed = score_mod is not None or dropout or return_lse
-    if not changed and not _few(query, key) and _is_everything(mask) and query.dtype is not torch.float16:
+    if not changed and pytorch_is_faster(query, key, value) and _is_everything(mask):
         return scaled_dot_product_attention(query, key, value, scale=scale, enable_gqa=enable_gqa)
     if not query.shape[2] or not key.shape[2] or not query.numel():
         return _of_nothing(query, key, value, return_lse)
@@ -135,16 +136,6 @@ def flex_attention(
     more = (new_seed() if dropout else None), *captured
     out, lse = attended((query, key, value), more, mask, layout, (scale, modifier, dropout), repeated)
     return (out, lse) if return_lse else out
-
-
-MANY_PAIRS, MANY_OF_HALF_TYPES = 1 << 16, 1 << 13
-"""Pairs of few queries and their keys from which on reading keys takes longer than a call."""
-
-
-def _few(query: Tensor, key: Tensor) -> bool:
-    """Whether kernels read the keys of few queries faster than PyTorch does."""
-    many = MANY_PAIRS if query.dtype.itemsize > 2 else MANY_OF_HALF_TYPES
-    return query.shape[2] <= FEW and query.shape[:3].numel() * key.shape[2] >= many
 
 
 def _is_everything(mask: Mask) -> bool:
