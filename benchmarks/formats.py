@@ -102,7 +102,7 @@ class Product:
 
     def _dense(self) -> Callable[[], Tensor]:
         """PyTorch's product, zeros and all."""
-        processor = host_target().features
+        processor = host_target()
         single = predicted(self.problem, [PieceCount(1, self.graph.num_edges)], processor)
         ratio = predicted(self.problem, None, processor) / single
         if ratio > HOPELESS:

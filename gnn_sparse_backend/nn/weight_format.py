@@ -43,7 +43,7 @@ def weight_format(matrix: Graph, dtype: torch.dtype) -> WeightFormat:
     problem = problem_of(matrix.shape, matrix.num_edges, TOKENS, type_name(dtype), planned_threads(), tokens=True)
     candidates = list(map(parse_formats, CANDIDATES))
     _, stored = stored_values(matrix.indptr, matrix.indices, matrix.shape, candidates, FILL)
-    processor = host_target().features
+    processor = host_target()
     seconds = {
         words: predicted(problem, [PieceCount(piece.side, piece.slots) for piece in pieces], processor)
         for words, pieces in zip(CANDIDATES, stored)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from math import pow
 from typing import ClassVar
 
+from ..compiler.codegen import Target
 from ..compiler.language.types import BYTES
 from ..frozen import dataclass
 from .plan import Plan
@@ -61,9 +62,10 @@ WITH_AVX512 = {
     ),
     SPMM: Rates(((8, 0.038), (2, 0.043)), 0.046, 855 * 2**10, 0.18, None, 1.3, 0.0, 1.14, 1.14, 0.0144, 0.08),
 }
-# Blocks of bfloat16 on tile registers, on the same Xeon: fewest rows and columns, and nanoseconds of one thread for a
-# multiplication and for an element of the result.
-TILE, TILE_RATE, TILE_STORE = 16, 0.004, 0.3
+TILE, TILE_STORE = 16, 0.3
+"""Fewest rows and columns of blocks of bfloat16 on tiles; nanoseconds of one thread for an element of the result."""
+TILE_RATE = {True: 0.004, False: 0.013}
+"""Nanoseconds for a multiplication: on tile registers, on the same Xeon, or two at a time, on a Zen 4."""
 MOST_GROWTH = 3.0
 """Where nothing is held by the caches (a guess)."""
 ALIKE = 0.92
@@ -75,8 +77,9 @@ PACK_NS = 1.3
 """The number of an edge is put into its slot, in one thread (0.7 in order to 1.8 at random, of a million)."""
 LOOK_NS = 0.05
 """An element of the operand is looked at, where it must be finite to be multiplied by padding (a guess)."""
-# Time of a dense product in a half type relative to float32: with instructions for it, and where it is emulated.
-HALF_NATIVE, HALF_EMULATED = 0.25, 5.5
+# Time of a dense product in a half type relative to float32: with instructions for it, by pairs on a Zen 4, and where
+# it is emulated.
+HALF_NATIVE, HALF_IN_PAIRS, HALF_EMULATED = 0.25, 0.7, 5.5
 _HALF_FEATURE = {"bfloat16": "avx512bf16", "float16": "avx512fp16"}
 
 
@@ -130,10 +133,8 @@ def problem_of(
     return Problem(LINEAR if tokens else SPMM, *shape, nnz, features, dtype, threads)
 
 
-def predicted(problem: Problem, pieces: Sequence[PieceCount] | None, processor: Collection[str]) -> float:
-    """Seconds of a product with the matrix in these pieces, or dense where there are none. processor: its features, in
-    LLVM's spelling.
-    """
+def predicted(problem: Problem, pieces: Sequence[PieceCount] | None, processor: Target) -> float:
+    """Seconds of a product with the matrix in these pieces, or dense where there are none."""
     rates, scale = _rates(problem.kind, processor), 2.0 if problem.dtype == "float64" else 1.0
     if pieces is None:
         work = problem.rows * problem.cols * problem.features * rates.dense * _dense_scale(problem.dtype, processor)
@@ -141,7 +142,8 @@ def predicted(problem: Problem, pieces: Sequence[PieceCount] | None, processor: 
         return (work / problem.threads + CALL_NS) * 1e-9
     if _on_tiles(problem, pieces, processor):
         (piece,) = pieces
-        work = piece.slots * problem.features * TILE_RATE + problem.rows * problem.features * TILE_STORE
+        rate = TILE_RATE[processor.has_amx_bf16]
+        work = piece.slots * problem.features * rate + problem.rows * problem.features * TILE_STORE
         return (work / problem.threads + CALL_NS) * 1e-9
     work = sum(piece.slots * problem.features * _rate(rates, piece, problem) for piece in pieces)
     work += len(pieces) * problem.rows * problem.features * rates.store
@@ -150,9 +152,7 @@ def predicted(problem: Problem, pieces: Sequence[PieceCount] | None, processor: 
     return (work * scale / problem.threads + CALL_NS) * 1e-9
 
 
-def predicted_on_graph(
-    problem: Problem, pieces: Sequence[PieceCount], processor: Collection[str], weighted: bool
-) -> float:
+def predicted_on_graph(problem: Problem, pieces: Sequence[PieceCount], processor: Target, weighted: bool) -> float:
     """Seconds of a sum over a graph in these pieces. weighted: values stand at the edges, in their order."""
     work = sum(piece.slots for piece in pieces) * PACK_NS if weighted else 0.0
     if any(piece.side > 1 for piece in pieces):
@@ -160,23 +160,25 @@ def predicted_on_graph(
     return predicted(problem, pieces, processor) + work * 1e-9
 
 
-def _on_tiles(problem: Problem, pieces: Sequence[PieceCount], processor: Collection[str]) -> bool:
+def _on_tiles(problem: Problem, pieces: Sequence[PieceCount], processor: Target) -> bool:
     return (
         problem.kind == LINEAR
         and problem.dtype == "bfloat16"
-        and "amx-bf16" in processor
+        and processor.has_bf16_tiles
         and len(pieces) == 1
         and pieces[0].side % TILE == 0
     )
 
 
-def _rates(kind: str, processor: Collection[str]) -> Rates:
-    return WITH_AVX512.get(kind, RATES[kind]) if "avx512f" in processor else RATES[kind]
+def _rates(kind: str, processor: Target) -> Rates:
+    return WITH_AVX512.get(kind, RATES[kind]) if "avx512f" in processor.features else RATES[kind]
 
 
-def _dense_scale(dtype: str, processor: Collection[str]) -> float:
+def _dense_scale(dtype: str, processor: Target) -> float:
     if dtype in _HALF_FEATURE:
-        return HALF_NATIVE if _HALF_FEATURE[dtype] in processor else HALF_EMULATED
+        if _HALF_FEATURE[dtype] not in processor.features:
+            return HALF_EMULATED
+        return HALF_IN_PAIRS if dtype == "bfloat16" and processor.has_fast_bf16_pairs else HALF_NATIVE
     return 2.0 if dtype == "float64" else 1.0
 
 

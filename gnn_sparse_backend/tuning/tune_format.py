@@ -170,7 +170,7 @@ def _tuned(
         return _choice("known", measured)
     count, stored = counted(indptr, indices, shape, named(CANDIDATES) | users)
     pieces: dict[str, list[PieceCount] | None] = {**stored, DENSE: None}
-    processor = host_target().features
+    processor = host_target()
     expected = {}
     for words, counts in pieces.items():
         taking = predicted(problem, counts, processor)

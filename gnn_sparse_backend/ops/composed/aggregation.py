@@ -60,7 +60,7 @@ class InFormats(Aggregation):
         if refuses_product(spec) is not None:
             return {}
         own = problem_of(graph.shape, graph.num_edges, problem.features, problem.dtype, problem.threads)
-        rule, processor = rule_plan(problem), host_target().features
+        rule, processor = rule_plan(problem), host_target()
         found: dict[Plan, float] = {}
         for words, pieces in stored_of(graph).items():
             if words == "csr" and problem.features <= WHOLE_ROWS:

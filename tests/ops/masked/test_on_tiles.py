@@ -6,9 +6,13 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
+from gnn_sparse_backend.compiler.codegen import generate_assembly
 from gnn_sparse_backend.compiler.codegen.target import Target
+from gnn_sparse_backend.compiler.compile import stage3
 from gnn_sparse_backend.compiler.schedules.primitives.cpu.memory_tiles import CALLED, memory_tiles
 from gnn_sparse_backend.ops.masked import executables_cpu, schedules_cpu
+from gnn_sparse_backend.ops.masked.programs.modifier import SCORE, Modifier, Node
+from tests.compiler.schedules.test_amx_tiles import on_x86, sapphire_rapids
 from tests.ops.masked.oracle import attention, keep_mask
 from tests.ops.masked.oracle import flex as dense
 
@@ -159,3 +163,18 @@ def test_dropout_is_that_of_the_seed(specs):
         return [gsb.sparse_attention(*ours, mask, dropout=0.3)]
 
     compare(given, call, lambda *theirs: [attention(*theirs, mask, None, keep, 0.3)], [g])
+
+
+@on_x86
+@pytest.mark.short(2)
+@pytest.mark.parametrize("modified", [False, True])
+@pytest.mark.parametrize("make", schedules_cpu.WORKSPACES)
+def test_the_code_for_amx(monkeypatch, make, modified):
+    """Every product goes by tile registers, in steps of 32 terms of 4 tiles at once."""
+    monkeypatch.setattr(schedules_cpu, "host_target", sapphire_rapids)
+    modifier = Modifier(Node("tanh", (SCORE,))) if modified else None
+    spec = schedules_cpu.spec_of(64, 64, 32, "bfloat16", True, target=sapphire_rapids(), modifier=modifier)
+    text = generate_assembly(stage3(*schedules_cpu.scheduled(make, spec, True)), sapphire_rapids())
+    terms = {"forward": (64, 64), "backward": (64, 64, 32, 64, 64)}[make]
+    assert text.count("\ttdpbf16ps\t") >= sum(4 * count // 32 for count in terms)
+    assert text.count("\ttilerelease\n") and "vdpbf16ps" not in text

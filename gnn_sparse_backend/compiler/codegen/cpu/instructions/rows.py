@@ -21,7 +21,7 @@ def row(which: str, at: int) -> list[str]:
 
 
 def load(name: str, start: str, offset: int, kind: str) -> str:
-    """Line that loads ``%{name}`` from so many bytes behind an address; nothing else has that address."""
+    """Line that loads ``%{name}`` from ``offset`` bytes behind an address; nothing else has that address."""
     return (
         f"%{name}.at = getelementptr i8, ptr %{start}, i64 {offset}\n  %{name} = load {kind}, ptr %{name}.at, align 2"
     )

@@ -35,7 +35,7 @@ class Part:
 
 
 class InPairs:
-    """Rows of so many columns that lie in pairs, by the indices that they would have one behind the other."""
+    """Rows of ``width`` columns that lie in pairs, by the indices that they would have one behind the other."""
 
     def __init__(self, pairs: Part, width: int) -> None:
         self.pairs, self.width, self.value = pairs, width, pairs.value
@@ -55,7 +55,7 @@ def parts_of(work: BufferHandle, task: Expr, lengths: Mapping[str, int]) -> list
 
 
 def flat(buffer: BufferHandle, width: int) -> Sums:
-    """Rows of so many columns, one behind the other."""
+    """Rows of ``width`` columns, one behind the other."""
     return buffer, lambda row, column: row * width + column
 
 
