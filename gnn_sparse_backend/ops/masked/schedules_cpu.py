@@ -45,6 +45,8 @@ REWRITTEN = {
     brief_exponentials: BRIEF,
 }
 """Steps, and what the names of iterations begin with that they are for."""
+# Of a width, what may be added to it so that tiles divide it.
+MOST_PADDING = 0.6
 # Rows and vectors of a tile of sums: with a vector of the right and a number of the left for each they fill the 16
 # registers of AVX2.
 TILE = 6, 2
@@ -67,8 +69,8 @@ def spec_of(
     target = target or host_target()
     lanes = target.lanes(dtype)
     few = queries if 0 < queries <= min(lanes, block) else 0
-    divided = all(side % SIDE == 0 for side in (block, width, value_width))
-    tiles = target.has_bf16_tiles and dtype == "bfloat16" and divided and not few
+    filled = block % SIDE == 0 and all(-side % SIDE <= side * MOST_PADDING for side in (width, value_width))
+    tiles = target.has_bf16_tiles and dtype == "bfloat16" and filled and not few
     tile = NARROW_TILE if few else TILE
     static = width, value_width, dtype, *tile, lanes, padding, dropout, tiles, modifier, few
     spec = MaskedSpec(block, *static)

@@ -30,7 +30,8 @@ def operands(queries, keys, width=64, dtype=torch.bfloat16, heads=2):
         ((512, 512, 64, torch.float64), True),
         ((512, 512, 64, torch.float16), False),
         ((512, 512, 64, torch.bfloat16), False),
-        ((512, 512, 48, torch.bfloat16), True),
+        ((512, 512, 48, torch.bfloat16), False),
+        ((512, 512, 17, torch.bfloat16), True),
         ((64, 64, 64, torch.bfloat16), True),
     ],
 )

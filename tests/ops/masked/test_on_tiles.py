@@ -32,7 +32,7 @@ FUNCTIONS = {
 @pytest.fixture(params=CALLED)
 def specs(monkeypatch, request):
     """The specs of programs, which are for tiles where they may be."""
-    found, original = [], executables_cpu._spec
+    found, original, empty = [], executables_cpu._spec, executables_cpu.empty
     monkeypatch.setattr(Target, "has_bf16_tiles", property(lambda self: True))
     monkeypatch.setattr(schedules_cpu, "tile_products", lambda names, target: memory_tiles(names, request.param))
     schedules_cpu.masked_kernel.cache_clear()
@@ -42,6 +42,7 @@ def specs(monkeypatch, request):
         return found[-1]
 
     monkeypatch.setattr(executables_cpu, "_spec", noted)
+    monkeypatch.setattr(executables_cpu, "empty", lambda *given, **more: empty(*given, **more).fill_(torch.nan))
     yield found
     assert found and all(spec.tiles for spec in found)
     schedules_cpu.masked_kernel.cache_clear()
@@ -98,7 +99,7 @@ def test_functions_of_scores(specs, name, padded):
 @pytest.mark.short(4)
 @pytest.mark.parametrize(
     ("queries", "keys", "width", "value_width"),
-    [(70, 200, 64, 32), (200, 70, 32, 96), (64, 64, 128, 64), (1000, 40, 32, 32)],
+    [(70, 200, 64, 32), (200, 70, 32, 96), (64, 64, 128, 64), (1000, 40, 32, 32), (130, 70, 80, 45), (70, 130, 27, 72)],
 )
 def test_lengths_and_widths(specs, queries, keys, width, value_width):
     """Operands that do not lie one behind the other, scaled otherwise than by their width."""

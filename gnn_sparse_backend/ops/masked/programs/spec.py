@@ -8,7 +8,7 @@ from ....frozen import dataclass
 from .modifier import Modifier
 
 SIDE = 32
-"""Side of what is multiplied at a time on tile registers."""
+"""Side of a tile."""
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,8 @@ class MaskedSpec:
     block: side of a block. width: of queries and keys. value_width: of values.
     dtype: of operands and result; all is computed in its accumulation type.
     rows, vectors: a tile of sums has ``rows`` rows of ``vectors`` vectors of ``lanes``, which are registers.
-    padding: keys are taken away sequence by sequence. dropout: weights are. tiles: products are those of tile
-    registers, of rows of bfloat16. modifier: what scores become before the softmax, None for themselves. queries: of
+    padding: keys are taken away sequence by sequence. dropout: weights are. tiles: products are those of tiles of
+    bfloat16. modifier: what scores become before the softmax, None for themselves. queries: of
     all rows of a mask, where a vector holds them; 0 for those of a block. shared_out: whether several items share the
     keys of a head, and leave parts of its result in the accumulation type.
     """
@@ -41,8 +41,7 @@ class MaskedSpec:
     def __post_init__(self) -> None:
         if min(self.block, self.width, self.value_width, self.rows, self.vectors, self.lanes) < 1:
             raise StageIError(f"masked: a block, a width and a tile want one element at least, got {self}")
-        divided = not any(side % SIDE for side in (self.block, self.width, self.value_width))
-        if self.tiles and not (self.dtype == "bfloat16" and divided):
+        if self.tiles and (self.dtype != "bfloat16" or self.block % SIDE):
             raise StageIError(f"masked: tiles are of bfloat16 and do not divide {self}")
 
     @property
@@ -50,8 +49,9 @@ class MaskedSpec:
         return ACCUMULATOR[self.dtype]
 
     def padded(self, width: int) -> int:
-        """``width`` filled up to whole vectors."""
-        return -(-width // self.lanes) * self.lanes
+        """``width`` filled up to whole vectors, or whole tiles."""
+        whole = SIDE if self.tiles else self.lanes
+        return -(-width // whole) * whole
 
     @property
     def in_features(self) -> bool:

@@ -17,7 +17,7 @@ from .products import InPairs, TileProducts, flat, parts_of
 
 def backward_parts(spec: MaskedSpec) -> dict[str, int]:
     """Numbers of bfloat16 in the parts of the workspace that each task has for itself."""
-    block, line, width, value_width = spec.block, spec.line, spec.width, spec.value_width
+    block, line, width, value_width = spec.block, spec.line, spec.padded(spec.width), spec.padded(spec.value_width)
     return {
         "keys": line * width,
         "key_lanes": line * width,
@@ -34,7 +34,8 @@ def tile_backward(spec: MaskedSpec) -> Program:
     """The program. Parameters: those of `Gradients`, and Work, (tasks, sum of `backward_parts`)."""
     own = Gradients("masked_tile_backward", spec)
     w, random, modified, Scale = own.items, own.random, own.modified, own.Scale
-    p, b, acc, L, D, E = w.p, w.blocks, spec.accumulator, spec.line, spec.width, spec.value_width
+    p, b, acc, L = w.p, w.blocks, spec.accumulator, spec.line
+    D, E = spec.padded(spec.width), spec.padded(spec.value_width)
     Work = p.buffer("Work", (w.T, b.axis(sum(backward_parts(spec).values()))), spec.dtype)
     tiles = TileProducts(p, b)
     nothing = number(0.0, acc)
@@ -45,10 +46,17 @@ def tile_backward(spec: MaskedSpec) -> Program:
         S, DS = b.local("Scores", spec.block * L), b.local("DScores", spec.block * L)
         SumK, SumV = b.local("SumK", L * D), b.local("SumV", L * E)
         Slopes = b.local("Slopes", spec.block * L) if own.sloping else None
+        for part, length, width, wide in (
+            (keys, L, spec.width, D),
+            (queries, spec.block, spec.width, D),
+            (rows, L, spec.value_width, E),
+            (grads, spec.block, spec.value_width, E),
+        ):
+            tiles.pad(part, length, width, wide)
         with b.each("copy_key", L) as j:
             at = minimum(item.row + j, item.rows - 1)
-            b.row("copy_k", D, lambda d: keys.__setitem__(j * D + d, own.K[w.at("K", item, at) + d]))
-            b.row("copy_v", E, lambda d: rows.__setitem__(j * E + d, own.V[w.at("V", item, at) + d]))
+            b.row("copy_k", spec.width, lambda d: keys.__setitem__(j * D + d, own.K[w.at("K", item, at) + d]))
+            b.row("copy_v", spec.value_width, lambda d: rows.__setitem__(j * E + d, own.V[w.at("V", item, at) + d]))
         tiles.transpose(keys, key_lanes, L, D // 2)
         tiles.transpose(rows, value_lanes, L, E // 2)
         w.clear_missing(keys, D, item)
@@ -66,8 +74,8 @@ def tile_backward(spec: MaskedSpec) -> Program:
         b.vectors("no_dk", L * D, lambda c: SumK.__setitem__(c, 0.0))
         b.vectors("no_dv", L * E, lambda c: SumV.__setitem__(c, 0.0))
         with w.blocks_of(item) as block:
-            w.copy("Q", own.Q, queries, D, item, block)
-            w.copy("G", own.G, grads, E, item, block)
+            w.copy("Q", own.Q, queries, spec.width, item, block, D)
+            w.copy("G", own.G, grads, spec.value_width, item, block, E)
             w.clean(queries, D, item, block)
             w.clean(grads, E, item, block)
 
@@ -123,6 +131,6 @@ def tile_backward(spec: MaskedSpec) -> Program:
                 p.where(block.tile >= 0)
                 own_keys()
         with w.rows_of(item, "out") as (j, row):
-            b.row("dk_row", D, lambda d: own.DK.__setitem__((row, d), cast(spec.dtype, SumK[j * D + d])))
-            b.row("dv_row", E, lambda d: own.DV.__setitem__((row, d), cast(spec.dtype, SumV[j * E + d])))
+            b.row("dk_row", spec.width, lambda d: own.DK.__setitem__((row, d), cast(spec.dtype, SumK[j * D + d])))
+            b.row("dv_row", spec.value_width, lambda d: own.DV.__setitem__((row, d), cast(spec.dtype, SumV[j * E + d])))
     return p.finish()

@@ -18,9 +18,10 @@ from .products import TileProducts, flat, parts_of
 
 def forward_parts(spec: MaskedSpec) -> dict[str, int]:
     """Numbers of bfloat16 in the parts of the workspace that each task has for itself."""
-    line, width, value_width = spec.line, spec.width, spec.value_width
+    line, width, value_width = spec.line, spec.padded(spec.width), spec.padded(spec.value_width)
     return {
-        "rows": max(spec.block, line) * max(width, value_width),
+        "key_rows": max(spec.block, line) * width,
+        "value_rows": max(spec.block, line) * value_width,
         "pairs": max(spec.block, line) * max(value_width, line),
         "queries": line * width,
         "values": spec.block * value_width,
@@ -30,22 +31,25 @@ def forward_parts(spec: MaskedSpec) -> dict[str, int]:
 def tile_forward(spec: MaskedSpec) -> Program:
     """The program. Parameters: those of `forward`, and Work, (tasks, sum of `forward_parts`)."""
     w = Items("masked_tile_forward", spec)
-    p, b, acc, L, D, E = w.p, w.blocks, spec.accumulator, spec.line, spec.width, spec.value_width
+    p, b, acc, L = w.p, w.blocks, spec.accumulator, spec.line
+    D, E = spec.padded(spec.width), spec.padded(spec.value_width)
     Q, K, V = w.operand("Q"), w.operand("K"), w.operand("V")
     Scale = p.buffer("Scale", (b.axis(1),), acc)
     random = Random(w) if spec.dropout else None
     modified = None if spec.modifier is None else Modified(w, spec.modifier, "query", [spec.modifier.node])
-    Out, Lse = w.result("Out", spec.dtype, E), w.result("Lse", acc, 1)
+    Out, Lse = w.result("Out", spec.dtype, spec.value_width), w.result("Lse", acc, 1)
     Work = p.buffer("Work", (w.T, b.axis(sum(forward_parts(spec).values()))), spec.dtype)
     tiles = TileProducts(p, b)
     with w.items() as item:
-        rows, pairs, queries, values = parts_of(Work, item.task, forward_parts(spec))
+        key_rows, value_rows, pairs, queries, values = parts_of(Work, item.task, forward_parts(spec))
         Acc, S = b.local("Acc", E * L), b.local("Scores", spec.block * L)
         softmax = OnlineSoftmax(w)
+        tiles.pad(key_rows, spec.block, spec.width, D)
+        tiles.pad(value_rows, spec.block, spec.value_width, E)
         with b.each("copy_query", L) as ii:
             at = w.at("Q", item, minimum(item.row + ii, item.rows - 1))
-            b.row("copy_query_row", D, lambda d: rows.__setitem__(ii * D + d, Q[at + d]))
-        tiles.transpose(rows, queries, L, D // 2)
+            b.row("copy_query_row", spec.width, lambda d: key_rows.__setitem__(ii * D + d, Q[at + d]))
+        tiles.transpose(key_rows, queries, L, D // 2)
         softmax.begin()
         b.vectors("no_value", E * L, lambda c: Acc.__setitem__(c, 0.0))
         if random:
@@ -53,8 +57,8 @@ def tile_forward(spec: MaskedSpec) -> Program:
         if modified is not None:
             modified.begin(item)
         with w.blocks_of(item) as block:
-            w.copy("K", K, rows, D, item, block)
-            tiles.product(rows, queries, (spec.block, D, L), flat(S, L), False)
+            w.copy("K", K, key_rows, spec.width, item, block, D)
+            tiles.product(key_rows, queries, (spec.block, D, L), flat(S, L), False)
             low = number(float("-inf"), acc)
             if modified is None:
                 partly = None if spec.padding else lambda: block.tile >= 0
@@ -67,9 +71,9 @@ def tile_forward(spec: MaskedSpec) -> Program:
                 softmax.weigh(S, lambda _: (as_expr(0), as_expr(spec.block)))  # all keys of a block are multiplied
             if random:
                 random.drop(S, item, block)
-            w.copy("V", V, rows, E, item, block)
-            w.clean(rows, E, item, block)
-            tiles.interleave(lambda j, d: rows[j * E + d], pairs, spec.block, E)
+            w.copy("V", V, value_rows, spec.value_width, item, block, E)
+            w.clean(value_rows, E, item, block)
+            tiles.interleave(lambda j, d: value_rows[j * E + d], pairs, spec.block, E)
             tiles.transpose(pairs, values, spec.block // 2, E)
             tiles.interleave(lambda j, c: S[j * L + c], pairs, spec.block, L)
             with b.each("shrink", E) as d:
@@ -79,9 +83,9 @@ def tile_forward(spec: MaskedSpec) -> Program:
         with b.each("divide", E) as d:
             b.vectors("divide_row", L, lambda c: Acc.__setitem__(d * L + c, Acc[d * L + c] * softmax.shrink[c]))
         tiles.interleave(lambda d, c: Acc[d * L + c], pairs, E, L)
-        tiles.transpose(pairs, rows, E // 2, L)
+        tiles.transpose(pairs, value_rows, E // 2, L)
         with w.rows_of(item, "out") as (ii, row):
-            b.row("out_row", E, lambda d: Out.__setitem__((row, d), rows[ii * E + d]))
+            b.row("out_row", spec.value_width, lambda d: Out.__setitem__((row, d), value_rows[ii * E + d]))
             with b.each("lse", 1):
                 Lse[row, 0] = softmax.logarithm(ii)
     return p.finish()

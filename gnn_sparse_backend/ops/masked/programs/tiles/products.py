@@ -91,6 +91,12 @@ class TileProducts:
         with self.p.iterate(f"{ROUNDED}{self.count}", axes, "SS", self._names(2)) as (i, j):
             target[i * width + j] = cast("bfloat16", source[i * width + j])
 
+    def pad(self, target: Part, rows: int, width: int, wide: int) -> None:
+        """Zeros behind the ``width`` columns of rows of ``wide`` ones."""
+        if width < wide:
+            with self.each("pad", rows) as row, self.each("pad_column", wide - width) as column:
+                target[row * wide + (width + column)] = 0.0
+
     def product(self, left: Part, right: Part, shape: tuple[int, int, int], to: Sums, onto: bool) -> None:
         """to[row, lane] = sum over terms of left[row, term] right[term / 2, 2 lane + term % 2], added where ``onto``.
 
