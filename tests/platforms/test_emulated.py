@@ -58,10 +58,11 @@ def test_pairs_of_bfloat16(cpu, lanes, tmp_path):
 
 
 @pytest.mark.short(2)
+@pytest.mark.parametrize("fresh", [False, True])
 @pytest.mark.parametrize("terms", [4, 32])
 @pytest.mark.parametrize("cpu", ["neoverse-v2", "neoverse-n1"])
-def test_tiles_of_bfloat16(cpu, terms, tmp_path):
-    """8 x 8 sums by bfmmla, and in ordinary instructions, of small integers, whose sums are exact."""
+def test_tiles_of_bfloat16(cpu, terms, fresh, tmp_path):
+    """8 x 8 sums, added or stored, by bfmmla, and in ordinary instructions, of small integers, whose sums are exact."""
     target, generator = complete(ARM[cpu]), torch.Generator().manual_seed(terms)
     c = torch.randint(-9, 10, (8, 8), generator=generator).float()
     a, b = (torch.randint(-4, 5, shape, generator=generator).bfloat16() for shape in ((8, terms), (terms, 8)))
@@ -74,12 +75,13 @@ def test_tiles_of_bfloat16(cpu, terms, tmp_path):
             *(("b", "given", at_b), ("b2", "given", at_b + 32)),
         ]
     )
-    body += f"  call void @{mmla.product_name(terms)}(ptr %c, ptr %c2, ptr %a, ptr %a2, ptr %b, ptr %b2)\n"
+    name = mmla.product_name(8, 8, terms, fresh)
+    body += f"  call void @{name}(ptr %c, ptr %c2, ptr %a, ptr %a2, ptr %b, ptr %b2)\n"
     body += "  call void @llvm.memcpy.inline.p0.p0.i64(ptr %made, ptr %given, i64 256, i1 false)\n"
-    text = mmla.llvm_text([mmla.product_name(terms)], target.features)
+    text = mmla.llvm_text([name], target.features)
     declared = f"{text}declare void @llvm.memcpy.inline.p0.p0.i64(ptr, ptr, i64 immarg, i1 immarg)\n"
     found = emulated.run(calling(declared, body), words(c, a, in_pairs), 256, target, tmp_path)
-    torch.testing.assert_close(numbers(found, 8, 8), c + a.float() @ b.float(), rtol=0, atol=0)
+    torch.testing.assert_close(numbers(found, 8, 8), c * (not fresh) + a.float() @ b.float(), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("cpu", ["neoverse-v2", "neoverse-n1"])

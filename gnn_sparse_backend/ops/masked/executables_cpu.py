@@ -153,7 +153,7 @@ def attend_backward(
     mask = _cut(mask)
     spec = _spec(mask, q, width, value_width, dropout is not None, change)
     parts = min(-(-PARTS // planes), mask.block_columns)
-    sums = q.new_zeros(parts, planes, mask.block_rows * mask.block, spec.padded(width), dtype=acc)
+    sums = empty(q, parts, planes, mask.block_rows * mask.block, spec.padded(width), dtype=acc).zero_()
     dk = empty(k, batch, heads, keys, width)
     dv = empty(v, batch, heads, keys, value_width)
     given = scalars(q, scale, dropout) | {
@@ -172,14 +172,13 @@ def attend_backward(
     work = 3 * width + 2 * value_width
     _run("backward", mask, spec, {"Q": q, "K": k, "V": v, "G": g}, given, work, parts)
     dq = (sums[0] if parts == 1 else sums.sum(0))[:, :queries, :own_width]
-    dq = dq.unflatten(0, (batch, heads)).to(q.dtype).contiguous()
+    dq = empty(q, batch, heads, queries, own_width).copy_(dq.unflatten(0, (batch, heads)))
     return dq, dk[..., :own_width].contiguous(), dv
 
 
 def delta_of(out: Tensor, g: Tensor) -> Tensor:
     """(batch, heads, queries) what a result and its gradient have in common, in the accumulation type."""
-    acc = accumulator_of(out.dtype)
-    return torch.einsum("bhnd,bhnd->bhn", g.to(acc), out.to(acc)).contiguous()
+    return empty(g, *g.shape, dtype=accumulator_of(g.dtype)).copy_(g).mul_(out).sum(3)
 
 
 def dots(mask: Mask, a: Tensor, b: Tensor) -> Tensor:

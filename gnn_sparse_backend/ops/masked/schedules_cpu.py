@@ -45,7 +45,7 @@ REWRITTEN = {
     brief_exponentials: BRIEF,
 }
 """Steps, and what the names of iterations begin with that they are for."""
-# Of a width, what may be added to it so that tiles divide it.
+# What may be added to a width so that tiles divide it, relative to it.
 MOST_PADDING = 0.6
 # Rows and vectors of a tile of sums: with a vector of the right and a number of the left for each they fill the 16
 # registers of AVX2.

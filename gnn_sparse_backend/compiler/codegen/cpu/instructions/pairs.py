@@ -5,7 +5,7 @@ A pair is two numbers side by side, taken as one word of 32 bits, which `instruc
 
 from __future__ import annotations
 
-from collections.abc import Collection, Set
+from collections.abc import Collection
 
 LANES = 16
 _X86, _ARM = {"avx512bf16"}, {"bf16", "neon"}
@@ -26,12 +26,12 @@ def round_name() -> str:
     return f"{PREFIX}rounded"
 
 
-def llvm_text(names: Set[str], features: Collection[str]) -> str:
+def llvm_text(names: Collection[str], features: Collection[str]) -> str:
     """The functions of these names, for LLVM to put for their calls."""
     has = set(features)
     texts = {interleave_name(dtype): _interleave(dtype, has) for dtype in ("float32", "bfloat16")}
     texts[round_name()] = _round(has)
-    rounds = has >= _X86 and names & {interleave_name("float32"), round_name()}
+    rounds = has >= _X86 and {interleave_name("float32"), round_name()}.intersection(names)
     head = f"declare {_BF16} {_ROUND}({_FLOATS})\n" if rounds else ""
     return head + "".join(texts[name] for name in sorted(names))
 
