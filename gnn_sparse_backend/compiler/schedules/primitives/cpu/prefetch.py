@@ -15,6 +15,8 @@ from ...sequence import iteration_primitive
 from ..shared.loops import rewrite_block
 
 LINE_BYTES = 64
+SECOND_LEVEL = 2
+"""How near what a loop fetches is to be: the first level waits for fewer lines at a time than a loop asks for."""
 
 
 @iteration_primitive()
@@ -108,7 +110,8 @@ class _Prefetch:
 
 @iteration_primitive()
 def prefetch_reads(stage2: PositionFunction, iteration: Iteration, buffer: str) -> PositionFunction:
-    """Have an iteration fetch what it reads of a parameter, and do nothing else: what it stores nobody reads.
+    """Have an iteration fetch what it reads of a parameter into the second level of caches, and do nothing else: what
+    it stores nobody reads.
 
         with block("ahead"):                                 with block("ahead"):
             Sink[0] = K[vj * 64 + vn * 16]           ->          prefetch(K[vj * 64 + vn * 16])
@@ -123,7 +126,7 @@ def prefetch_reads(stage2: PositionFunction, iteration: Iteration, buffer: str) 
         for load in nodes(block.body, tvm.ir.TensorLoad):
             if load.source.same_as(parameter):
                 address = tirx.address_of(load.source[tuple(load.indices)])
-                found.append(tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, 0, 3, 1)))
+                found.append(tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, 0, SECOND_LEVEL, 1)))
         body = tirx.SeqStmt(found) if len(found) > 1 else found[0] if found else block.body
         return s_tir.SBlockRealize(
             realize.iter_values, realize.predicate, with_parts(block, body=body, reads=[], writes=[])
