@@ -9,14 +9,16 @@ from ...compiler.cache.bounded import kept
 from ...compiler.codegen import Target, host_target
 from ...compiler.language.program import Program, walk_iterations
 from ...compiler.schedules.cpu import cpu_schedule
+from ...compiler.schedules.primitives.cpu.bf16_pair_dot import bf16_pair_dot
 from ...compiler.schedules.primitives.cpu.brief_exponentials import brief_exponentials
 from ...compiler.schedules.primitives.cpu.memory_tiles import tile_products
 from ...compiler.schedules.primitives.cpu.pairs import interleave, round_rows, transpose_pairs, transpose_words
 from ...compiler.schedules.primitives.cpu.prefetch import prefetch_reads
 from ...compiler.schedules.sequence import Schedule
 from ..core.executable import Launch, compiled, in_threads
+from ..grouped.schedules_cpu import takes_bf16_pairs
 from .programs.backward import backward
-from .programs.few_queries import ACROSS, AHEAD
+from .programs.few_queries import ACROSS, AHEAD, PAIRS
 from .programs.forward import forward
 from .programs.modifier import Modifier
 from .programs.pairs import masked_dots, masked_sums
@@ -43,6 +45,7 @@ REWRITTEN = {
     transpose_pairs: TRANSPOSED,
     round_rows: ROUNDED,
     brief_exponentials: BRIEF,
+    bf16_pair_dot: PAIRS,
 }
 """Steps, and what the names of iterations begin with that they are for."""
 # What may be added to a width so that tiles divide it, relative to it.
@@ -74,7 +77,10 @@ def spec_of(
     tile = NARROW_TILE if few else TILE
     static = width, value_width, dtype, *tile, lanes, padding, dropout, tiles, modifier, few
     spec = MaskedSpec(block, *static)
-    return replace(spec, queries=lanes) if few and not spec.in_features else spec  # one kernel for any number of them
+    if few and not spec.in_features:
+        return replace(spec, queries=lanes)  # one kernel for any number of them
+    whole = few > 1 and width % (2 * lanes) == 0  # a single query waits for its keys, not for products
+    return replace(spec, by_pairs=whole and takes_bf16_pairs(width, dtype, target))
 
 
 @kept

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 import gnn_sparse_backend as gsb
+from gnn_sparse_backend.compiler.codegen.target import Target
 from gnn_sparse_backend.ops.masked import executables_cpu
 from tests.ops.masked.oracle import flex as dense
 
@@ -56,6 +57,19 @@ def test_parts_of_the_keys_are_put_together(shares, dtype, heads, of_keys, queri
     found = gsb.flex_attention(*given, biased, mask, enable_gqa=True, return_lse=True)
     assert_dense(found, given, biased, lambda b, h, q, k: PRESENT[b, k])
     assert shares == [200 // 64 if width == 32 else 4]
+
+
+@pytest.mark.parametrize(("heads", "by_pairs"), [(2, False), (4, True), (6, True)])
+def test_two_features_at_a_time(monkeypatch, heads, by_pairs):
+    """As several queries of bfloat16 go where that is fast: in ordinary instructions elsewhere."""
+    specs, original = [], executables_cpu._spec
+    monkeypatch.setattr(Target, "has_fast_bf16_pairs", property(lambda self: True))
+    monkeypatch.setattr(executables_cpu, "_spec", lambda *given: specs.append(original(*given)) or specs[-1])
+    given = operands(heads, 2, 1, 64, torch.bfloat16)
+    mask = gsb.masks.full((1, KEYS), block=64) & gsb.masks.padding(PRESENT)
+    found = gsb.flex_attention(*given, None, mask, enable_gqa=True, return_lse=True, scale=0.2)
+    assert [spec.by_pairs for spec in specs] == [by_pairs]
+    assert_dense(found, given, lambda s, b, h, q, k: 1.6 * s, lambda b, h, q, k: PRESENT[b, k])
 
 
 @pytest.mark.short(3)

@@ -8,7 +8,8 @@ while no product runs. So lanes are features, rows are read in place, and a key 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from ....compiler.language.builder import BufferHandle
 from ....compiler.language.expr import (
@@ -34,6 +35,8 @@ AHEAD = "ahead"
 """What the names of iterations begin with that are there to fetch the rows of an operand: ``ahead_K``, ``ahead_V``."""
 ACROSS = "across"
 """What the name of an iteration begins with that turns vectors, so that the sums of their lanes are one vector."""
+PAIRS = "pairs"
+"""What the name of an iteration begins with that multiplies two features at a time."""
 LINE = 64
 """Bytes that are fetched at a time."""
 
@@ -59,15 +62,22 @@ class FewQueries:
         for name, first in self.first.items():  # the divisions that a plane takes are done once
             with b.each("first", 1):
                 first[0] = self.w.at(name, item, as_expr(0))
-        self.rows = b.local("Rows", self.queries * width)
+        self.Q, self.Scale = Q, Scale
         self.sums = b.local("Sums", self.queries * value_width)
+        if spec.by_pairs:
+            self.first_query = b.local("FirstQuery", self.queries, "int64")
+        else:
+            self.rows = b.local("Rows", self.queries * width)
         with b.each("pack_query", self.queries) as r:
             first = self.w.at("Q", item, minimum(item.row + r, item.rows - 1))
-            b.row(
-                "pack",
-                width,
-                lambda d: self.rows.__setitem__(r * width + d, cast(self.spec.accumulator, Q[first + d]) * Scale[0]),
-            )
+            if spec.by_pairs:
+                self.first_query[r] = first
+            else:
+                b.row(
+                    "pack",
+                    width,
+                    lambda d: self.rows.__setitem__(r * width + d, cast(spec.accumulator, Q[first + d]) * Scale[0]),
+                )
         self.square = tuple(self.p.dense_fixed(f"Across{n}", self.lanes) for n in range(2))
         self.dots, self.turned = (self.p.local(name, self.square, spec.accumulator) for name in ("Dots", "Turned"))
         with b.each("no_dots", self.lanes) as r, b.lanes("no_dots_lane") as c:  # of lanes without a query
@@ -95,11 +105,10 @@ class FewQueries:
             with b.lanes("no_dot") as c:
                 for dot in itertools.chain(*dots):
                     dot[c] = 0.0
-            with b.each("dot_terms", spec.width // self.lanes, "R") as v, b.lanes("dot") as c:
-                at = v * self.lanes + c
+            with self._terms() as (at, c):
                 for first, of_key in zip(rows, dots):
                     for r, dot in enumerate(of_key):
-                        dot[c] = dot[c] + cast(spec.accumulator, K[first + at]) * self.rows[r * spec.width + at]
+                        dot[c] = dot[c] + cast(spec.accumulator, K[first + at]) * self._query(r, at)
             with b.lanes("dot_keep") as c:
                 for k, of_key in enumerate(dots):
                     for r, dot in enumerate(of_key):
@@ -107,7 +116,26 @@ class FewQueries:
             with self.p.iterate(ACROSS, self.square, "SS", ("across_r", "across_n")) as (r, lane):
                 self.turned[lane, r] = self.dots[r, lane]
             with b.lanes("dot_sum") as c:
-                scores[n * self.lanes + c] = _sum([self.turned[lane, c] for lane in range(self.lanes)])
+                total = _sum([self.turned[lane, c] for lane in range(self.lanes)])
+                scores[n * self.lanes + c] = total * self.Scale[0] if spec.by_pairs else total
+
+    @contextmanager
+    def _terms(self) -> Iterator[tuple[Expr, Expr]]:
+        """(feature, lane) of the terms of dot products."""
+        b, width = self.b, self.spec.width
+        if not self.spec.by_pairs:
+            with b.each("dot_terms", width // self.lanes, "R") as v, b.lanes("dot") as c:
+                yield v * self.lanes + c, c
+            return
+        axes = [self.p.dense_fixed(f"Pairs{n}", length) for n, length in enumerate((width // (2 * self.lanes), 2))]
+        with self.p.iterate(PAIRS, axes, "RR", ("pairs_v", "pairs_q")) as (v, q), b.lanes("dot") as c:
+            yield v * (2 * self.lanes) + (2 * c + q), c
+
+    def _query(self, r: int, feature: Expr) -> Expr:
+        """A feature of a query: scaled, but where pairs of bfloat16 are multiplied as they are stored."""
+        if self.spec.by_pairs:
+            return cast(self.spec.accumulator, self.Q[self.first_query[r] + feature])
+        return self.rows[r * self.spec.width + feature]
 
     def weigh_values(
         self, V: BufferHandle, K: BufferHandle, weights: BufferHandle, shrink: BufferHandle, item: Item, block: Block

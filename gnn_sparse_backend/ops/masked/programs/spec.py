@@ -20,7 +20,8 @@ class MaskedSpec:
     rows, vectors: a tile of sums has ``rows`` rows of ``vectors`` vectors of ``lanes``, which are registers.
     padding: keys are taken away sequence by sequence. dropout: weights are. tiles: products are those of tiles of
     bfloat16. modifier: what scores become before the softmax, None for themselves. queries: of
-    all rows of a mask, where a vector holds them; 0 for those of a block. shared_out: whether several items share the
+    all rows of a mask, where a vector holds them; 0 for those of a block. by_pairs: their products with keys take two
+    features at a time, of bfloat16. shared_out: whether several items share the
     keys of a head, and leave parts of its result in the accumulation type.
     """
 
@@ -36,6 +37,7 @@ class MaskedSpec:
     tiles: bool = False
     modifier: Modifier | None = None
     queries: int = 0
+    by_pairs: bool = False
     shared_out: bool = False
 
     def __post_init__(self) -> None:

@@ -28,8 +28,8 @@ def bf16_pair_dot(stage2: PositionFunction, iteration: Iteration) -> PositionFun
 
     Preconditions, refused with a StageIError: the last axis of the iteration is a reduction of length 2; below it are
     iterations over one static spatial axis each; each of their stores has the form S[k] = S[k] + a * w, S float32, a
-    and w converted from bfloat16, a at an index that grows by one with q and is the same for all k, w at one that grows
-    by 2 k + q.
+    and w converted from bfloat16, w at an index that grows by 2 k + q, a at one that does, too, or that grows by one
+    with q and is the same for all k.
     """
     where = f"bf16_pair_dot: iteration {iteration.name!r}"
     if not iteration.axes or iteration.axes[-1].length != 2 or iteration.kinds[-1] != "R":
@@ -92,16 +92,21 @@ def _call(store: tirx.BufferStore, column: tirx.Var, term: tirx.Var, lanes: int)
     a, w = store.value.b.a.value, store.value.b.b.value
     zero = {column: int64(0), term: int64(0)}
     _advances(store.value.a, {column: 1, term: 0}, zero)
-    _advances(a, {column: 0, term: 1}, zero)
     _advances(w, {column: 2, term: 1}, zero)
     many = f"x{lanes}" if lanes > 1 else ""
-    two = tirx.reinterpret("int32", _stretch(a, zero, 2))
+    try:
+        _advances(a, {column: 0, term: 1}, zero)
+        two = tirx.reinterpret("int32", _stretch(a, zero, 2))
+        left = tirx.Broadcast(two, lanes) if lanes > 1 else two
+    except _NotTwos:
+        _advances(a, {column: 2, term: 1}, zero)
+        left = tirx.reinterpret(f"int32{many}", _stretch(a, zero, 2 * lanes))
     sums = _stretch(store.value.a, zero, lanes)
     call = tirx.call_pure_extern(
         f"float32{many}",
         function_name(lanes),
         sums,
-        tirx.Broadcast(two, lanes) if lanes > 1 else two,
+        left,
         tirx.reinterpret(f"int32{many}", _stretch(w, zero, 2 * lanes)),
     )
     return tirx.BufferStore(store.buffer, call, list(sums.indices))
