@@ -7,8 +7,12 @@ import torch
 from torch import Tensor
 
 import gnn_sparse_backend as gsb
+from gnn_sparse_backend.compiler.codegen import generate_assembly
 from gnn_sparse_backend.compiler.codegen.target import Target
-from gnn_sparse_backend.ops.masked import executables_cpu
+from gnn_sparse_backend.compiler.compile import stage3
+from gnn_sparse_backend.ops.masked import executables_cpu, schedules_cpu
+from tests.compiler.schedules.test_amx_tiles import on_x86
+from tests.compiler.schedules.test_memory_tiles import zen_4
 from tests.ops.masked.oracle import flex as dense
 
 KEYS = 200
@@ -70,6 +74,13 @@ def test_two_features_at_a_time(monkeypatch, heads, by_pairs):
     found = gsb.flex_attention(*given, None, mask, enable_gqa=True, return_lse=True, scale=0.2)
     assert [spec.by_pairs for spec in specs] == [by_pairs]
     assert_dense(found, given, lambda s, b, h, q, k: 1.6 * s, lambda b, h, q, k: PRESENT[b, k])
+
+
+@on_x86
+def test_the_code_multiplies_pairs_of_four_queries_and_four_keys():
+    spec = schedules_cpu.spec_of(16, 64, 64, "bfloat16", target=zen_4(), queries=4)
+    text = generate_assembly(stage3(*schedules_cpu.scheduled("forward", spec, True)), zen_4())
+    assert text.count("vdpbf16ps") >= 16
 
 
 @pytest.mark.short(3)
