@@ -16,7 +16,6 @@ from ...compiler.schedules.primitives.cpu.pairs import interleave, round_rows, t
 from ...compiler.schedules.primitives.cpu.prefetch import prefetch_reads
 from ...compiler.schedules.sequence import Schedule
 from ..core.executable import Launch, compiled, in_threads
-from ..grouped.schedules_cpu import takes_bf16_pairs
 from .programs.backward import backward
 from .programs.few_queries import ACROSS, AHEAD, PAIRS
 from .programs.forward import forward
@@ -80,7 +79,7 @@ def spec_of(
     if few and not spec.in_features:
         return replace(spec, queries=lanes)  # one kernel for any number of them
     whole = few > 1 and width % (2 * lanes) == 0  # a single query waits for its keys, not for products
-    return replace(spec, by_pairs=whole and takes_bf16_pairs(width, dtype, target))
+    return replace(spec, by_pairs=whole and dtype == "bfloat16" and target.has_fast_bf16_pairs)
 
 
 @kept
