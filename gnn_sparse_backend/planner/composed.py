@@ -64,7 +64,7 @@ WITH_AVX512 = {
 }
 TILE, TILE_STORE = 16, 0.3
 """Fewest rows and columns of blocks of bfloat16 on tiles; nanoseconds of one thread for an element of the result."""
-TILE_RATE = {True: 0.004, False: 0.013}
+TILE_RATE, PAIRS_RATE = 0.004, 0.013
 """Nanoseconds for a multiplication: on tile registers, on the same Xeon, or two at a time, on a Zen 4."""
 MOST_GROWTH = 3.0
 """Where nothing is held by the caches (a guess)."""
@@ -142,7 +142,7 @@ def predicted(problem: Problem, pieces: Sequence[PieceCount] | None, processor: 
         return (work / problem.threads + CALL_NS) * 1e-9
     if _on_tiles(problem, pieces, processor):
         (piece,) = pieces
-        rate = TILE_RATE[processor.has_amx_bf16]
+        rate = TILE_RATE if processor.has_amx_bf16 else PAIRS_RATE
         work = piece.slots * problem.features * rate + problem.rows * problem.features * TILE_STORE
         return (work / problem.threads + CALL_NS) * 1e-9
     work = sum(piece.slots * problem.features * _rate(rates, piece, problem) for piece in pieces)

@@ -64,7 +64,7 @@ def _run(
         sizes = flat.numel(), *operand.stride()[:3]
         strided |= {f"{name}_{what}": size for what, size in zip(("span", "batch", "head", "row"), sizes)}
     if spec.tiles and make in WORKSPACES:
-        strided["Work"] = empty(x, tasks, WORKSPACES[make](spec))
+        strided["Work"] = empty(x, tasks, sum(WORKSPACES[make](spec).values()))
     padding = padding_of(mask.padding, batch)
     masked_kernel(make, spec, count > 1 and tasks > 1).run(known, padding, strided, given)
 

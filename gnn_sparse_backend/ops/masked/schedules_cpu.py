@@ -34,11 +34,8 @@ PROGRAMS: dict[str, Callable[[MaskedSpec], Program]] = {
     "sums": lambda spec: masked_sums(spec, False),
     "sums_transposed": lambda spec: masked_sums(spec, True),
 }
-WORKSPACES: dict[str, Callable[[MaskedSpec], int]] = {
-    "forward": lambda spec: sum(forward_parts(spec).values()),
-    "backward": lambda spec: sum(backward_parts(spec).values()),
-}
-"""Numbers that each task of a program on tiles has for itself."""
+WORKSPACES: dict[str, Callable[[MaskedSpec], dict[str, int]]] = {"forward": forward_parts, "backward": backward_parts}
+"""Numbers in the parts of what each task of a program on tiles has for itself."""
 REWRITTEN = {
     interleave: INTERLEAVED,
     transpose_pairs: TRANSPOSED,
@@ -71,15 +68,21 @@ def spec_of(
     target = target or host_target()
     lanes = target.lanes(dtype)
     few = queries if 0 < queries <= min(lanes, block) else 0
-    filled = block % SIDE == 0 and all(-side % SIDE <= side * MOST_PADDING for side in (width, value_width))
-    tiles = target.has_bf16_tiles and dtype == "bfloat16" and filled and not few
+    tiles = takes_tiles(block, width, value_width, dtype, target) and not few
     tile = NARROW_TILE if few else TILE
     static = width, value_width, dtype, *tile, lanes, padding, dropout, tiles, modifier, few
     spec = MaskedSpec(block, *static)
     if few and not spec.in_features:
         return replace(spec, queries=lanes)  # one kernel for any number of them
     whole = few > 1 and width % (2 * lanes) == 0  # a single query waits for its keys, not for products
-    return replace(spec, by_pairs=whole and dtype == "bfloat16" and target.has_fast_bf16_pairs)
+    by_pairs = whole and dtype == "bfloat16" and target.has_fast_bf16_pairs
+    return replace(spec, by_pairs=True) if by_pairs else spec
+
+
+def takes_tiles(block: int, width: int, value_width: int, dtype: str, target: Target) -> bool:
+    """Whether products on blocks of more than a few queries go by tiles of bfloat16 on a CPU."""
+    filled = block % SIDE == 0 and all(-side % SIDE <= side * MOST_PADDING for side in (width, value_width))
+    return target.has_bf16_tiles and dtype == "bfloat16" and filled
 
 
 @kept

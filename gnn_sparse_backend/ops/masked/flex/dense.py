@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ....compiler.codegen import host_target
-from ..schedules_cpu import spec_of
+from ..schedules_cpu import takes_tiles
 from .arrangement import FEW
 from .functions import SIDE
 
@@ -31,5 +31,5 @@ def pytorch_is_faster(query: Tensor, key: Tensor, value: Tensor) -> bool:
     target = host_target()
     if query.dtype is not torch.bfloat16 or not (target.has_avx512_bf16 and target.has_fast_bf16_pairs):
         return True
-    tiles = spec_of(SIDE, int(width), int(value.shape[3]), "bfloat16", target=target).tiles
+    tiles = takes_tiles(SIDE, int(width), int(value.shape[3]), "bfloat16", target)
     return not tiles or queries * keys < MANY_ON_TILES

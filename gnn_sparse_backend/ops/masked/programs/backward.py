@@ -19,7 +19,7 @@ from .spec import MaskedSpec
 def backward(spec: MaskedSpec) -> Program:
     """The program, with the parameters of `Gradients`."""
     own = Gradients("masked_backward", spec)
-    w, random, modified, K, V, Scale = own.items, own.random, own.modified, own.K, own.V, own.Scale
+    w, modified, K, V, Scale = own.items, own.modified, own.K, own.V, own.Scale
     p, b, acc, L, D, E = w.p, w.blocks, spec.accumulator, spec.line, spec.width, spec.value_width
     wide = spec.padded(D)
     at_once = modified is not None and modified.short and not own.sloping
@@ -44,13 +44,7 @@ def backward(spec: MaskedSpec) -> Program:
             b.vectors(name, spec.block * wide, lambda c: Kb.__setitem__(c, Kr[c]))
 
         own_keys("own_keys")
-        w.lanes_allowed(item)
-        if modified is not None:
-            modified.begin(item)
-        Slopes = b.local("Slopes", spec.block * L) if own.sloping else None
-        if random:
-            Kept, Dropped = b.local("Kept", spec.block * L), b.local("Dropped", spec.block * L)
-            random.of_lanes(item, keys=True)
+        own.begin(item)
         b.vectors("no_dk", D * L, lambda c: SumK.__setitem__(c, 0.0))
         b.vectors("no_dv", E * L, lambda c: SumV.__setitem__(c, 0.0))
         with w.blocks_of(item) as block:
@@ -80,7 +74,7 @@ def backward(spec: MaskedSpec) -> Program:
                 some_rows=reach,
             )
             if modified is not None and not at_once:
-                own.change(S, Slopes, item, block)
+                own.change(S, item, block)
             if modified is not None and not weighed:
 
                 def power(i, lane, of_query=of_query):
@@ -89,31 +83,19 @@ def backward(spec: MaskedSpec) -> Program:
                 modified.each(block, power, BRIEF if spec.dtype == "bfloat16" else "power")
             w.hide(S, nothing, item, block)
 
-            if random:
-                with b.each("drop", spec.block) as i:
-
-                    def drop(c, factor):
-                        Kept[i * L + c] = factor
-                        Dropped[i * L + c] = S[i * L + c] * factor
-
-                    random.each("drop_lane", item, w.column(block, i), drop)
+            dropped = own.drop(S, item, block)
             b.product(
                 "dv",
                 (E, spec.block, L),
                 lambda d, i: Gc[i * E + d],
-                lambda i, c: (Dropped if random else S)[i * L + c],
+                lambda i, c, dropped=dropped: dropped[i * L + c],
                 lambda d, c, value: SumV.__setitem__(d * L + c, value),
                 lambda d, c: SumV[d * L + c],
                 some_terms=reach,
             )
 
-            def slope(i, c, value):
-                if random:
-                    value = value * Kept[i * L + c]
-                found = S[i * L + c] * (value - of_query(own.Delta, i))
-                if Slopes is not None:
-                    found = found * Slopes[i * L + c]
-                S[i * L + c] = nothing if own.flat else found
+            def slope(i, c, value, item=item, block=block):
+                S[i * L + c] = own.slope(S, value, item, block, i, c)
 
             b.product(
                 "dp",

@@ -55,7 +55,8 @@ def memory_tiles(stage2: PositionFunction, names: tuple[str, ...], instruction: 
         stage2, begin, end = _around(stage2, uses, use)
         change = _calls(called, use, begin == "zero", end)
         stage2 = rewrite(stage2, use.iteration, 2, change, where)
-        gone += [] if end is None else [use.buffer]
+        if end is not None:
+            gone.append(use.buffer)
     return without(stage2, gone)
 
 
@@ -120,14 +121,7 @@ def _names(body: tuple[object, ...]) -> list[str]:
 
 def _place(stage2: PositionFunction, use: Use) -> Place:
     """What gives, for a row and a column, the element that a tile is copied from or to."""
-    found = []
-
-    def look(loop: tirx.For) -> tirx.Stmt:
-        found.append(blocks(loop)[-1])
-        return loop
-
-    rewrite(stage2, use.iteration, 1, look, "")
-    (block,) = found
+    block = next(each for each in blocks(stage2.function.body) if each.name_hint == use.iteration.name)
     (store,) = nodes(block.body, tirx.BufferStore)
     other = store.buffer[tuple(store.indices)] if use.what == "drain" else store.value
     own = [v.var for v in block.iter_vars]

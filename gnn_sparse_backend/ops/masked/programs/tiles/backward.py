@@ -12,7 +12,7 @@ from .....compiler.language.program import Program
 from ..gradients import Gradients
 from ..softmax import BRIEF
 from ..spec import MaskedSpec
-from .products import InPairs, TileProducts, flat, parts_of
+from .products import InPairs, TileProducts, Workspace, flat
 
 
 def backward_parts(spec: MaskedSpec) -> dict[str, int]:
@@ -31,21 +31,18 @@ def backward_parts(spec: MaskedSpec) -> dict[str, int]:
 
 
 def tile_backward(spec: MaskedSpec) -> Program:
-    """The program. Parameters: those of `Gradients`, and Work, (tasks, sum of `backward_parts`)."""
+    """The program. Parameters: those of `Gradients`, and that of `Workspace`."""
     own = Gradients("masked_tile_backward", spec)
-    w, random, modified, Scale = own.items, own.random, own.modified, own.Scale
+    w, modified, Scale = own.items, own.modified, own.Scale
     p, b, acc, L = w.p, w.blocks, spec.accumulator, spec.line
     D, E = spec.padded(spec.width), spec.padded(spec.value_width)
-    Work = p.buffer("Work", (w.T, b.axis(sum(backward_parts(spec).values()))), spec.dtype)
+    work = Workspace(w, backward_parts(spec))
     tiles = TileProducts(p, b)
     nothing = number(0.0, acc)
     with w.items() as item:
-        keys, key_lanes, key_pairs, value_lanes, queries, grads, rows, pairs = parts_of(
-            Work, item.task, backward_parts(spec)
-        )
+        keys, key_lanes, key_pairs, value_lanes, queries, grads, rows, pairs = work.parts(item)
         S, DS = b.local("Scores", spec.block * L), b.local("DScores", spec.block * L)
         SumK, SumV = b.local("SumK", L * D), b.local("SumV", L * E)
-        Slopes = b.local("Slopes", spec.block * L) if own.sloping else None
         for part, length, width, wide in (
             (keys, L, spec.width, D),
             (queries, spec.block, spec.width, D),
@@ -65,12 +62,7 @@ def tile_backward(spec: MaskedSpec) -> Program:
             tiles.interleave(lambda j, d: keys[j * D + d], key_pairs, L, D)
 
         own_keys()
-        w.lanes_allowed(item)
-        if modified is not None:
-            modified.begin(item)
-        if random:
-            Kept, Dropped = b.local("Kept", spec.block * L), b.local("Dropped", spec.block * L)
-            random.of_lanes(item, keys=True)
+        own.begin(item)
         b.vectors("no_dk", L * D, lambda c: SumK.__setitem__(c, 0.0))
         b.vectors("no_dv", L * E, lambda c: SumV.__setitem__(c, 0.0))
         with w.blocks_of(item) as block:
@@ -93,7 +85,7 @@ def tile_backward(spec: MaskedSpec) -> Program:
             tiles.product(queries, key_lanes, (spec.block, D, L), flat(S, L), False)
             if modified is not None:
                 modified.prepare(item, block)
-                own.change(S, Slopes, item, block, Scale[0])
+                own.change(S, item, block, Scale[0])
 
             def weigh(i: Expr, c: Expr, item=item, block=block) -> None:
                 score = S[i * L + c] * Scale[0] if modified is None else S[i * L + c]
@@ -101,24 +93,11 @@ def tile_backward(spec: MaskedSpec) -> Program:
 
             each(BRIEF, weigh)
             w.hide(S, nothing, item, block)
-            if random:
-                with b.each("drop", spec.block) as i:
-
-                    def drop(c: Expr, factor: Expr) -> None:
-                        Kept[i * L + c] = factor
-                        Dropped[i * L + c] = S[i * L + c] * factor
-
-                    random.each("drop_lane", item, w.column(block, i), drop)
-            by_keys(Dropped if random else S, grads, E, SumV)
+            by_keys(own.drop(S, item, block), grads, E, SumV)
             tiles.product(grads, value_lanes, (spec.block, E, L), flat(DS, L), False)
 
             def slope(i: Expr, c: Expr, item=item, block=block) -> None:
-                at = i * L + c
-                value = DS[at] * Kept[at] if random else DS[at]
-                found = S[at] * (value - own.of_query(own.Delta, item, block, i)) * Scale[0]
-                if Slopes is not None:
-                    found = found * Slopes[at]
-                DS[at] = nothing if own.flat else found
+                DS[i * L + c] = own.slope(S, DS[i * L + c], item, block, i, c, Scale[0])
 
             each("slope", slope)
             w.hide(DS, nothing, item, block)

@@ -13,7 +13,7 @@ from ..modified import Modified
 from ..random import Random
 from ..softmax import OnlineSoftmax
 from ..spec import MaskedSpec
-from .products import TileProducts, flat, parts_of
+from .products import TileProducts, Workspace, flat
 
 
 def forward_parts(spec: MaskedSpec) -> dict[str, int]:
@@ -29,7 +29,7 @@ def forward_parts(spec: MaskedSpec) -> dict[str, int]:
 
 
 def tile_forward(spec: MaskedSpec) -> Program:
-    """The program. Parameters: those of `forward`, and Work, (tasks, sum of `forward_parts`)."""
+    """The program. Parameters: those of `forward`, and that of `Workspace`."""
     w = Items("masked_tile_forward", spec)
     p, b, acc, L = w.p, w.blocks, spec.accumulator, spec.line
     D, E = spec.padded(spec.width), spec.padded(spec.value_width)
@@ -38,10 +38,10 @@ def tile_forward(spec: MaskedSpec) -> Program:
     random = Random(w) if spec.dropout else None
     modified = None if spec.modifier is None else Modified(w, spec.modifier, "query", [spec.modifier.node])
     Out, Lse = w.result("Out", spec.dtype, spec.value_width), w.result("Lse", acc, 1)
-    Work = p.buffer("Work", (w.T, b.axis(sum(forward_parts(spec).values()))), spec.dtype)
+    work = Workspace(w, forward_parts(spec))
     tiles = TileProducts(p, b)
     with w.items() as item:
-        key_rows, value_rows, pairs, queries, values = parts_of(Work, item.task, forward_parts(spec))
+        key_rows, value_rows, pairs, queries, values = work.parts(item)
         Acc, S = b.local("Acc", E * L), b.local("Scores", spec.block * L)
         softmax = OnlineSoftmax(w)
         tiles.pad(key_rows, spec.block, spec.width, D)

@@ -5,10 +5,12 @@ The left factor of a product lies in rows, the right one in pairs of rows: two t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 
 from .....compiler.language.builder import BufferHandle, ProgramBuilder
 from .....compiler.language.expr import Expr, ExprLike, cast
+from ..items import Item, Items
 from ..products import Blocks
 from ..spec import SIDE
 
@@ -45,13 +47,16 @@ class InPairs:
         self.pairs[row // 2 * (2 * self.width) + (2 * column + row % 2)] = value
 
 
-def parts_of(work: BufferHandle, task: Expr, lengths: Mapping[str, int]) -> list[Part]:
-    """Parts of the workspace of a task, one behind the other."""
-    found, first = [], 0
-    for length in lengths.values():
-        found.append(Part(work, task, first))
-        first += length
-    return found
+class Workspace:
+    """Adds the parameter Work, (tasks, sum of ``lengths``): parts of these lengths for each task."""
+
+    def __init__(self, items: Items, lengths: Mapping[str, int]) -> None:
+        *self.firsts, total = itertools.accumulate(lengths.values(), initial=0)
+        self.work = items.p.buffer("Work", (items.T, items.blocks.axis(total)), items.spec.dtype)
+
+    def parts(self, item: Item) -> list[Part]:
+        """The parts of the task that has the item."""
+        return [Part(self.work, item.task, first) for first in self.firsts]
 
 
 def flat(buffer: BufferHandle, width: int) -> Sums:
