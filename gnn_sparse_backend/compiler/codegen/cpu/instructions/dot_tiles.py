@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from . import pair_dot
-from .rows import function, load, row, step
+from .rows import function, in_loops, load, row, step
 
 SHAPES = ((8, 32), (16, 16))
 """Rows and columns of the sums of a call, the fastest first."""
@@ -38,12 +38,7 @@ def product_name(rows: int, columns: int, terms: int, fresh: bool = False) -> st
 
 def llvm_text(names: Collection[str], features: Collection[str] = ()) -> str:
     """The functions of these names, for LLVM to put for their calls."""
-    numbered = dict(enumerate(sorted(names), _FIRST + 1))
-    products = [_product(name, loop) for loop, name in numbered.items()]
-    # a loop that is written out in each of many calls is more code than a cache holds
-    loops = [f"!{loop} = distinct !{{!{loop}, !{_FIRST}}}\n" for loop in numbered]
-    unrolled = f'!{_FIRST} = !{{!"llvm.loop.unroll.disable"}}\n'
-    return "".join([pair_dot.llvm_text(_LANES, features, name=_DOT), *products, unrolled, *loops])
+    return pair_dot.llvm_text(_LANES, features, name=_DOT) + in_loops(names, _FIRST, _product)
 
 
 def _product(name: str, loop: int) -> str:

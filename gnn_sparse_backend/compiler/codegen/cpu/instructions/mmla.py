@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from .rows import function, load, row, step
+from .rows import function, in_loops, load, row, step
 
 SIDE = 8
 SHAPES = ((SIDE, SIDE),)
@@ -43,11 +43,7 @@ def llvm_text(names: Collection[str], features: Collection[str] = ()) -> str:
     has = set(features) >= _WITH_INSTRUCTION
     mmla = _INSTRUCTION if has else _ORDINARY
     declared = f"declare {_FLOATS} {mmla}({_FLOATS}, {_BF16}, {_BF16})\n" if has else _ordinary()
-    numbered = dict(enumerate(sorted(names), _FIRST + 1))
-    products = [_product(name, loop, mmla) for loop, name in numbered.items()]
-    # a loop that is written out in each of many calls is more code than a cache holds
-    loops = [f"!{loop} = distinct !{{!{loop}, !{_FIRST}}}\n" for loop in numbered]
-    return "".join([declared, *products, f'!{_FIRST} = !{{!"llvm.loop.unroll.disable"}}\n', *loops])
+    return declared + in_loops(names, _FIRST, lambda name, loop: _product(name, loop, mmla))
 
 
 def _ordinary() -> str:

@@ -1,6 +1,8 @@
-"""Where the rows of an operand lie that a function has the first two of: lines of LLVM's language."""
+"""Functions that have the first two rows of each operand, in LLVM's language, and where the others lie."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Collection
 
 
 def step(which: str) -> list[str]:
@@ -32,3 +34,14 @@ def function(name: str, operands: tuple[str, ...], lines: list[str]) -> str:
     body = "".join(f"{line}\n" if line.endswith(":") else f"  {line}\n" for line in lines)
     parameters = ", ".join(f"ptr %{x}, ptr %{x}.second" for x in operands)
     return f"define linkonce_odr hidden void @{name}({parameters}) alwaysinline nounwind {{\n{body}}}\n"
+
+
+def in_loops(names: Collection[str], first: int, product: Callable[[str, int], str]) -> str:
+    """product(name, loop): the functions of these names, each with a loop over terms of a number beyond ``first``.
+
+    LLVM is told not to write the loops out: in each of many calls that is more code than a cache holds.
+    """
+    numbered = dict(enumerate(sorted(names), first + 1))
+    products = [product(name, loop) for loop, name in numbered.items()]
+    loops = [f"!{loop} = distinct !{{!{loop}, !{first}}}\n" for loop in numbered]
+    return "".join([*products, f'!{first} = !{{!"llvm.loop.unroll.disable"}}\n', *loops])
